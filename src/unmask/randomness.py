@@ -1,0 +1,63 @@
+"""Random numbers as a pure function of (seed, step, row): no hidden state, so nothing to save, lose or reorder."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+_BLOCK = 4  # uniforms per Philox counter value
+
+
+def _key(seed: int, name: str) -> int:
+    """The 128-bit Philox key of a named stream."""
+    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=16).digest()
+    return int.from_bytes(digest, "little")
+
+
+def _block(seed: int, name: str, step: int, first_row: int, rows: int, width: int) -> np.ndarray:
+    blocks = -(-width // _BLOCK)
+    counter = [first_row * blocks, step, 0, 0]
+    philox = np.random.Philox(key=_key(seed, name), counter=counter)
+    uniforms = np.random.Generator(philox).random(rows * blocks * _BLOCK)
+    return uniforms.reshape(rows, blocks * _BLOCK)[:, :width]
+
+
+@dataclass(frozen=True)
+class RowStream:
+    """Uniforms for the rows `rows` of a global batch of `total`: the same whoever asks for which rows."""
+
+    seed: int
+    step: int
+    rows: range
+    total: int
+
+    def uniform(self, name: str, width: int) -> Float64[Tensor, "rows width"]:
+        """Numbers in [0, 1) with 53 random bits; one named stream per use."""
+        block = _block(self.seed, name, self.step, self.rows.start, len(self.rows), width)
+        return torch.from_numpy(block)
+
+
+def row_uniforms(
+    seeds: Sequence[int], name: str, width: int, step: int = 0
+) -> Float64[Tensor, "rows width"]:
+    """Uniforms in which each row depends on its own seed only."""
+    rows = [_block(seed, name, step, 0, 1, width) for seed in seeds]
+    return torch.from_numpy(np.concatenate(rows))
+
+
+def child_seed(seed: int, index: int) -> int:
+    """A seed for the `index`-th child of `seed`; child 0 is the seed itself."""
+    return seed if index == 0 else _key(seed, f"child {index}") >> 66
+
+
+def row_seeds(seed: int | Sequence[int], rows: int) -> list[int]:
+    """One seed per row: given as such, or children of one seed."""
+    if isinstance(seed, int):
+        return [child_seed(seed, index) for index in range(rows)]
+    if len(seed) != rows:
+        raise ValueError(f"{len(seed)} seeds for {rows} rows")
+    return list(seed)
