@@ -1,0 +1,57 @@
+"""The command `unmask`: every mistake of a user is one line and exit code 2."""
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+
+from unmask import __version__
+from unmask.cli import config, evaluate, export, fill, generate, listing, train
+from unmask.cli.parser import Parser
+from unmask.errors import UnmaskError, unknown
+
+_COMMANDS = (train, evaluate, generate, fill, export, config, listing)
+
+_START = """\
+start here:
+  unmask train demo                         train a small model on a bundled corpus
+  unmask generate runs/demo                 let it write
+  unmask fill runs/demo "The [MASK:3] is"   let it fill gaps
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command: 0 is success, 2 a mistake that the user can mend, 130 Ctrl-C."""
+    try:
+        args = _parse(sys.argv[1:] if argv is None else argv)
+        args.execute(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # whoever read our output has left; the interpreter's own flush at exit must not complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except (UnmaskError, OSError) as error:
+        return _fail(f"error: {error}", 2)
+    except KeyboardInterrupt as stop:
+        return _fail(f"interrupted{'; ' if stop.args else ''}{''.join(stop.args)}", 130)
+    return 0
+
+
+def _parse(argv: Sequence[str]) -> Namespace:
+    parser = Parser(
+        prog="unmask",
+        description="Masked diffusion language models: train, measure, sample, infill.",
+        epilog=_START,
+    )
+    parser.add_argument("--version", action="version", version=f"unmask {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add(commands)
+    if argv and not argv[0].startswith("-") and argv[0] not in commands.choices:
+        raise unknown("command", argv[0], commands.choices)
+    return parser.parse_args(argv)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"unmask: {message}", file=sys.stderr)
+    return code

@@ -1,0 +1,46 @@
+"""Masked diffusion language models: train, measure, sample, infill."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from unmask.errors import UnmaskError
+from unmask.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from unmask.api import Model, Result, load, train
+    from unmask.config import RunConfig
+    from unmask.evaluation import Bound
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Bound",
+    "Model",
+    "Result",
+    "RunConfig",
+    "UnmaskError",
+    "Vocabulary",
+    "__version__",
+    "load",
+    "train",
+]
+
+# torch takes seconds to import, so what needs it is fetched when it is first asked for
+_HOMES = {
+    "Bound": "unmask.evaluation",
+    "Model": "unmask.api",
+    "Result": "unmask.api",
+    "RunConfig": "unmask.config",
+    "load": "unmask.api",
+    "train": "unmask.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'unmask' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,45 @@
+"""unmask fill: the gaps of a text, filled."""
+
+import json
+import re
+from argparse import Namespace
+from dataclasses import asdict
+
+from unmask.cli.parser import SAMPLING, Commands, add_model, add_sampling, given
+
+_GAP = re.compile(r"\[MASK(?::\d+)?\]")
+
+
+def add(commands: Commands) -> None:
+    summary = "fill the gaps of a text: [MASK] is one token, [MASK:4] four"
+    parser = commands.add_parser("fill", help=summary, description=summary)
+    add_model(parser)
+    parser.add_argument("text", metavar="TEXT", help='such as "The [MASK] sat on the [MASK:4]."')
+    add_sampling(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: Namespace) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from unmask import api
+
+    model = api.load(args.model, **given(args, "device"))
+    results = model.fill(args.text, **given(args, *SAMPLING))
+    console = Console(highlight=False, soft_wrap=True)
+    for result in results:
+        if args.json:
+            print(json.dumps(asdict(result)))
+            continue
+        line = Text(str(result))
+        for start, end in filled_spans(args.text, str(result)):
+            line.stylize("bold green", start, end)
+        console.print(line)
+
+
+def filled_spans(template: str, text: str) -> list[tuple[int, int]]:
+    """Where in the text the template's gaps were; nothing if the tokenizer changed what it was given."""
+    kept = map(re.escape, _GAP.split(template))
+    match = re.fullmatch("(.*?)".join(kept), text, re.DOTALL)
+    return [match.span(gap + 1) for gap in range(match.re.groups)] if match else []

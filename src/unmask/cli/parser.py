@@ -1,0 +1,95 @@
+"""argparse, with complaints of one line and with dotted overrides."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NoReturn, TypeAlias
+
+from unmask.errors import UnmaskError
+
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+
+OVERRIDES = """\
+Any field of the configuration can be set, as --section.field value:
+  --training.steps 1000 --data.length 64 --backbone.width 128
+A component is chosen by its name, which resets its fields to their defaults:
+  --method sedd --schedule cosine
+'unmask config RECIPE' prints every field with its value.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are raised, and which can set long options that it does not know aside."""
+
+    def __init__(self, *, overrides: bool = False, **settings: Any) -> None:
+        if overrides:
+            settings.update(usage="%(prog)s RECIPE [options] [--section.field value ...]")
+            settings.update(epilog=OVERRIDES)
+        layout = partial(argparse.RawDescriptionHelpFormatter, max_help_position=28)
+        super().__init__(allow_abbrev=False, formatter_class=layout, **settings)
+        self.overrides = overrides
+        if overrides:
+            self.add_argument(
+                "recipe", metavar="RECIPE", help="a name ('unmask recipes') or a .yaml file"
+            )
+
+    def error(self, message: str) -> NoReturn:
+        raise UnmaskError(f"{message}; see '{self.prog} --help'")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        if not self.overrides:
+            return super().parse_known_args(args, namespace)
+        own, overrides = self._split(args or ())
+        parsed, extras = super().parse_known_args(own, namespace)
+        parsed.overrides = overrides
+        return parsed, extras
+
+    def _split(self, args: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+        """Our own arguments, and the pairs of `--a.b value` and `--a.b=value`."""
+        own: list[str] = []
+        overrides: list[tuple[str, str]] = []
+        tokens = iter(args)
+        for token in tokens:
+            name, equals, value = token.partition("=")
+            if not name.startswith("--") or name in self._option_string_actions:
+                own.append(token)
+            else:
+                overrides.append((name[2:], value if equals else self._value(name, tokens)))
+        return own, overrides
+
+    def _value(self, name: str, tokens: Iterator[str]) -> str:
+        value = next(tokens, "--")
+        if value.startswith("--"):
+            self.error(f"{name} needs a value")
+        return value
+
+
+def add_sampling(parser: Parser) -> None:
+    """The options that `generate` and `fill` share; one that is not given keeps the API's default."""
+    add = parser.add_argument_group("sampling", argument_default=argparse.SUPPRESS).add_argument
+    add("--n", type=int, metavar="N", help="how many texts")
+    add("--steps", type=int, metavar="N", help="denoising steps: more is better and slower")
+    add("--sampler", metavar="NAME", help="see 'unmask samplers'")
+    add("--temperature", type=float, metavar="X", help="below 1 is safer, above 1 is wilder")
+    add("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens only")
+    add("--top-p", type=float, metavar="P", help="draw from the likeliest tokens that make up P")
+    add("--seed", type=int, metavar="N", help="the same seed writes the same text")
+
+
+def add_model(parser: Parser) -> None:
+    """The model that a command reads, and how it answers."""
+    parser.add_argument("model", metavar="MODEL", help="a run folder or an exported model")
+    parser.add_argument(
+        "--device", default=argparse.SUPPRESS, help="cpu, cuda, mps; by default the best there is"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def given(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Those of the options that the user gave."""
+    return {name: getattr(args, name) for name in names if hasattr(args, name)}
+
+
+SAMPLING = ("n", "steps", "sampler", "temperature", "top_k", "top_p", "seed")

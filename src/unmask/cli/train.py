@@ -1,0 +1,26 @@
+"""unmask train: from a recipe to a run folder."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from unmask.cli.parser import Commands
+
+
+def add(commands: Commands) -> None:
+    summary = "train a model; a run that was interrupted goes on where it stopped"
+    parser = commands.add_parser("train", overrides=True, help=summary, description=summary)
+    parser.add_argument("--run", type=Path, metavar="DIR", help="run folder (runs/RECIPE)")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: Namespace) -> None:
+    from unmask import api
+    from unmask.config import load_recipe, resolve
+
+    config = resolve(load_recipe(args.recipe), args.overrides)
+    run = args.run or Path("runs") / Path(args.recipe).stem
+    try:
+        api.train(config, run, say=print)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{run} is saved; the same command resumes it") from None
+    print(f"next: unmask generate {run}")

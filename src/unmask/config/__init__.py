@@ -1,0 +1,25 @@
+"""A run's configuration: the components' own dataclasses, read strictly from YAML and the command line."""
+
+from unmask.config.run import (
+    Choice,
+    RunConfig,
+    config_class,
+    dump_yaml,
+    flatten,
+    from_dict,
+    load_recipe,
+    resolve,
+    to_dict,
+)
+
+__all__ = [
+    "Choice",
+    "RunConfig",
+    "config_class",
+    "dump_yaml",
+    "flatten",
+    "from_dict",
+    "load_recipe",
+    "resolve",
+    "to_dict",
+]

@@ -1,0 +1,74 @@
+"""One value of a declared type, from text or from a plain value; what does not fit raises ValueError."""
+
+import math
+import types
+from collections.abc import Mapping
+from typing import Any, Literal, Union, get_args, get_origin
+
+_TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_ABSENT = ("none", "null")
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
+
+
+def read_value(hint: Any, value: Any) -> Any:
+    """The value as the type `hint` says: a scalar, a Literal, a list or tuple of them, or `X | None`."""
+    kind, inner = get_origin(hint), get_args(hint)
+    if kind in (Union, types.UnionType):
+        absent = value is None or str(value).lower() in _ABSENT
+        present = next(member for member in inner if member is not types.NoneType)
+        return None if absent else read_value(present, value)
+    if kind in (tuple, list):
+        return kind(_items(inner, value))
+    if value is None or isinstance(value, Mapping | list | tuple):
+        found = "nothing" if value is None else "a list or a section"
+        raise ValueError(f"{found} where {_expected(hint)} is expected")
+    try:
+        return _scalar(hint, str(value))
+    except (KeyError, ValueError):
+        raise ValueError(f"{str(value)!r} is not {_expected(hint)}") from None
+
+
+def _items(inner: tuple[Any, ...], value: Any) -> list[Any]:
+    """The members of a sequence, or of `1,2,3`."""
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{str(value)!r} is not a list such as 1,2,3")
+    if len(inner) == 1 or inner[-1] is Ellipsis:
+        inner = (inner[0],) * len(value)
+    if len(value) != len(inner):
+        raise ValueError(f"{len(value)} values where {len(inner)} are expected")
+    return [read_value(hint, item) for hint, item in zip(inner, value, strict=True)]
+
+
+def _scalar(hint: Any, text: str) -> Any:
+    if get_origin(hint) is Literal:
+        return {str(option): option for option in get_args(hint)}[text]
+    if hint is bool:
+        return _TRUTH[text.lower()]
+    if hint is int:
+        return _whole(text)
+    if hint is float:
+        return _finite(text)
+    return hint(text)
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        if not (number := _finite(text)).is_integer():
+            raise
+        return int(number)
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError
+    return number
+
+
+def _expected(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, get_args(hint)))}"
+    return _KINDS.get(hint, "text")
