@@ -1,0 +1,57 @@
+"""Exact categorical draws from log-probabilities: one 53-bit uniform a token, no Gumbel noise."""
+
+import math
+
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+
+from unmask.errors import UnmaskError
+
+LogProbabilities = Float[Tensor, "tokens vocabulary"]
+
+
+def sharpen(
+    log_probabilities: LogProbabilities,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+) -> LogProbabilities:
+    """Temperature, then top-k, then nucleus; temperature 0 keeps the likeliest token alone."""
+    if temperature < 0 or not math.isfinite(temperature):
+        raise UnmaskError(f"temperature must be 0 or more, not {temperature}")
+    if top_k is not None and top_k < 1:
+        raise UnmaskError(f"top_k must be 1 or more, not {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise UnmaskError(f"top_p must lie in (0, 1], not {top_p}")
+    if temperature == 0:
+        top_k = 1
+    elif temperature != 1:
+        log_probabilities = torch.log_softmax(log_probabilities / temperature, -1)
+    if top_k is not None and top_k < log_probabilities.shape[-1]:
+        kept = log_probabilities.topk(top_k, -1)
+        lowest = torch.full_like(log_probabilities, -math.inf)
+        log_probabilities = lowest.scatter(-1, kept.indices, kept.values)
+    if top_p is not None and top_p < 1:
+        ordered, order = log_probabilities.log_softmax(-1).sort(-1, descending=True)
+        before = ordered.exp().cumsum(-1) - ordered.exp()  # mass of all likelier tokens
+        ordered = ordered.masked_fill(before >= top_p, -math.inf)
+        log_probabilities = torch.empty_like(ordered).scatter(-1, order, ordered)
+    return log_probabilities
+
+
+def draw(
+    log_probabilities: LogProbabilities, uniforms: Float64[Tensor, "tokens"]
+) -> Int[Tensor, "tokens"]:
+    """One token a row by inverting the cumulative distribution in double precision.
+
+    24-bit uniforms never reach tokens rarer than about 1e-7; 53 bits do.
+    """
+    device = log_probabilities.device
+    if device.type == "mps":  # no doubles there
+        log_probabilities = log_probabilities.cpu()
+    cumulative = log_probabilities.double().softmax(-1).cumsum(-1)
+    targets = uniforms.to(cumulative.device)[:, None] * cumulative[:, -1:]
+    # the first token whose cumulative mass exceeds the target: never one of probability zero
+    tokens = torch.searchsorted(cumulative, targets, right=True)[:, 0]
+    return tokens.to(device)

@@ -1,0 +1,244 @@
+"""Noise schedules: alpha(t) is the chance that a token is still clean at time t; t = 0 clean, t = 1 all masked."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unmask.errors import UnmaskError
+from unmask.registry import Registry
+
+Times = Float[Tensor, "*batch"]
+
+
+class Schedule:
+    """A decreasing alpha(t) with its derivative and its inverse."""
+
+    def alpha(self, t: Times) -> Times:
+        """Chance that a token is clean at time t."""
+        raise NotImplementedError  # pragma: no cover
+
+    def alpha_prime(self, t: Times) -> Times:
+        """d alpha / d t, never positive."""
+        raise NotImplementedError  # pragma: no cover
+
+    def inverse(self, alpha: Times) -> Times:
+        """The time at which alpha(t) has this value."""
+        raise NotImplementedError  # pragma: no cover
+
+    def sigma(self, t: Times) -> Times:
+        """Total noise, alpha = exp(-sigma): what a time-conditioned network reads."""
+        return -torch.log(self.alpha(t))
+
+    def sigma_prime(self, t: Times) -> Times:
+        """Rate of noise, d sigma / d t."""
+        return -self.alpha_prime(t) / self.alpha(t)
+
+
+SCHEDULES: Registry[Schedule] = Registry("schedule")
+
+
+@dataclass(frozen=True)
+class _Clipped(Schedule):
+    """A schedule that ends at alpha(1) = eps, so that sigma stays finite."""
+
+    eps: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.eps < 0.5:
+            raise UnmaskError(f"eps must lie in [0, 0.5), not {self.eps}")
+
+    def _level(self, alpha: Times) -> Times:
+        """alpha without its floor: 1 at t = 0, 0 at t = 1."""
+        return ((alpha - self.eps) / (1 - self.eps)).clamp(0, 1)
+
+
+@SCHEDULES.register("loglinear")
+@dataclass(frozen=True)
+class LogLinear(_Clipped):
+    """alpha = 1 - (1 - eps) t: the paper's choice, every mask ratio equally often."""
+
+    def alpha(self, t: Times) -> Times:
+        return 1 - (1 - self.eps) * t
+
+    def alpha_prime(self, t: Times) -> Times:
+        return torch.full_like(t, self.eps - 1)
+
+    def inverse(self, alpha: Times) -> Times:
+        return 1 - self._level(alpha)
+
+
+@SCHEDULES.register("cosine")
+@dataclass(frozen=True)
+class Cosine(_Clipped):
+    """alpha = eps + (1 - eps) cos(pi t / 2): more time on lightly masked text."""
+
+    def alpha(self, t: Times) -> Times:
+        return self.eps + (1 - self.eps) * torch.cos(math.pi / 2 * t)
+
+    def alpha_prime(self, t: Times) -> Times:
+        return -(1 - self.eps) * math.pi / 2 * torch.sin(math.pi / 2 * t)
+
+    def inverse(self, alpha: Times) -> Times:
+        return 2 / math.pi * torch.acos(self._level(alpha))
+
+
+@SCHEDULES.register("cosine_squared")
+@dataclass(frozen=True)
+class CosineSquared(_Clipped):
+    """alpha = eps + (1 - eps) cos^2(pi t / 2): slow at both ends."""
+
+    def alpha(self, t: Times) -> Times:
+        return self.eps + (1 - self.eps) * torch.cos(math.pi / 2 * t) ** 2
+
+    def alpha_prime(self, t: Times) -> Times:
+        return -(1 - self.eps) * math.pi / 2 * torch.sin(math.pi * t)
+
+    def inverse(self, alpha: Times) -> Times:
+        return 2 / math.pi * torch.acos(self._level(alpha).sqrt())
+
+
+@SCHEDULES.register("polynomial")
+@dataclass(frozen=True)
+class Polynomial(_Clipped):
+    """alpha = 1 - (1 - eps) t^power: log-linear for power 1."""
+
+    power: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.power <= 0:
+            raise UnmaskError(f"power must be positive, not {self.power}")
+
+    def alpha(self, t: Times) -> Times:
+        return 1 - (1 - self.eps) * t**self.power
+
+    def alpha_prime(self, t: Times) -> Times:
+        return -(1 - self.eps) * self.power * t ** (self.power - 1)
+
+    def inverse(self, alpha: Times) -> Times:
+        return (1 - self._level(alpha)) ** (1 / self.power)
+
+
+@dataclass(frozen=True)
+class _Sigma(Schedule):
+    """A schedule that is given by its total noise between two ends."""
+
+    sigma_min: float = 1e-3
+    sigma_max: float = 7.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sigma_min < self.sigma_max:
+            raise UnmaskError(
+                f"need 0 < sigma_min < sigma_max, not {self.sigma_min}, {self.sigma_max}"
+            )
+
+    def alpha(self, t: Times) -> Times:
+        return torch.exp(-self.sigma(t))
+
+    def alpha_prime(self, t: Times) -> Times:
+        return -self.sigma_prime(t) * self.alpha(t)
+
+    def _noise(self, alpha: Times) -> Times:
+        return -torch.log(alpha.clamp(math.exp(-self.sigma_max), math.exp(-self.sigma_min)))
+
+
+@SCHEDULES.register("linear")
+@dataclass(frozen=True)
+class Linear(_Sigma):
+    """sigma grows linearly: most of the time is spent on heavily masked text."""
+
+    def sigma(self, t: Times) -> Times:
+        return self.sigma_min + t * (self.sigma_max - self.sigma_min)
+
+    def sigma_prime(self, t: Times) -> Times:
+        return torch.full_like(t, self.sigma_max - self.sigma_min)
+
+    def inverse(self, alpha: Times) -> Times:
+        return (self._noise(alpha) - self.sigma_min) / (self.sigma_max - self.sigma_min)
+
+
+@SCHEDULES.register("geometric")
+@dataclass(frozen=True)
+class Geometric(_Sigma):
+    """sigma grows by a constant factor: SEDD's other choice."""
+
+    sigma_max: float = 20.0
+
+    def sigma(self, t: Times) -> Times:
+        return self.sigma_min ** (1 - t) * self.sigma_max**t
+
+    def sigma_prime(self, t: Times) -> Times:
+        return self.sigma(t) * math.log(self.sigma_max / self.sigma_min)
+
+    def inverse(self, alpha: Times) -> Times:
+        ratio = torch.log(self._noise(alpha) / self.sigma_min)
+        return ratio / math.log(self.sigma_max / self.sigma_min)
+
+
+@SCHEDULES.register("learned")
+class Learned(nn.Module, Schedule):
+    """A monotone Bernstein polynomial whose increments are learned to lower the bound's variance."""
+
+    @dataclass(frozen=True)
+    class Config:
+        degree: int = 8
+        eps: float = 1e-3
+
+        def __post_init__(self) -> None:
+            if self.degree < 1:
+                raise UnmaskError(f"degree must be 1 or more, not {self.degree}")
+            if not 0 <= self.eps < 0.5:
+                raise UnmaskError(f"eps must lie in [0, 0.5), not {self.eps}")
+
+    def __init__(self, config: Config | None = None) -> None:
+        super().__init__()
+        config = config or self.Config()
+        self.degree, self.eps = config.degree, config.eps
+        self.logits = nn.Parameter(torch.zeros(self.degree))  # equal increments: log-linear
+
+    def _basis(self, t: Times, degree: int) -> Float[Tensor, "*batch terms"]:
+        """The Bernstein polynomials of one degree."""
+        k = torch.arange(degree + 1, device=t.device, dtype=t.dtype)
+        choose = torch.tensor(
+            [math.comb(degree, i) for i in range(degree + 1)], device=t.device, dtype=t.dtype
+        )
+        t = t[..., None]
+        return choose * t**k * (1 - t) ** (degree - k)
+
+    def _increments(self, t: Times) -> Float[Tensor, "degree"]:
+        return torch.softmax(self.logits.to(t), 0)
+
+    def alpha(self, t: Times) -> Times:
+        increments = self._increments(t)
+        heights = torch.cat([increments.new_zeros(1), increments.cumsum(0)])
+        return 1 - (1 - self.eps) * (self._basis(t, self.degree) @ heights)
+
+    def alpha_prime(self, t: Times) -> Times:
+        slope = self._basis(t, self.degree - 1) @ self._increments(t)
+        return -(1 - self.eps) * self.degree * slope
+
+    @torch.no_grad()
+    def inverse(self, alpha: Times) -> Times:
+        low, high = torch.zeros_like(alpha), torch.ones_like(alpha)
+        for _ in range(60):  # bisection to the last bit of a double
+            middle = (low + high) / 2
+            above = self.alpha(middle) > alpha
+            low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+        return (low + high) / 2
+
+    def second_moment(
+        self, t: Times, loss: Float[Tensor, "*batch"], importance: Float[Tensor, "*batch"]
+    ) -> Float[Tensor, ""]:
+        """E[loss^2] under uniform times as a function of this schedule, given losses at drawn times.
+
+        The bound's mean does not depend on the schedule, so lowering this lowers its variance. In
+        terms of the mask ratio r = 1 - alpha the loss is r'(t) g(r), and the second moment is the
+        integral of r'(t(r)) g(r)^2 dr: with r held where it was drawn, only r'(t(r)) moves.
+        """
+        drawn = self.alpha_prime(t).detach()
+        alpha = self.alpha(t)
+        moved = t - (alpha - alpha.detach()) / drawn  # t(r): dt = -d alpha / alpha'
+        return (importance * loss.detach() ** 2 * self.alpha_prime(moved) / drawn).mean()

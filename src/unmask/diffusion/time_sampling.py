@@ -1,0 +1,150 @@
+"""At which times, and with which tokens masked, the bound is estimated; every way has the same mean."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float64
+from torch import Tensor
+
+from unmask.diffusion.forward import masked_tokens
+from unmask.diffusion.schedule import Schedule
+from unmask.errors import UnmaskError
+from unmask.randomness import RowStream
+from unmask.registry import Registry
+
+PerRow = Float64[Tensor, "rows"]
+Tokens = Bool[Tensor, "rows length"]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """One draw of (t, z_t) a row, with `importance`: E over uniform t of f = E[importance * f(t, masked)].
+
+    The range of times that is drawn may stop short of both ends. `unstarted` is alpha where it starts
+    (tokens that the first step from all-MASK must reveal: the prior term) and `unfinished` the tokens
+    that are still masked where it ends (the reconstruction term).
+    """
+
+    t: PerRow
+    masked: Tokens
+    importance: PerRow
+    unstarted: float
+    unfinished: Tokens
+
+    def to(self, device: torch.device) -> "Noise":
+        """The token masks on another device; times stay in double precision on the CPU."""
+        masked = self.masked.to(device, non_blocking=True)
+        unfinished = self.unfinished.to(device, non_blocking=True)
+        return replace(self, masked=masked, unfinished=unfinished)
+
+
+class TimeSampler:
+    """Draws times in (0, 1], then masks each token with probability 1 - alpha(t)."""
+
+    t_min: float = 0.0
+
+    def times(self, u: PerRow, stream: RowStream) -> tuple[PerRow, PerRow]:
+        """Times in [t_min, 1] and their importance: (1 - t_min) over their density on that range."""
+        raise NotImplementedError  # pragma: no cover
+
+    @torch.no_grad()
+    def draw(self, stream: RowStream, valid: Tokens, schedule: Schedule, steps: int = 0) -> Noise:
+        """Noise for the rows of a stream; `steps` = T puts t on the grid {1/T, ..., 1}, 0 is continuous."""
+        t, importance = self.times(1 - stream.uniform("time", 1)[:, 0], stream)
+        t_min = 0.0 if steps else self.t_min
+        t = torch.ceil(t * steps) / steps if steps else t_min + (1 - t_min) * t
+        u = stream.uniform("mask", valid.shape[1])
+        first, last = schedule.alpha(torch.tensor([1.0, t_min], dtype=torch.float64))
+        return Noise(
+            t=t,
+            masked=masked_tokens(u, schedule.alpha(t), valid),
+            importance=importance * (1 - t_min),
+            unstarted=float(first),
+            unfinished=masked_tokens(u, last.expand(len(t)), valid),
+        )
+
+
+TIME_SAMPLERS: Registry[TimeSampler] = Registry("time sampler")
+
+
+@dataclass(frozen=True)
+class _Cut(TimeSampler):
+    """Times no smaller than t_min: 1/t weights beyond it would only add variance to a gradient."""
+
+    t_min: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.t_min < 1:
+            raise UnmaskError(f"t_min must lie in [0, 1), not {self.t_min}")
+
+
+@TIME_SAMPLERS.register("uniform")
+@dataclass(frozen=True)
+class Uniform(_Cut):
+    """Independent uniform times."""
+
+    def times(self, u: PerRow, stream: RowStream) -> tuple[PerRow, PerRow]:
+        return u, torch.ones_like(u)
+
+
+@TIME_SAMPLERS.register("stratified")
+@dataclass(frozen=True)
+class Stratified(_Cut):
+    """One time in each of `batch` equal slices of (0, 1]: the paper's low-discrepancy sampler."""
+
+    def times(self, u: PerRow, stream: RowStream) -> tuple[PerRow, PerRow]:
+        slices = torch.arange(stream.rows.start, stream.rows.stop, dtype=torch.float64)
+        return (slices + u) / stream.total, torch.ones_like(u)
+
+
+@TIME_SAMPLERS.register("importance")
+@dataclass(frozen=True)
+class Importance(TimeSampler):
+    """Times from a mixture of 1/(2 sqrt t), 1 and 2t: where the loss is large or varies most.
+
+    Near t = 0 a rare masked token weighs 1/t, which makes the variance of uniform times diverge;
+    near t = 1 tokens are hardest to guess.
+    """
+
+    early: float = 0.3
+    late: float = 0.4
+
+    def __post_init__(self) -> None:
+        if self.early < 0 or self.late < 0 or self.early + self.late > 1:
+            raise UnmaskError(f"early and late must be shares of 1, not {self.early}, {self.late}")
+
+    def times(self, u: PerRow, stream: RowStream) -> tuple[PerRow, PerRow]:
+        flat = 1 - self.early - self.late
+        # invert the distribution function early sqrt(t) + flat t + late t^2 by bisection
+        low, high = torch.zeros_like(u), torch.ones_like(u)
+        for _ in range(60):
+            t = (low + high) / 2
+            below = self.early * t.sqrt() + flat * t + self.late * t**2 < u
+            low, high = torch.where(below, t, low), torch.where(below, high, t)
+        density = self.early / (2 * high.sqrt()) + flat + 2 * self.late * high
+        return high, 1 / density
+
+
+@TIME_SAMPLERS.register("fixed_count")
+@dataclass(frozen=True)
+class FixedCount(TimeSampler):
+    """Mask exactly k tokens, k stratified over 1..length: no noise from the count, no end left out."""
+
+    @torch.no_grad()
+    def draw(self, stream: RowStream, valid: Tokens, schedule: Schedule, steps: int = 0) -> Noise:
+        if steps:
+            raise UnmaskError(
+                "fixed_count estimates the continuous bound; choose another for T steps"
+            )
+        lengths = valid.sum(1)
+        u = stream.uniform("time", 1)[:, 0]
+        slices = torch.arange(stream.rows.start, stream.rows.stop, dtype=torch.float64)
+        k = (lengths * (slices + u) / stream.total).floor().long().clamp(max=lengths - 1)
+        scores = stream.uniform("mask", valid.shape[1]).masked_fill(~valid, 2.0)
+        # the mask ratio at which just these k tokens are masked: the k-th smallest uniform
+        ratio = scores.sort(1).values.gather(1, k[:, None])[:, 0]
+        t = schedule.inverse(1 - ratio)
+        # the density of (r, tokens) is L r / k times that of a uniform r, and dr = -alpha' dt
+        importance = lengths / (k + 1) * (1 - schedule.alpha(t)) / -schedule.alpha_prime(t)
+        masked = scores <= ratio[:, None]
+        return Noise(t, masked & valid, importance, 0.0, torch.zeros_like(masked))

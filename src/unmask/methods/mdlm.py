@@ -1,0 +1,47 @@
+"""MDLM (arXiv 2406.07524): substitution parameterization and a weighted masked-language-model loss."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from unmask.backbones.base import Backbone
+from unmask.diffusion.nelbo import continuous_weight, discrete_weight
+from unmask.diffusion.schedule import Schedule
+from unmask.diffusion.time_sampling import TimeSampler
+from unmask.errors import UnmaskError
+from unmask.methods.base import METHODS
+from unmask.methods.diffusion import Diffusion, cross_entropy
+from unmask.methods.head import RowLoss
+from unmask.vocabulary import Vocabulary
+
+
+@METHODS.register("mdlm")
+class MDLM(Diffusion):
+    """Masked diffusion with SUBS: a weighted average of masked-language-model losses."""
+
+    @dataclass(frozen=True)
+    class Config:
+        steps: int = 0  # T of the bound; 0 is continuous time
+
+        def __post_init__(self) -> None:
+            if self.steps < 0:
+                raise UnmaskError(f"steps must be 0 (continuous time) or more, not {self.steps}")
+
+    def __init__(
+        self,
+        config: Config,
+        backbone: Backbone,
+        vocabulary: Vocabulary,
+        schedule: Schedule,
+        times: TimeSampler,
+    ) -> None:
+        super().__init__(backbone, vocabulary, schedule, times)
+        self.steps = config.steps
+
+    def row_loss(self) -> RowLoss:
+        return cross_entropy
+
+    def loss_inputs(self, t: Tensor) -> list[Tensor]:
+        if self.steps:
+            return [discrete_weight(self.schedule, t, self.steps)]
+        return [continuous_weight(self.schedule, t)]

@@ -1,0 +1,52 @@
+"""SEDD with an absorbing state (arXiv 2310.16834): the network models ratios of probabilities."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from unmask.backbones.base import Backbone
+from unmask.diffusion.parameterization import sedd_offset
+from unmask.diffusion.schedule import Schedule
+from unmask.diffusion.score_entropy import score_entropy
+from unmask.diffusion.time_sampling import TimeSampler
+from unmask.errors import UnmaskError
+from unmask.methods.base import METHODS
+from unmask.methods.diffusion import Diffusion
+from unmask.methods.head import RowLoss
+from unmask.vocabulary import Vocabulary
+
+
+@METHODS.register("sedd")
+class SEDD(Diffusion):
+    """Score entropy: learns the concrete score; needs a time-conditioned network."""
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(
+        self,
+        config: Config,
+        backbone: Backbone,
+        vocabulary: Vocabulary,
+        schedule: Schedule,
+        times: TimeSampler,
+    ) -> None:
+        super().__init__(backbone, vocabulary, schedule, times)
+        if not backbone.time_conditioning:
+            raise UnmaskError(
+                "SEDD's score depends on the noise level: set backbone.time_conditioning true"
+            )
+
+    def row_loss(self) -> RowLoss:
+        size = self.vocabulary.size
+
+        def entropy(logits: Tensor, x: Tensor, weight: Tensor, sigma: Tensor) -> Tensor:
+            offset = sedd_offset(sigma, size)
+            log_score_x = logits.gather(-1, x[:, None])[:, 0] - offset
+            return weight * score_entropy(log_score_x, logits.logsumexp(-1) - offset, sigma)
+
+        return entropy
+
+    def loss_inputs(self, t: Tensor) -> list[Tensor]:
+        return [self.schedule.sigma_prime(t), self.schedule.sigma(t)]
