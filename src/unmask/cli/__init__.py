@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (UnmaskError, OSError) as error:
         return _fail(f"error: {error}", 2)
     except KeyboardInterrupt as stop:
-        return _fail(f"interrupted{'; ' if stop.args else ''}{''.join(stop.args)}", 130)
+        return _fail("; ".join(["interrupted", *map(str, stop.args)]), 130)
     return 0
 
 

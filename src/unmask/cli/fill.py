@@ -40,6 +40,8 @@ def execute(args: Namespace) -> None:
 
 def filled_spans(template: str, text: str) -> list[tuple[int, int]]:
     """Where in the text the template's gaps were; nothing if the tokenizer changed what it was given."""
-    kept = map(re.escape, _GAP.split(template))
+    *before, last = _GAP.split(template)
+    # a space before a gap belongs to the gap: a token may bring its own, or none
+    kept = [re.escape(piece.removesuffix(" ")) for piece in before] + [re.escape(last)]
     match = re.fullmatch("(.*?)".join(kept), text, re.DOTALL)
     return [match.span(gap + 1) for gap in range(match.re.groups)] if match else []

@@ -1,5 +1,6 @@
 """unmask train: from a recipe to a run folder."""
 
+import shlex
 from argparse import Namespace
 from pathlib import Path
 
@@ -21,6 +22,11 @@ def execute(args: Namespace) -> None:
     run = args.run or Path("runs") / Path(args.recipe).stem
     try:
         api.train(config, run, say=print)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{run} is saved; the same command resumes it") from None
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(*stop.args, f"resume with: {_command(args, run)}") from None
     print(f"next: unmask generate {run}")
+
+
+def _command(args: Namespace, run: Path) -> str:
+    overrides = [part for name, value in args.overrides for part in (f"--{name}", value)]
+    return shlex.join(["unmask", "train", args.recipe, "--run", str(run), *overrides])

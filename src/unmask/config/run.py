@@ -146,7 +146,8 @@ def _build(cls: type, tree: Any, at: str = "") -> Any:
     try:
         return cls(**values)
     except (UnmaskError, ValueError) as error:
-        reason = str(error).removeprefix(f"{at}.")
+        section = at.rpartition(".")[2]
+        reason = str(error).removeprefix(f"{at}.").removeprefix(f"{section}.")
         about_field = reason.partition(" ")[0] in own
         raise UnmaskError(_join(at, reason, "." if about_field else ": ")) from None
 

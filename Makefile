@@ -1,0 +1,40 @@
+# make demo, make test, make lint, make clean; PYTHON=python3.12 chooses the interpreter
+
+PYTHON ?= python3
+VENV := .venv
+RUN := runs/demo
+UNMASK := $(VENV)/bin/unmask
+INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint clean
+
+demo: $(VENV)/.runs
+	$(UNMASK) train demo --run $(RUN)
+	$(UNMASK) evaluate $(RUN)
+	$(UNMASK) generate $(RUN) --prompt "The import statement" --length 64
+	$(UNMASK) fill $(RUN) "If the object is a [MASK], then the [MASK:4] is called." --n 4
+
+test: lint
+	$(VENV)/bin/python -m pytest
+
+lint: $(VENV)/.ready
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+
+clean:
+	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# what the commands need, and beyond it what the tests need
+$(VENV)/.runs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e '.[log]'
+	@touch $@
+
+$(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e '.[dev]'
+	@touch $(VENV)/.runs $@
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "unmask needs Python 3.11 or newer, and $(PYTHON) is not: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
