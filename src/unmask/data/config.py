@@ -1,0 +1,57 @@
+"""What data a run reads and how it becomes rows of tokens."""
+
+from dataclasses import dataclass, field
+
+from unmask.errors import UnmaskError, unknown
+
+KINDS = ("bpe", "bytes", "characters", "hf", "text8")
+PACKINGS = ("pad", "wrap")
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """Which tokenizer: a kind, the ids in all (bpe; specials included), a folder or hub name (hf)."""
+
+    kind: str = "bpe"
+    size: int = 4096
+    path: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise unknown("tokenizer kind", self.kind, KINDS)
+        # 256 bytes, BOS, EOS, PAD and MASK.
+        if self.kind == "bpe" and self.size < 260:
+            raise UnmaskError(f"tokenizer.size is {self.size}; a byte-level BPE needs at least 260")
+        if self.kind == "hf" and not self.path:
+            raise UnmaskError("tokenizer.kind hf needs tokenizer.path: a folder or a hub name")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the text comes from and how it is cut into rows of `length` tokens."""
+
+    train: str = "builtin:pydoc"
+    valid: str = ""  # "": hold out a fraction of the training documents
+    holdout: float = 0.1
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    length: int = 128
+    packing: str = "wrap"
+    separator: str = "<|endoftext|>"  # a line between documents, or "line", or "file"
+    text_field: str = "text"
+    cache: str = ""  # "": $UNMASK_CACHE, or ~/.cache/unmask
+
+    def __post_init__(self) -> None:
+        if not self.train:
+            raise UnmaskError("data.train is empty; give a file, a folder or builtin:pydoc")
+        if not 0 < self.holdout < 1:
+            raise UnmaskError(f"data.holdout is {self.holdout}; it must lie between 0 and 1")
+        if self.length < 3:
+            raise UnmaskError(
+                f"data.length is {self.length}; BOS, EOS and one token of text need at least 3"
+            )
+        if self.packing not in PACKINGS:
+            raise unknown("packing", self.packing, PACKINGS)
+        if not self.separator.strip():
+            raise UnmaskError('data.separator is empty; give a line of text, "line" or "file"')
+        if not self.text_field:
+            raise UnmaskError('data.text_field is empty; the usual name is "text"')

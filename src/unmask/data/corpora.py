@@ -1,0 +1,165 @@
+"""Documents from wherever text lives, one at a time, and a hash of their content.
+
+A source is `builtin:pydoc`, a file, a folder, `-` (standard input, plain text), or
+`hf:OWNER/NAME[/CONFIG][:SPLIT]` (a dataset of the hub; the split is `train` unless named).
+"""
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+
+from unmask.data.extras import extra
+from unmask.data.files import Reading, digest_of, known_file, read_documents, read_text
+from unmask.errors import UnmaskError, unknown
+
+_HASH_FRACTION = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents that can be read again and again, and the hash of what they are read from."""
+
+    name: str
+    read: Callable[[], Iterator[str]]
+    digest: Callable[[], str]
+
+    def __iter__(self) -> Iterator[str]:
+        """The documents in order, blank ones left out."""
+        empty = True
+        for document in self.read():
+            if document and not document.isspace():
+                empty = False
+                yield document
+        if empty:
+            raise UnmaskError(f"{self.name} holds no text")
+
+    def part(self, holdout: float, held: bool) -> Iterator[str]:
+        """The held-out documents, or the others: a spread fraction that depends on the index only."""
+        border, empty = int(holdout * 2**64), True
+        for index, document in enumerate(self):
+            if (index * _HASH_FRACTION % 2**64 < border) == held:
+                empty = False
+                yield document
+        if empty:
+            raise UnmaskError(
+                f"{self.name} has too few documents to hold {holdout:g} of them out; "
+                "give data.valid or another data.separator"
+            )
+
+
+def open_corpus(source: str, reading: Reading) -> Corpus:
+    """The corpus that a source string names."""
+    scheme, colon, rest = source.partition(":")
+    if colon and scheme == "builtin":
+        return _builtin(rest)
+    if colon and scheme == "hf":
+        return _dataset(rest, reading)
+    if source == "-":
+        return _standard_input(reading)
+    return _files(Path(source), reading)
+
+
+def _hash_texts(texts: Iterable[str]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        digest.update(len(content).to_bytes(8, "little") + content)
+    return digest.hexdigest()
+
+
+def _builtin(name: str) -> Corpus:
+    if name != "pydoc":
+        raise unknown("builtin corpus", name, ["pydoc"])
+
+    def read() -> Iterator[str]:
+        from pydoc_data.topics import topics
+
+        return (topics[topic].strip() for topic in sorted(topics))
+
+    return Corpus("builtin:pydoc", read, lambda: _hash_texts(read()))
+
+
+def _files(path: Path, reading: Reading) -> Corpus:
+    paths = _inside(path) if path.is_dir() else [path]
+    if not path.exists():
+        raise UnmaskError(f"no file or folder {path}")
+    if not path.is_dir() and not path.is_file():
+        raise UnmaskError(f"{path} is neither a file nor a folder; use - for standard input")
+    if path.is_file() and path.stat().st_size == 0:
+        raise UnmaskError(f"{path} is empty")
+
+    def read() -> Iterator[str]:
+        for each in paths:
+            yield from read_documents(each, reading)
+
+    def digest() -> str:
+        return hashlib.blake2b("".join(map(digest_of, paths)).encode(), digest_size=16).hexdigest()
+
+    return Corpus(str(path), read, digest)
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The text files of a folder and the folders in it, hidden ones left out."""
+    visible = (
+        path
+        for path in folder.rglob("*")
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    paths = sorted(path for path in visible if path.is_file() and known_file(path))
+    if not paths:
+        raise UnmaskError(f"no text, JSONL or Parquet files in the folder {folder}")
+    return paths
+
+
+def _standard_input(reading: Reading) -> Corpus:
+    """Standard input, kept in a file that vanishes with the process: a corpus is read twice."""
+    kept: list[int] = []
+
+    def stream() -> BufferedReader:
+        if not kept:
+            with tempfile.TemporaryFile() as copy:
+                shutil.copyfileobj(sys.stdin.buffer, copy)
+                copy.flush()
+                kept.append(os.dup(copy.fileno()))
+        file = os.fdopen(os.dup(kept[0]), "rb")
+        file.seek(0)
+        return file
+
+    def read() -> Iterator[str]:
+        with stream() as file:
+            yield from read_text(file, "standard input", reading.separator)
+
+    def digest() -> str:
+        with stream() as file:
+            return hashlib.file_digest(file, "blake2b").hexdigest()
+
+    return Corpus("standard input", read, digest)
+
+
+def _dataset(name: str, reading: Reading) -> Corpus:
+    """A dataset of the Hugging Face hub; with one slash the name is OWNER/NAME, not NAME/CONFIG."""
+    path, _, split = name.partition(":")
+    parts = path.split("/")
+    repository, config = "/".join(parts[:2]), "/".join(parts[2:]) or None
+
+    def read() -> Iterator[str]:
+        datasets = extra("datasets", f"hf:{name}")
+        try:
+            rows = datasets.load_dataset(repository, config, split=split or "train")
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise UnmaskError(f"the dataset hf:{name} cannot be loaded: {reason}") from None
+        if reading.text_field not in rows.column_names:
+            raise UnmaskError(
+                f"the dataset hf:{name} has no field {reading.text_field!r}; "
+                f"it has {', '.join(rows.column_names)}: set data.text_field"
+            )
+        return (row[reading.text_field] or "" for row in rows.select_columns([reading.text_field]))
+
+    return Corpus(f"hf:{name}", read, lambda: _hash_texts(read()))

@@ -1,0 +1,150 @@
+"""Documents out of one file: plain text, JSON lines or Parquet, compressed or not."""
+
+import bz2
+import gzip
+import hashlib
+import json
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from unmask.data.extras import extra
+from unmask.errors import UnmaskError
+
+_OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_TEXT = (".txt", ".text", ".md", ".rst")
+_JSON_LINES = (".jsonl", ".ndjson", ".json")
+_PARQUET = (".parquet",)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files become documents: the separator of plain text, the field of structured text."""
+
+    separator: str
+    text_field: str
+
+
+def known_file(path: Path) -> bool:
+    """Whether a folder's file is taken for text; a file named by itself always is."""
+    return _suffix(path) in _TEXT + _JSON_LINES + _PARQUET
+
+
+def digest_of(path: Path) -> str:
+    """A hash of a file's bytes and of the form they are read in, wherever it lies."""
+    with _readable(path), path.open("rb") as stream:
+        return hashlib.file_digest(stream, "blake2b").hexdigest() + _form(path)
+
+
+def read_documents(path: Path, reading: Reading) -> Iterator[str]:
+    """The documents of a file, one at a time."""
+    form = _form(path)
+    if form == "parquet":
+        yield from _read_parquet(path, reading.text_field)
+        return
+    opener = _OPENERS.get(path.suffix, lambda p: p.open("rb"))
+    with _readable(path), opener(path) as stream:
+        if form == "json":
+            yield from _read_json_lines(stream, path, reading.text_field)
+        else:
+            yield from read_text(stream, str(path), reading.separator)
+
+
+def read_text(stream: IO[bytes], name: str, separator: str) -> Iterator[str]:
+    """The documents of plain UTF-8 text: between separator lines, or each line, or all of it."""
+    lines = _decoded_lines(stream, name)
+    if separator == "line":
+        yield from (line.removesuffix("\n") for line in lines)
+        return
+    document: list[str] = []
+    for line in lines:
+        if separator != "file" and line.strip() == separator:
+            yield "".join(document).removesuffix("\n")
+            document = []
+        else:
+            document.append(line)
+    yield "".join(document).removesuffix("\n")
+
+
+def _suffix(path: Path) -> str:
+    """The suffix that tells the form, behind a compressed file's own."""
+    return (Path(path.stem) if path.suffix in _OPENERS else path).suffix.lower()
+
+
+def _form(path: Path) -> str:
+    suffix = _suffix(path)
+    return "parquet" if suffix in _PARQUET else "json" if suffix in _JSON_LINES else "text"
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
+        raise UnmaskError(f"{path} is damaged or cut short: {error}") from None
+    except OSError as error:
+        raise UnmaskError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _decoded_lines(stream: IO[bytes], name: str) -> Iterator[str]:
+    """Lines of UTF-8 with plain line ends; a wrong byte is named by its offset."""
+    offset = 0
+    for raw in stream:
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UnmaskError(
+                f"{name} is not UTF-8: byte {offset + error.start} is 0x{raw[error.start]:02x}; "
+                "convert it, for instance with iconv"
+            ) from None
+        if offset == 0:
+            line = line.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")  # a byte-order mark
+        offset += len(raw)
+        yield line[:-2] + "\n" if line.endswith("\r\n") else line
+
+
+def _read_json_lines(stream: IO[bytes], path: Path, field: str) -> Iterator[str]:
+    for number, line in enumerate(_decoded_lines(stream, str(path)), start=1):
+        if line.isspace():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            raise UnmaskError(f"{path}:{number} is not JSON") from None
+        if not isinstance(record, dict) or field not in record:
+            has = f"it has {', '.join(record)}" if isinstance(record, dict) else "it is no object"
+            raise UnmaskError(f"{path}:{number} has no field {field!r}; {has}: set data.text_field")
+        yield _text(record[field], f"{path}:{number}", field)
+
+
+def _text(value: object, place: str, field: str) -> str:
+    """A field's text; null counts as none."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise UnmaskError(f"{place}: field {field!r} is {type(value).__name__}, not text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UnmaskError(f"{place}: field {field!r} holds a lone surrogate") from None
+    return value
+
+
+def _read_parquet(path: Path, field: str) -> Iterator[str]:
+    parquet, arrow = extra("pyarrow.parquet", str(path)), extra("pyarrow", str(path))
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            if field not in names:
+                raise UnmaskError(
+                    f"{path} has no field {field!r}; it has {', '.join(names)}: set data.text_field"
+                )
+            for batch in file.iter_batches(batch_size=256, columns=[field]):
+                for value in batch.column(0).to_pylist():
+                    yield _text(value, str(path), field)
+    except (arrow.ArrowException, OSError) as error:
+        raise UnmaskError(f"{path} is damaged or no Parquet file: {error}") from None

@@ -1,0 +1,95 @@
+"""From a data configuration to a tokenizer and rows."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from unmask.data.cache import cache_folder, cache_key, store_rows, stored_rows
+from unmask.data.config import DataConfig
+from unmask.data.corpora import Corpus, open_corpus
+from unmask.data.files import Reading
+from unmask.data.packing import Totals, pack
+from unmask.data.rows import Rows
+from unmask.data.subwords import SubwordTokenizer
+from unmask.data.tokenizer import Tokenizer
+from unmask.data.tokenizers import build_tokenizer
+from unmask.errors import UnmaskError
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a run trains on and is validated on."""
+
+    tokenizer: Tokenizer
+    train: Rows
+    valid: Rows
+
+
+def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
+    """The rows of a configuration; without a tokenizer one is built, on training documents only."""
+    corpus = open_corpus(config.train, _reading(config))
+    if config.valid:
+        train, train_part = partial(iter, corpus), "all"
+        valid = open_corpus(config.valid, _reading(config))
+        valid_rows = partial(_rows, valid, partial(iter, valid), "all")
+    else:
+        train, train_part = partial(corpus.part, config.holdout, False), f"but {config.holdout!r}"
+        held = partial(corpus.part, config.holdout, True)
+        valid_rows = partial(_rows, corpus, held, f"only {config.holdout!r}")
+    if tokenizer is None:
+        tokenizer = build_tokenizer(config.tokenizer, train())
+        if config.packing == "pad" and isinstance(tokenizer, SubwordTokenizer):
+            tokenizer = tokenizer.with_pad()
+    train_rows = _rows(corpus, train, train_part, tokenizer, config)
+    return Data(tokenizer, train_rows, valid_rows(tokenizer, config))
+
+
+def rows_from(source: str | Iterable[str], tokenizer: Tokenizer, config: DataConfig) -> Rows:
+    """Rows of a source (cached) or of given texts (in memory), packed as the configuration says."""
+    if isinstance(source, str):
+        corpus = open_corpus(source, _reading(config))
+        return _rows(corpus, partial(iter, corpus), "all", tokenizer, config)
+    texts = [text for text in source if text and not text.isspace()]
+    if not texts:
+        raise UnmaskError("the texts are empty")
+    totals = Totals()
+    tables = list(pack(texts, tokenizer, config.length, config.packing, totals))
+    return Rows(np.concatenate(tables), totals)
+
+
+def _reading(config: DataConfig) -> Reading:
+    return Reading(config.separator, config.text_field)
+
+
+def _rows(
+    corpus: Corpus,
+    documents: Callable[[], Iterable[str]],
+    part: str,
+    tokenizer: Tokenizer,
+    config: DataConfig,
+) -> Rows:
+    """The cached rows of a part of a corpus, tokenised now if they are not there."""
+    folder = cache_folder(config.cache)
+    key = cache_key(
+        {
+            "content": corpus.digest(),
+            "part": part,
+            "tokenizer": tokenizer.fingerprint,
+            "length": config.length,
+            "packing": config.packing,
+            "separator": config.separator,
+            "text_field": config.text_field,
+        }
+    )
+    rows = stored_rows(folder, key, config.length)
+    if rows is None:
+        totals = Totals()
+        tables = pack(documents(), tokenizer, config.length, config.packing, totals)
+        # A row begins with its count of valid tokens, which is at most the length.
+        store_rows(folder, key, tables, totals, max(tokenizer.vocabulary.size, config.length))
+        rows = stored_rows(folder, key, config.length)
+    if rows is None:
+        raise UnmaskError(f"the cache in {folder} vanished while it was read; run again")
+    return rows

@@ -1,0 +1,47 @@
+"""Shuffled batches without state: a batch is a function of (seed, step), so resuming is asking again."""
+
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Bool, Int64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.data.rows import Rows
+from unmask.errors import UnmaskError
+from unmask.randomness import row_uniforms
+
+
+@lru_cache(maxsize=2)  # a batch may lie across the border of two epochs
+def _order(seed: int, epoch: int, rows: int) -> NDArray[np.int64]:
+    """The order of an epoch: every row once."""
+    keys = row_uniforms([seed], "order of rows", rows, step=epoch)[0]
+    return np.argsort(keys.numpy(), kind="stable")
+
+
+class Loader:
+    """Full batches of `batch` rows, epoch after epoch, each epoch in an order of its own."""
+
+    def __init__(self, rows: Rows, batch: int, seed: int) -> None:
+        if batch < 1:
+            raise UnmaskError(f"the batch size is {batch}; it must be at least 1")
+        self.rows = rows
+        self.size = batch
+        self.seed = seed
+
+    def batch(
+        self, step: int, part: range
+    ) -> tuple[Int64[Tensor, "part length"], Bool[Tensor, "part length"]]:
+        """The rows `part`, numbered 0 to batch - 1, of the global batch of a step."""
+        return self.rows[self.indices(step, part)]
+
+    def indices(self, step: int, part: range) -> NDArray[np.int64]:
+        """Which rows those are."""
+        if part and not 0 <= min(part) <= max(part) < self.size:
+            raise IndexError(f"rows {part} of a batch of {self.size}")
+        epochs, places = np.divmod(step * self.size + np.asarray(part, np.int64), len(self.rows))
+        indices = np.empty_like(places)
+        for epoch in np.unique(epochs):
+            here = epochs == epoch
+            indices[here] = _order(self.seed, int(epoch), len(self.rows))[places[here]]
+        return indices

@@ -1,0 +1,173 @@
+"""Documents to rows of `length` tokens.
+
+`wrap`, the paper's: every document's tokens and an EOS, one behind the other, cut into chunks of
+`length - 2`, each framed as BOS chunk EOS; what is left over at the end is dropped.
+`pad`: one document a row, BOS text EOS, cut or filled to `length`.
+
+A row is stored with its number of valid tokens in front: valid tokens always come first.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.data.tokenizer import Ids, Tokenizer, encoded
+from unmask.errors import UnmaskError
+from unmask.vocabulary import Vocabulary
+
+Table = NDArray[np.integer]  # [rows, 1 + length]
+
+_BLOCK = 4_000_000  # characters encoded at a time
+_PIECE = 1_000_000  # characters beyond which a document is encoded in pieces
+# No tokenizer joins a word and the space behind it, so a cut there changes no token.
+_CUT = re.compile(r"(?<=\S)(?= \S)")
+
+
+@dataclass
+class Totals:
+    """What rows cover: valid tokens (BOS and EOS too), and bytes and characters of text."""
+
+    rows: int = 0
+    tokens: int = 0
+    bytes: int = 0
+    characters: int = 0
+
+    def add_text(self, text: str, sign: int = 1) -> None:
+        """Count a text, or take it back."""
+        self.bytes += sign * len(encoded(text))
+        self.characters += sign * len(text)
+
+    def add_rows(self, table: Table) -> None:
+        """Count rows and their valid tokens."""
+        self.rows += len(table)
+        self.tokens += int(table[:, 0].sum())
+
+
+@dataclass(frozen=True)
+class _Piece:
+    text: str
+    ends: bool  # whether the document ends here
+
+
+def pack(
+    documents: Iterable[str], tokenizer: Tokenizer, length: int, packing: str, totals: Totals
+) -> Iterator[Table]:
+    """Blocks of rows, and in `totals` what they cover."""
+    packer = wrap if packing == "wrap" else pad
+    for table in packer(documents, tokenizer, length, totals):
+        totals.add_rows(table)
+        yield table
+    if not totals.rows:
+        raise UnmaskError(
+            f"the text is too short for one row of {length} tokens; "
+            "lower data.length or set data.packing to pad"
+        )
+
+
+def wrap(
+    documents: Iterable[str], tokenizer: Tokenizer, length: int, totals: Totals
+) -> Iterator[Table]:
+    """The paper's rows: one stream of documents with EOS between, cut into framed chunks."""
+    bos, eos = _frame(tokenizer.vocabulary)
+    body = length - 2
+    rest: Ids = np.empty(0, dtype=np.int64)
+    recent: list[tuple[str, int]] = []  # texts, with their tokens, that reach into the rest
+    for block in _blocks(_pieces(documents)):
+        texts = [piece.text for piece in block]
+        streams: list[Ids] = [rest]
+        for piece, ids in zip(block, tokenizer.encode_batch(texts), strict=True):
+            streams.append(np.append(ids, eos) if piece.ends else ids)
+            totals.add_text(piece.text)
+        recent += zip(texts, map(len, streams[1:]), strict=True)
+        stream = np.concatenate(streams)
+        rows = len(stream) // body
+        rest = stream[rows * body :].copy()
+        recent = _reaching(recent, len(rest))
+        yield _framed(stream[: rows * body].reshape(rows, body), bos, eos)
+    _take_back(totals, tokenizer, recent, len(rest))
+
+
+def pad(
+    documents: Iterable[str], tokenizer: Tokenizer, length: int, totals: Totals
+) -> Iterator[Table]:
+    """One document a row, cut or filled to the length; filling is never valid."""
+    v = tokenizer.vocabulary
+    bos, eos = _frame(v)
+    # Filling is never valid, so a tokenizer without a pad id may fill with EOS (never with MASK).
+    fill = eos if v.pad_id is None else v.pad_id
+    for block in _blocks(_Piece(document, True) for document in documents):
+        table = np.full((len(block), 1 + length), fill, dtype=np.int64)
+        encodings = tokenizer.encode_batch([piece.text for piece in block])
+        for row, piece, ids in zip(table, block, encodings, strict=True):
+            kept = ids[: length - 2]
+            row[0] = len(kept) + 2
+            row[1], row[2 + len(kept)] = bos, eos
+            row[2 : 2 + len(kept)] = kept
+            whole = len(kept) == len(ids)
+            end = len(piece.text) if whole else tokenizer.covered(piece.text, len(kept))
+            totals.add_text(piece.text[:end])
+        yield table
+
+
+def _frame(vocabulary: Vocabulary) -> tuple[int, int]:
+    if vocabulary.bos_id is None or vocabulary.eos_id is None:
+        raise UnmaskError("this tokenizer has no BOS or no EOS; rows need both")
+    return vocabulary.bos_id, vocabulary.eos_id
+
+
+def _framed(chunks: Ids, bos: int, eos: int) -> Table:
+    rows, body = chunks.shape
+    table = np.empty((rows, body + 3), dtype=np.int64)
+    table[:, 0], table[:, 1], table[:, -1] = body + 2, bos, eos
+    table[:, 2:-1] = chunks
+    return table
+
+
+def _pieces(documents: Iterable[str]) -> Iterator[_Piece]:
+    """Documents, long ones cut before a word, so that memory stays bounded."""
+    for document in documents:
+        start = 0
+        while len(document) - start > _PIECE:
+            cut = _CUT.search(document, start + _PIECE)
+            if cut is None:
+                break
+            yield _Piece(document[start : cut.start()], False)
+            start = cut.start()
+        yield _Piece(document[start:], True)
+
+
+def _blocks(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
+    """Pieces in blocks that are worth the threads of `encode_batch`."""
+    block: list[_Piece] = []
+    characters = 0
+    for piece in pieces:
+        block.append(piece)
+        characters += len(piece.text)
+        if characters >= _BLOCK:
+            yield block
+            block, characters = [], 0
+    if block:
+        yield block
+
+
+def _reaching(recent: list[tuple[str, int]], tokens: int) -> list[tuple[str, int]]:
+    """The last texts whose tokens make up at least `tokens`."""
+    first, held = len(recent), 0
+    while held < tokens:
+        first -= 1
+        held += recent[first][1]
+    return recent[first:]
+
+
+def _take_back(
+    totals: Totals, tokenizer: Tokenizer, recent: list[tuple[str, int]], dropped: int
+) -> None:
+    """Uncount the text of the last `dropped` tokens of the stream."""
+    kept = sum(count for _, count in recent) - dropped
+    for text, count in recent:
+        covered = len(text) if kept >= count else tokenizer.covered(text, kept) if kept else 0
+        totals.add_text(text[covered:], sign=-1)
+        kept = max(kept - count, 0)

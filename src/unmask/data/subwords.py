@@ -1,0 +1,96 @@
+"""Tokenizers of the `tokenizers` library: BPE trained here, or a Hugging Face one."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from unmask.data.tokenizer import Ids, Tokenizer, encoded, own_specials
+from unmask.errors import UnmaskError
+from unmask.vocabulary import Vocabulary
+
+
+class SubwordTokenizer(Tokenizer):
+    """A tokenizer of the `tokenizers` library with its special tokens told apart from text."""
+
+    kind = "subwords"
+    leading_space = True
+
+    def __init__(self, backend: Backend, vocabulary: Vocabulary) -> None:
+        # Files from the hub may carry a length to cut or fill to; rows are packed elsewhere.
+        backend.no_truncation()
+        backend.no_padding()
+        # A literal "[MASK]" or "<|endoftext|>" in a text is text.
+        backend.encode_special_tokens = True
+        self._backend = backend
+        super().__init__(vocabulary)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of each text, without special ones; over all cores."""
+        try:
+            encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        except TypeError:  # what the library says to a lone surrogate
+            for text in texts:
+                encoded(text)
+            raise
+        return [self._checked(np.array(encoding.ids, dtype=np.uint32)) for encoding in encodings]
+
+    def decode(self, ids: ArrayLike) -> str:
+        """The text of ids; special ones are dropped."""
+        return str(self._backend.decode(self._content(ids).tolist()))
+
+    def covered(self, text: str, tokens: int) -> int:
+        """How many characters of a text its first `tokens` tokens stand for."""
+        offsets = self._backend.encode(text, add_special_tokens=False).offsets[:tokens]
+        return int(offsets[-1][1]) if offsets else 0
+
+    def files(self) -> dict[str, str]:
+        """What `save` writes, by file name: everything that changes ids."""
+        return super().files() | {"tokenizer.json": self._backend.to_str() + "\n"}
+
+    def with_pad(self) -> "SubwordTokenizer":
+        """The same tokenizer with a pad id: its own, or the next free one, behind MASK."""
+        v = self.vocabulary
+        if v.pad_id is not None:
+            return self
+        return SubwordTokenizer(self._backend, replace(v, size=v.size + 1, pad_id=v.size))
+
+    def _checked(self, ids: Ids) -> Ids:
+        """The ids, or an error if the tokenizer makes MASK out of plain text."""
+        if (ids == self.vocabulary.mask_id).any():
+            token = self._backend.id_to_token(self.vocabulary.mask_id)
+            raise UnmaskError(
+                f"a text holds {token!r}, which this tokenizer cannot tell from its mask token; "
+                "take it out of the text"
+            )
+        return ids
+
+
+def byte_level(model: models.BPE, prefix_space: bool = False) -> Backend:
+    """A byte-level BPE as GPT-2's: any text, nothing unknown, the space goes with the next word."""
+    backend = Backend(model)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def train_bpe(texts: Iterable[str], size: int) -> SubwordTokenizer:
+    """A byte-level BPE of at most `size` ids, MASK and its fellows included."""
+    trainer = trainers.BpeTrainer(
+        vocab_size=size - 4,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    backend = byte_level(models.BPE())
+    backend.train_from_iterator(texts, trainer)
+    return SubwordTokenizer(backend, own_specials(backend.get_vocab_size()))
+
+
+def parse_subwords(files: dict[str, str]) -> SubwordTokenizer:
+    """The tokenizer that `files` described."""
+    vocabulary = Vocabulary(**json.loads(files["vocabulary.json"])["vocabulary"])
+    return SubwordTokenizer(Backend.from_str(files["tokenizer.json"]), vocabulary)

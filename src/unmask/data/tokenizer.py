@@ -1,0 +1,85 @@
+"""What every tokenizer does: text to ids and back, and a fingerprint of all that changes them."""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unmask.errors import UnmaskError
+from unmask.vocabulary import Vocabulary
+
+Ids = NDArray[np.integer]
+
+
+class Tokenizer(ABC):
+    """Text to ids and back; the special ids never come out of text."""
+
+    kind: ClassVar[str]
+    leading_space: ClassVar[bool]  # whether a token carries the space before its word
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+
+    @abstractmethod
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of each text, without special ones."""
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without special ones."""
+        return [int(token) for token in self.encode_batch([text])[0]]
+
+    @abstractmethod
+    def decode(self, ids: ArrayLike) -> str:
+        """The text of ids; special ones are dropped."""
+
+    @abstractmethod
+    def covered(self, text: str, tokens: int) -> int:
+        """How many characters of a text its first `tokens` tokens stand for."""
+
+    def files(self) -> dict[str, str]:
+        """What `save` writes, by file name: everything that changes ids."""
+        state = {"kind": self.kind, "vocabulary": asdict(self.vocabulary)}
+        return {"vocabulary.json": json.dumps(state, indent=1) + "\n"}
+
+    def save(self, folder: str | Path) -> None:
+        """Write the tokenizer to a folder that `load_tokenizer` reads."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self.files().items():
+            (folder / name).write_text(content, encoding="utf-8")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything that changes ids."""
+        files = json.dumps(self.files(), sort_keys=True)
+        return hashlib.blake2b(files.encode(), digest_size=16).hexdigest()
+
+    def _content(self, ids: ArrayLike) -> Ids:
+        """The ids without special ones."""
+        array = np.asarray(ids, dtype=np.int64)
+        v = self.vocabulary
+        special = [i for i in (v.mask_id, v.pad_id, v.bos_id, v.eos_id) if i is not None]
+        return array[~np.isin(array, special)]
+
+
+def own_specials(tokens: int) -> Vocabulary:
+    """BOS, EOS and PAD of our own behind `tokens` ids, then MASK."""
+    return Vocabulary.over(tokens + 3, bos_id=tokens, eos_id=tokens + 1, pad_id=tokens + 2)
+
+
+def encoded(text: str, encoding: str = "utf-8") -> bytes:
+    """The bytes of a text, or an error if it holds half a surrogate pair."""
+    try:
+        return text.encode(encoding)
+    except UnicodeEncodeError as error:
+        raise UnmaskError(
+            f"character {error.start} of a text is a lone surrogate "
+            f"(U+{ord(text[error.start]):04X}): it is not Unicode text"
+        ) from None

@@ -1,0 +1,54 @@
+"""A tokenizer by its configuration, and a saved one by its folder."""
+
+import json
+from collections.abc import Callable, Iterable
+from itertools import chain
+from pathlib import Path
+
+from unmask.data.characters import ByteTokenizer, CharacterTokenizer, Text8Tokenizer
+from unmask.data.config import TokenizerConfig
+from unmask.data.hugging_face import hugging_face
+from unmask.data.subwords import parse_subwords, train_bpe
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UnmaskError, unknown
+
+
+def build_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
+    """The configured tokenizer; bpe and characters learn from `texts`, the others never read them."""
+    builders: dict[str, Callable[[], Tokenizer]] = {
+        "bpe": lambda: train_bpe(texts, config.size),
+        "bytes": ByteTokenizer,
+        "characters": lambda: CharacterTokenizer(chain.from_iterable(map(set, texts))),
+        "hf": lambda: hugging_face(config.path),
+        "text8": Text8Tokenizer,
+    }
+    return builders[config.kind]()
+
+
+def load_tokenizer(folder: str | Path) -> Tokenizer:
+    """A tokenizer that `save` wrote, or one in Hugging Face's layout."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UnmaskError(f"no tokenizer folder {folder}")
+    if not (folder / "vocabulary.json").exists():
+        return hugging_face(str(folder))
+    try:
+        files = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.json")}
+        return _parse(files)
+    except UnmaskError:
+        raise
+    except Exception as error:  # the library raises a plain Exception for a broken file
+        raise UnmaskError(f"the tokenizer in {folder} is damaged: {error}") from None
+
+
+def _parse(files: dict[str, str]) -> Tokenizer:
+    parsers: dict[str, Callable[[], Tokenizer]] = {
+        "bytes": ByteTokenizer,
+        "characters": lambda: CharacterTokenizer(json.loads(files["alphabet.json"])),
+        "subwords": lambda: parse_subwords(files),
+        "text8": Text8Tokenizer,
+    }
+    kind = json.loads(files["vocabulary.json"])["kind"]
+    if kind not in parsers:
+        raise unknown("tokenizer kind", kind, parsers)
+    return parsers[kind]()
