@@ -25,5 +25,7 @@ def execute(args: Namespace) -> None:
 
     model = api.load(args.model, **given(args, "device"))
     results = model.generate(args.prompt, **given(args, "length", *SAMPLING))
-    for result in results:
-        print(json.dumps(asdict(result)) if args.json else result)
+    if args.json:
+        print(*(json.dumps(asdict(result)) for result in results), sep="\n")
+    else:
+        print(*results, sep="\n\n")
