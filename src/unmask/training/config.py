@@ -1,0 +1,68 @@
+"""How a run trains: every number of the loop, its default and its range."""
+
+from dataclasses import dataclass
+
+from unmask.errors import UnmaskError
+
+DECAYS = ("constant", "cosine")
+PRECISIONS = ("fp32", "bf16")
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """The training loop; the optimizer's defaults are the paper's."""
+
+    steps: int = 1000
+    batch: int = 32  # rows per optimizer step, over all micro-batches
+    micro_batch: int = 0  # rows per backward pass; 0 = the whole batch
+
+    lr: float = 3e-4
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    warmup: int = 100  # steps
+    decay: str = "constant"  # constant | cosine
+    min_lr: float = 0.0  # where cosine ends
+    clip: float = 1.0  # global gradient norm; 0 = off
+    ema: float = 0.9999  # 0 = off
+
+    precision: str = "fp32"  # fp32 | bf16 (autocast)
+    compile: bool = False
+    deterministic: bool = False  # same bits on a GPU and compiled too; slower
+    device: str = "auto"  # auto | cpu | cuda | mps
+
+    validate_every: int = 200  # steps; 0 = only after the last step
+    validation_rows: int = 0  # 0 = all
+    validation_draws: int = 1  # noise draws per row
+    patience: int = 0  # validations without improvement before stopping; 0 = off
+    sample_every: int = 0  # steps; 0 = off
+    save_every: int = 200  # steps
+    keep: int = 2  # last checkpoints kept
+    log_every: int = 10  # steps
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for field in ("steps", "batch", "validation_draws", "save_every", "keep", "log_every"):
+            self._check(field, getattr(self, field) >= 1, "at least 1")
+        for field in ("warmup", "validate_every", "validation_rows", "patience", "sample_every"):
+            self._check(field, getattr(self, field) >= 0, "at least 0")
+        for field in ("weight_decay", "clip"):
+            self._check(field, 0 <= getattr(self, field) < float("inf"), "finite and at least 0")
+        for field in ("lr", "eps"):
+            self._check(field, 0 < getattr(self, field) < float("inf"), "finite and above 0")
+        self._check("micro_batch", 0 <= self.micro_batch <= self.batch, f"0 to {self.batch}")
+        self._check("min_lr", 0 <= self.min_lr <= self.lr, f"0 to lr = {self.lr}")
+        self._check("ema", 0 <= self.ema < 1, "in [0, 1)")
+        two = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
+        self._check("betas", two, "two numbers in [0, 1)")
+        self._check("decay", self.decay in DECAYS, f"one of {', '.join(DECAYS)}")
+        self._check("precision", self.precision in PRECISIONS, f"one of {', '.join(PRECISIONS)}")
+        self._check("device", self.device in DEVICES, f"one of {', '.join(DEVICES)}")
+        if self.patience and not self.validate_every:
+            raise UnmaskError("training.patience counts validations: set training.validate_every")
+
+    def _check(self, field: str, holds: bool, allowed: str) -> None:
+        if not holds:
+            value = getattr(self, field)
+            raise UnmaskError(f"training.{field} must be {allowed}, but is {value!r}")

@@ -1,0 +1,81 @@
+"""AdamW, its learning rate as a pure function of the step, and its state as named tensors."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unmask.training.config import TrainingConfig
+
+_MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+
+
+def learning_rate(step: int, config: TrainingConfig) -> float:
+    """Linear warm-up to `lr`, then constant, or half a cosine down to `min_lr` at the last step."""
+    if step < config.warmup:
+        return config.lr * (step + 1) / config.warmup
+    if config.decay == "constant":
+        return config.lr
+    done = min(1.0, (step - config.warmup) / max(1, config.steps - config.warmup))
+    return config.min_lr + (config.lr - config.min_lr) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+class NamedAdamW:
+    """AdamW over a model's trainable parameters, which knows them by name."""
+
+    def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
+        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        # Decay shrinks matrices only: pulling gains, biases or a schedule's scalars to 0 means nothing.
+        matrices = {name: p for name, p in named.items() if p.ndim >= 2}
+        others = {name: p for name, p in named.items() if p.ndim < 2}
+        self.named = matrices | others  # in the order of torch's own numbering
+        fused = any(p.is_cuda for p in named.values())
+        self.adamw = torch.optim.AdamW(
+            [
+                {"params": list(matrices.values()), "weight_decay": config.weight_decay},
+                {"params": list(others.values()), "weight_decay": 0.0},
+            ],
+            lr=config.lr,
+            betas=config.betas,
+            eps=config.eps,
+            fused=fused or None,
+            foreach=None if fused else True,
+        )
+
+    def step(self, lr: float) -> None:
+        """One update; the gradients are spent."""
+        for group in self.adamw.param_groups:
+            group["lr"] = lr
+        self.adamw.step()
+        self.adamw.zero_grad(set_to_none=True)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state as `parameter.moment`; zeros, as torch starts, where no gradient came yet."""
+        flat: dict[str, Tensor] = {}
+        for name, parameter in self.named.items():
+            state = self.adamw.state.get(parameter) or {
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+                "step": torch.tensor(0.0),
+            }
+            flat |= {f"{name}.{moment}": state[moment].detach() for moment in _MOMENTS}
+        return flat
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Take up a state that `tensors` gave."""
+        state: dict[str, Any] = self.adamw.state_dict()
+        state["state"] = {
+            index: {moment: tensors[f"{name}.{moment}"] for moment in _MOMENTS}
+            for index, name in enumerate(self.named)
+        }
+        self.adamw.load_state_dict(state)
+
+
+def clip_gradients(model: nn.Module, limit: float) -> Tensor:
+    """Scale the gradients down to a global norm of `limit` (0 = leave them); the norm before."""
+    parameters = [p for p in model.parameters() if p.grad is not None]
+    norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    if limit:
+        nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+    return norm

@@ -1,0 +1,65 @@
+"""What a person sees while a run trains: a bar in a terminal, plain lines elsewhere."""
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+_PAUSE = 5.0  # seconds between two plain lines
+
+
+def bound(nats: float, error: float) -> str:
+    """A bound with its standard error, if it has one."""
+    return f"{nats:.4f} ± {error:.4f}" if error else f"{nats:.4f}"
+
+
+class ProgressDisplay:
+    """Step, loss, best bound, tokens per second and time left."""
+
+    def __init__(self, step: int, steps: int, say: Callable[[str], None]) -> None:
+        self.steps = steps
+        self.say = say
+        self.first, self.began, self.told = step, time.monotonic(), float("-inf")
+        self.text = ""
+        console = Console()
+        self.bar = Progress(
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[text]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.task = self.bar.add_task("training", total=steps, completed=step, text="")
+
+    def __enter__(self) -> "ProgressDisplay":
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.bar.stop()
+
+    def advance(self, step: int) -> None:
+        """One more step is done."""
+        self.bar.update(self.task, completed=step)
+
+    def show(self, step: int, loss: float, best: str, tokens_per_second: float) -> None:
+        """New numbers; a plain line only now and then, and at the end."""
+        parts = [f"loss {loss:.4f}", f"{tokens_per_second:,.0f} tokens/s"]
+        if best:
+            parts.insert(1, f"bound {best}")
+        self.bar.update(self.task, text=" · ".join(parts))
+        now = time.monotonic()
+        if self.bar.disable and (now - self.told > _PAUSE or step == self.steps):
+            self.told = now
+            left = (now - self.began) / max(1, step - self.first) * (self.steps - step)
+            clock = f"{int(left) // 60}:{int(left) % 60:02d} left"
+            self.say(" · ".join([f"step {step}/{self.steps}", *parts, clock]))

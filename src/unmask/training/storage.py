@@ -1,0 +1,170 @@
+"""Folders that appear whole or not at all and know when they are damaged: safetensors, JSON, a manifest."""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor, nn
+
+from unmask.errors import UnmaskError
+
+MANIFEST = "manifest.json"
+
+
+class Damaged(UnmaskError):
+    """A folder that is not what was written: cut short, changed or incomplete."""
+
+
+@contextmanager
+def atomic_folder(target: Path) -> Iterator[Path]:
+    """Fill the folder this gives; on leaving it gets its manifest and becomes `target` in one rename."""
+    building, replaced = _building(target), _replaced(target)
+    _settle(target)
+    building.mkdir(parents=True)
+    try:
+        yield building
+        write_json(building / MANIFEST, _digests(building))
+        for path in [*building.rglob("*"), building]:
+            _sync(path)
+        if target.exists():
+            target.rename(replaced)
+        building.rename(target)
+        _sync(target.parent)
+    finally:
+        _settle(target)
+
+
+def remove(folder: Path) -> None:
+    """Delete a folder; renamed first, so that a kill half-way leaves nothing that looks damaged."""
+    folder.rename(_building(folder))
+    _settle(folder)
+
+
+def recover(parent: Path) -> None:
+    """Clear what a kill in the middle of `atomic_folder` or `remove` left behind."""
+    for left in [
+        *parent.glob(_replaced(parent / "*").name),
+        *parent.glob(_building(parent / "*").name),
+    ]:
+        _settle(parent / left.stem.removeprefix("."))
+
+
+def verify(folder: Path, *names: str) -> None:
+    """Hold the files of a folder (`names`, or all of them) against its manifest."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        for name in names or manifest:
+            if _digest(folder / name) != manifest.get(name):
+                raise Damaged(f"{folder} is damaged: {name} is not what was written")
+    except FileNotFoundError as error:
+        raise Damaged(f"{folder} is damaged: {Path(error.filename).name} is missing") from None
+    except (ValueError, AttributeError):
+        raise Damaged(f"{folder} is damaged: {MANIFEST} cannot be read") from None
+
+
+def write_weights(folder: Path, tensors: Mapping[str, Tensor], name: str = "model") -> None:
+    """Named tensors as `name`.safetensors; tensors that share memory are written each in full."""
+    seen: set[int] = set()
+    whole = {}
+    for key, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        memory = tensor.untyped_storage().data_ptr()
+        whole[key] = tensor.clone() if memory in seen else tensor
+        seen.add(memory)
+    # Our own write, because the library's hides a full disk behind an error of its own.
+    (folder / f"{name}.safetensors").write_bytes(safetensors.torch.save(whole))
+
+
+def read_weights(folder: Path, name: str = "model") -> dict[str, Tensor]:
+    """The tensors of `name`.safetensors, held against the folder's manifest."""
+    verify(folder, f"{name}.safetensors")
+    return safetensors.torch.load_file(folder / f"{name}.safetensors")
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """A JSON file that people can read."""
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What `write_json` wrote."""
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def check_fit(
+    found: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: Path | str
+) -> None:
+    """Same names, shapes and dtypes, or an error that says what does not fit."""
+    wrong = [f"{name} is missing" for name in expected if name not in found]
+    wrong += [f"{name} is not expected" for name in found if name not in expected]
+    for name in expected.keys() & found.keys():
+        ours, theirs = expected[name], found[name]
+        if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
+            wrong.append(f"{name} is {_kind(theirs)} instead of {_kind(ours)}")
+    if wrong:
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise UnmaskError(f"{where} does not fit: {'; '.join(sorted(wrong)[:3])}{more}")
+
+
+def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], where: Path | str) -> None:
+    """Put tensors into a model that they fit exactly."""
+    check_fit(tensors, model.state_dict(), where)
+    model.load_state_dict(tensors)
+
+
+@contextmanager
+def full_disk(told: Callable[[], str]) -> Iterator[None]:
+    """A full disk as an error that the user can mend; `told` says where things stand."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UnmaskError(f"disk full: {told()}") from error
+
+
+def _building(target: Path) -> Path:
+    return target.with_name(f".{target.name}.building")
+
+
+def _replaced(target: Path) -> Path:
+    return target.with_name(f".{target.name}.replaced")
+
+
+def _settle(target: Path) -> None:
+    """Put back what was replaced if nothing took its place, and drop every temporary of `target`."""
+    if _replaced(target).exists() and not target.exists():
+        _replaced(target).rename(target)
+    for left in (_replaced(target), _building(target)):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): _digest(path) for path in files}
+
+
+def _sync(path: Path) -> None:
+    """Onto the disk: files and the folders that name them."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
