@@ -69,7 +69,7 @@ class TinyLoader:
     def batch(self, step: int, part: range) -> tuple[Tensor, Tensor]:
         time.sleep(self.delay)
         row = torch.tensor([[step * 31 + row] for row in part])
-        x = (row + torch.arange(LENGTH) * (1 + row % 3)) % (VOCABULARY - 1)
+        x = (row + torch.arange(LENGTH) * (1 + row % 3)) % 5
         valid = (torch.arange(LENGTH) < LENGTH // 2) | (row % 3 > 0)
         return x, valid
 
@@ -83,7 +83,9 @@ class TinyResult:
         return {"perplexity": self.nats * 2}
 
 
-def trainer(run: Path, method: TinyMethod | None = None, delay: float = 0.0, **options: Any) -> Trainer:
+def trainer(
+    run: Path, method: TinyMethod | None = None, delay: float = 0.0, **options: Any
+) -> Trainer:
     """A trainer of the tiny method; options are the trainer's or the configuration's."""
     method = TinyMethod() if method is None else method
     own = {"loader", "validate", "sample", "say", "fingerprint", "seed"}

@@ -1,0 +1,242 @@
+"""Killed, stopped or damaged: a run goes on as if nothing had happened, to the bit."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from training_stand_in import trainer
+
+from unmask.errors import UnmaskError
+from unmask.training import Interrupted, newest, read_json, read_weights, run_weights
+from unmask.training.logging import TIMING, JsonLines
+
+SCRIPT = Path(__file__).parent / "training_stand_in.py"
+OPTIONS = {"steps": 20, "micro_batch": 3, "save_every": 4, "validate_every": 5, "log_every": 3}
+
+
+def log_of(run: Path) -> list[dict]:
+    """The log without what depends on the clock."""
+    lines = JsonLines(run / "log.jsonl").read()
+    return [{key: value for key, value in line.items() if key not in TIMING} for line in lines]
+
+
+def assert_same(run: Path, other: Path) -> None:
+    """Weights, averages, optimizer, best, counters, log and samples, to the bit."""
+    ours, theirs = (newest(path, pytest.fail) for path in (run, other))
+    assert ours.name == theirs.name
+    for folder, twin, names in [
+        (ours, theirs, ("model", "ema", "optimizer")),
+        (ours.parent / "best", theirs.parent / "best", ("model",)),
+    ]:
+        for name in names:
+            a, b = read_weights(folder, name), read_weights(twin, name)
+            assert a.keys() == b.keys()
+            assert all(torch.equal(a[key], b[key]) for key in a), name
+    a, b = (read_json(folder / "state.json")["state"] for folder in (ours, theirs))
+    assert a | {"seconds": 0} == b | {"seconds": 0}
+    assert log_of(run) == log_of(other)
+    samples = "samples.jsonl"
+    if (run / samples).exists():
+        assert (run / samples).read_bytes() == (other / samples).read_bytes()
+
+
+def start(run: Path) -> subprocess.Popen:
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), str(run)], env=environment, stdout=subprocess.PIPE, text=True
+    )
+
+
+def wait_for_step(run: Path, step: int, process: subprocess.Popen) -> None:
+    """Until the log reaches `step`."""
+    while process.poll() is None:
+        lines = JsonLines(run / "log.jsonl").read()
+        if lines and lines[-1]["step"] >= step:
+            return
+        time.sleep(0.002)
+    pytest.fail(f"ended before step {step}")
+
+
+def test_killed_at_three_random_steps_it_ends_with_the_same_bits(tmp_path):
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    kills = sorted(random.Random(seed).sample(range(4, 56), 3))
+    straight = start(tmp_path / "straight")
+    run = tmp_path / "killed"
+    for step in kills:
+        process = start(run)
+        wait_for_step(run, step, process)
+        time.sleep(random.Random(seed + step).uniform(0, 0.02))
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        process.stdout.close()
+    last = start(run)
+    output, _ = last.communicate()
+    assert last.returncode == 0, output
+    straight.communicate()
+    assert straight.returncode == 0
+    assert_same(run, tmp_path / "straight")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_says_how_to_resume_and_loses_nothing(tmp_path, number):
+    trainer(tmp_path / "straight", **OPTIONS).fit()
+    said = []
+    run = trainer(tmp_path / "stopped", say=said.append, **OPTIONS)
+    batch = run.loader.batch
+
+    def signalling(step, part):
+        if step == 9:
+            os.kill(os.getpid(), number)
+        return batch(step, part)
+
+    run.loader.batch = signalling
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run.fit()
+    assert isinstance(caught.value, Interrupted)
+    assert caught.value.step == 10
+    assert signal.getsignal(number) is before
+    assert "step-00000010" in said[-1]
+    assert "same command" in said[-1]
+    trainer(tmp_path / "stopped", **OPTIONS).fit()
+    assert_same(tmp_path / "stopped", tmp_path / "straight")
+
+
+def test_a_second_signal_acts_at_once(tmp_path):
+    run = trainer(tmp_path, **OPTIONS)
+
+    def insist(step, part):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    run.loader.batch = insist
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run.fit()
+    assert not isinstance(caught.value, Interrupted)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.safetensors",
+        "ema.safetensors",
+        "optimizer.safetensors",
+        "state.json",
+        "manifest.json",
+    ],
+)
+@pytest.mark.parametrize("damage", ["cut", "flip", "delete"])
+def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path, name, damage, finished_run):
+    run = finished_run(tmp_path)
+    victim = run / "checkpoints" / "step-00000020" / name
+    content = victim.read_bytes()
+    if damage == "delete":
+        victim.unlink()
+    elif damage == "cut":
+        victim.write_bytes(content[:-1] if len(content) < 50 else content[:-40])
+    else:
+        place = random.Random(name).randrange(len(content) - 2)
+        victim.write_bytes(content[:place] + bytes([content[place] ^ 64]) + content[place + 1 :])
+    said = []
+    trainer(run, say=said.append, **OPTIONS).fit()
+    assert "step-00000020 is damaged" in said[0]
+    assert "at step 16" in said[1]
+    assert_same(run, finished_run.straight)
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory):
+    """Copies of one finished run."""
+    import shutil
+
+    straight = tmp_path_factory.mktemp("finished") / "run"
+    trainer(straight, **OPTIONS).fit()
+
+    def copy(folder: Path) -> Path:
+        return Path(shutil.copytree(straight, folder / "run"))
+
+    copy.straight = straight
+    return copy
+
+
+def test_when_every_checkpoint_is_damaged_nothing_is_thrown_away(tmp_path, finished_run):
+    run = finished_run(tmp_path)
+    for folder in (run / "checkpoints").glob("step-*"):
+        (folder / "model.safetensors").unlink()
+    with pytest.raises(UnmaskError, match="no intact checkpoint"):
+        trainer(run, **OPTIONS).fit()
+    assert log_of(run) == log_of(finished_run.straight)
+
+
+def test_leftovers_are_cleared(tmp_path, finished_run):
+    run = finished_run(tmp_path)
+    (run / "checkpoints" / ".step-00000024.building").mkdir()
+    (run / "checkpoints" / ".step-00000024.building" / "model.safetensors").write_bytes(b"half")
+    assert newest(run, pytest.fail).name == "step-00000020"
+    names = sorted(path.name for path in (run / "checkpoints").iterdir())
+    assert names == ["best", "step-00000016", "step-00000020"]
+
+
+def test_a_finished_run_says_so(tmp_path, finished_run):
+    run, said = finished_run(tmp_path), []
+    again = trainer(run, say=said.append, **OPTIONS)
+    assert again.fit().step == 20
+    assert said == [f"{run} is already trained: all 20 steps are done"]
+    expected = read_weights(run / "checkpoints" / "step-00000020", "ema")
+    assert all(torch.equal(again.weights()[name], value) for name, value in expected.items())
+
+
+def test_another_configuration_is_refused_by_name(tmp_path, finished_run):
+    run = finished_run(tmp_path)
+    with pytest.raises(
+        UnmaskError, match=r"training\.clip was 1\.0, is 2\.0; training\.lr was"
+    ) as caught:
+        trainer(run, **OPTIONS, clip=2.0, lr=0.5).fit()
+    assert "another configuration" in str(caught.value)
+    assert "keep" not in str(caught.value)
+
+
+def test_a_constant_rate_may_be_extended_and_a_cosine_may_not(tmp_path):
+    trainer(tmp_path / "short", **OPTIONS).fit()
+    assert trainer(tmp_path / "short", **{**OPTIONS, "steps": 24, "keep": 5}).fit().step == 24
+    trainer(tmp_path / "long", **{**OPTIONS, "steps": 24}).fit()
+    a, b = (run_weights_last(tmp_path / name) for name in ("short", "long"))
+    assert all(torch.equal(a[key], b[key]) for key in a)
+    trainer(tmp_path / "cosine", **OPTIONS, decay="cosine").fit()
+    with pytest.raises(UnmaskError, match=r"training\.steps was 20, is 24"):
+        trainer(tmp_path / "cosine", **{**OPTIONS, "steps": 24}, decay="cosine").fit()
+
+
+def run_weights_last(run: Path) -> dict:
+    return read_weights(newest(run, pytest.fail))
+
+
+def test_run_weights_are_the_best_or_else_the_newest_averages(tmp_path, finished_run):
+    run = finished_run(tmp_path)
+    best = read_weights(run / "checkpoints" / "best")
+    assert torch.equal(run_weights(run, pytest.fail)["head.weight"], best["head.weight"])
+    (run / "checkpoints" / "best" / "model.safetensors").write_bytes(b"")
+    said = []
+    last = read_weights(run / "checkpoints" / "step-00000020", "ema")
+    assert torch.equal(run_weights(run, said.append)["head.weight"], last["head.weight"])
+    assert "best is damaged" in said[0]
+    with pytest.raises(UnmaskError, match="no checkpoint yet"):
+        run_weights(tmp_path / "nothing", pytest.fail)
+
+
+def test_lines_beyond_the_resumed_step_and_cut_lines_are_dropped(tmp_path):
+    lines = JsonLines(tmp_path / "log.jsonl")
+    for step in (1, 2, 3):
+        lines.write({"step": step})
+    with lines.path.open("a") as file:
+        file.write('{"step": 2, "lo')
+    lines.drop_after(2)
+    assert [json.loads(line)["step"] for line in lines.path.read_text().splitlines()] == [1, 2]

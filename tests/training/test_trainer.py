@@ -1,0 +1,216 @@
+"""The loop: what a step computes, and every way in which it stops."""
+
+import builtins
+import errno
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from training_stand_in import TinyMethod, TinyResult, trainer
+
+from unmask.errors import UnmaskError
+from unmask.training import newest, read_weights, verify
+from unmask.training.device import resolve_device
+from unmask.training.logging import JsonLines
+
+QUIET = {"steps": 6, "save_every": 100, "validate": None, "sample": None, "log_every": 1}
+
+
+def losses(run: Path) -> list[float]:
+    return [line["loss"] for line in JsonLines(run / "log.jsonl").read() if "loss" in line]
+
+
+@pytest.mark.parametrize("micro_batch", [1, 3, 4, 8])
+def test_micro_batches_give_the_loss_and_gradient_of_the_whole(tmp_path, micro_batch):
+    whole, split = (
+        trainer(tmp_path / name, TinyMethod(dropout=0), micro_batch=size, **QUIET)
+        for name, size in [("whole", 0), ("split", micro_batch)]
+    )
+    whole.fit()
+    split.fit()
+    torch.testing.assert_close(
+        losses(tmp_path / "whole"), losses(tmp_path / "split"), rtol=1e-5, atol=0
+    )
+    torch.testing.assert_close(whole.weights(), split.weights(), rtol=1e-4, atol=1e-6)
+
+
+def test_one_step_is_adamw_on_the_mean_over_valid_tokens(tmp_path):
+    method, twin = TinyMethod(dropout=0), TinyMethod(dropout=0)
+    run = trainer(tmp_path, method, **{**QUIET, "steps": 1}, warmup=0, clip=0.0)
+    x, valid = run.loader.batch(0, range(8))
+    from unmask.randomness import RowStream
+
+    loss = twin.nll(x, valid, twin.noise(RowStream(3, 0, range(8), 8), valid)).total / valid.sum()
+    loss.backward()
+    torch.optim.AdamW(twin.parameters(), lr=0.01, weight_decay=0).step()
+    run.fit()
+    assert losses(tmp_path) == [pytest.approx(loss.item(), rel=1e-6)]
+    torch.testing.assert_close(method.state_dict(), twin.state_dict())
+
+
+def test_clipping_limits_the_update_and_the_log_keeps_the_true_norm(tmp_path):
+    run = trainer(tmp_path, **{**QUIET, "steps": 1}, clip=1e-3)
+    seen = []
+    step = run.optimizer.step
+
+    def spy(lr):
+        grads = [p.grad for p in run.method.parameters() if p.grad is not None]
+        seen.append(torch.nn.utils.get_total_norm(grads).item())
+        step(lr)
+
+    run.optimizer.step = spy
+    run.fit()
+    assert seen == [pytest.approx(1e-3, rel=1e-3)]
+    assert JsonLines(tmp_path / "log.jsonl").read()[0]["norm"] > 1e-2
+
+
+def test_weight_decay_touches_matrices_only(tmp_path):
+    method = TinyMethod(dropout=0)
+    with torch.no_grad():
+        method.unused.fill_(1.0)
+    run = trainer(tmp_path, method, **QUIET, weight_decay=0.5)
+    groups = run.optimizer.adamw.param_groups
+    assert {p.ndim for p in groups[0]["params"]} == {2}
+    assert (groups[0]["weight_decay"], groups[1]["weight_decay"]) == (0.5, 0.0)
+
+
+def test_it_learns_and_keeps_the_best_average(tmp_path):
+    run = trainer(tmp_path, TinyMethod(dropout=0), steps=150, validate_every=50, lr=0.03)
+    seen = []
+    validate = run.validate
+
+    def watched():
+        assert not run.method.training
+        assert not torch.is_grad_enabled()
+        assert torch.equal(run.method.head.weight, run.ema.tensors()["head.weight"])
+        seen.append((validate().nats, run.method.head.weight.clone()))
+        return TinyResult(seen[-1][0])
+
+    run.validate = watched
+    state = run.fit()
+    assert run.method.training
+    assert losses(tmp_path)[-1] < 0.8 * losses(tmp_path)[0]
+    nats, weight = min(seen, key=lambda pair: pair[0])
+    assert (state.best_nats, state.best_step) == (nats, 50 * (1 + [n for n, _ in seen].index(nats)))
+    best = tmp_path / "checkpoints" / "best"
+    verify(best)
+    assert torch.equal(read_weights(best)["head.weight"], weight)
+    assert (tmp_path / "loss.png").stat().st_size > 5000
+
+
+def test_patience_ends_the_run_and_a_resumed_run_knows(tmp_path):
+    bounds = iter([3.0, 2.0, 2.5, 2.0, 1.0])
+    options = {"steps": 100, "validate_every": 2, "patience": 2}
+    run = trainer(tmp_path, validate=lambda: TinyResult(next(bounds)), **options)
+    state = run.fit()
+    assert (state.step, state.best_step, state.best_nats) == (8, 4, 2.0)
+    said = []
+    trainer(tmp_path, say=said.append, **options).fit()
+    assert "already trained: no better bound in 2 validations since step 4" in said[-1]
+
+
+@pytest.mark.parametrize("log_every", [1, 10])
+def test_a_loss_that_is_not_finite_ends_the_run_and_is_never_saved(tmp_path, log_every):
+    options = {**QUIET, "steps": 20, "save_every": 4, "log_every": log_every}
+    run = trainer(tmp_path, **options)
+    batch = run.loader.batch
+
+    def poisoned(step, part):
+        if step == 5:
+            run.method.scale.fill_(float("nan"))
+        return batch(step, part)
+
+    run.loader.batch = poisoned
+    with pytest.raises(UnmaskError, match=r"step 6 has loss nan.*lower training\.lr") as caught:
+        run.fit()
+    assert "step-00000004" in str(caught.value)
+    assert newest(tmp_path, pytest.fail).name == "step-00000004"
+
+
+def test_a_full_disk_ends_the_run_with_the_last_checkpoint_intact(tmp_path, monkeypatch):
+    run = trainer(tmp_path, **{**QUIET, "steps": 20, "save_every": 4})
+    write, saves = Path.write_bytes, []
+
+    def filling(path, content):
+        saves.append(path)
+        if len(saves) > 4:  # the second file of the second checkpoint
+            write(path, content[: len(content) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", filling)
+    with pytest.raises(UnmaskError, match="disk full: training stopped at step 8") as caught:
+        run.fit()
+    assert "step-00000004" in str(caught.value)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000004"]
+    verify(tmp_path / "checkpoints" / "step-00000004")
+    monkeypatch.undo()
+    assert trainer(tmp_path, **{**QUIET, "steps": 20, "save_every": 4}).fit().step == 20
+
+
+def test_the_last_checkpoints_are_kept(tmp_path):
+    trainer(tmp_path, **{**QUIET, "steps": 11, "save_every": 2}, keep=3).fit()
+    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert names == ["step-00000008", "step-00000010", "step-00000011"]
+
+
+def test_bf16_and_no_average(tmp_path):
+    run = trainer(tmp_path, **QUIET, precision="bf16", ema=0.0)
+    run.fit()
+    folder = newest(tmp_path, pytest.fail)
+    assert not (folder / "ema.safetensors").exists()
+    assert {tensor.dtype for tensor in read_weights(folder).values()} == {torch.float32}
+    again = trainer(tmp_path, **{**QUIET, "steps": 8}, precision="bf16", ema=0.0)
+    assert again.fit().step == 8
+
+
+def test_compiling_replaces_features_and_keeps_every_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda features: lambda z: calls.append(1) or features(z))
+    calls = []
+    run = trainer(tmp_path, **QUIET, compile=True)
+    names = list(run.method.state_dict())
+    run.fit()
+    assert len(calls) == 6
+    assert list(run.method.state_dict()) == names
+
+
+def test_a_device_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UnmaskError, match="cuda"):
+        resolve_device("cuda")
+    assert resolve_device("cpu").type == "cpu"
+
+
+def without(monkeypatch, *packages):
+    """An interpreter that lacks `packages`."""
+    real = builtins.__import__
+
+    def importing(name, *rest, **more):
+        if name.split(".")[0] in packages or name in packages:
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    for module in [m for m in sys.modules if m.split(".")[0] in packages or m in packages]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(builtins, "__import__", importing)
+
+
+def test_missing_extras_are_told_with_the_pip_line(tmp_path, monkeypatch):
+    without(monkeypatch, "torch.utils.tensorboard", "matplotlib")
+    with pytest.raises(UnmaskError, match=r"pip install 'unmask\[log\]'"):
+        trainer(tmp_path / "a", **QUIET, tensorboard=True).fit()
+    said = []
+    trainer(tmp_path / "b", **QUIET, say=said.append).fit()
+    assert "pip install 'unmask[log]'" in said[-1]
+
+
+def test_tensorboard_gets_the_curves(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    trainer(
+        tmp_path, steps=4, validate_every=2, log_every=1, sample_every=2, tensorboard=True
+    ).fit()
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [event.step for event in events.Scalars("loss")] == [1, 2, 3, 4]
+    assert [event.step for event in events.Scalars("validation/nats")] == [2, 4]

@@ -1,0 +1,57 @@
+"""Ranges of the configuration, and the learning rate as a function of the step."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.errors import UnmaskError
+from unmask.training import TrainingConfig, learning_rate
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("steps", 0, "at least 1"),
+        ("batch", 0, "at least 1"),
+        ("micro_batch", 33, "0 to 32"),
+        ("lr", 0.0, "above 0"),
+        ("lr", float("nan"), "above 0"),
+        ("lr", float("inf"), "finite"),
+        ("betas", (0.9, 1.0), "two numbers"),
+        ("betas", (0.9,), "two numbers"),
+        ("weight_decay", -0.1, "at least 0"),
+        ("min_lr", 1.0, "0 to lr"),
+        ("ema", 1.0, "[0, 1)"),
+        ("decay", "cosin", "constant, cosine"),
+        ("precision", "fp16", "fp32, bf16"),
+        ("device", "gpu", "auto, cpu"),
+        ("keep", 0, "at least 1"),
+    ],
+)
+def test_a_value_out_of_range_is_named_with_its_range(field, value, allowed):
+    with pytest.raises(UnmaskError, match=rf"training\.{field} must be .*") as caught:
+        TrainingConfig(**{field: value})
+    assert allowed in str(caught.value)
+
+
+def test_patience_needs_validations():
+    with pytest.raises(UnmaskError, match="validate_every"):
+        TrainingConfig(patience=3, validate_every=0)
+
+
+def test_warm_up_is_linear_then_constant():
+    config = TrainingConfig(lr=1.0, warmup=4)
+    assert [learning_rate(step, config) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+
+
+def test_cosine_goes_from_lr_to_min_lr():
+    config = TrainingConfig(lr=1.0, min_lr=0.1, warmup=10, steps=110, decay="cosine")
+    assert learning_rate(10, config) == 1.0
+    assert learning_rate(60, config) == pytest.approx(0.55)
+    assert learning_rate(110, config) == pytest.approx(0.1)
+
+
+@given(st.integers(0, 300), st.integers(0, 50), st.sampled_from(["constant", "cosine"]))
+def test_the_rate_stays_between_zero_and_lr(step, warmup, decay):
+    config = TrainingConfig(lr=0.5, warmup=warmup, steps=200, decay=decay)
+    assert 0 <= learning_rate(step, config) <= 0.5
