@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
 _BLOCK = 4  # uniforms per Philox counter value
@@ -39,6 +39,12 @@ class RowStream:
         """Numbers in [0, 1) with 53 random bits; one named stream per use."""
         block = _block(self.seed, name, self.step, self.rows.start, len(self.rows), width)
         return torch.from_numpy(block)
+
+    def strata(self) -> Int64[Tensor, "rows"]:
+        """A random one of `total` slices for each row, no two rows sharing one."""
+        everyone = _block(self.seed, "strata", self.step, 0, self.total, 1)[:, 0]
+        ranks = everyone.argsort().argsort()[self.rows.start : self.rows.stop]
+        return torch.from_numpy(ranks)
 
 
 def row_uniforms(

@@ -34,7 +34,7 @@ class Backbone(nn.Module):
         """What the head reads, at every token; `valid` is False on padding, which nobody attends to."""
         raise NotImplementedError  # pragma: no cover
 
-    def logits(self, h_at: Float[Tensor, "tokens width"]) -> Float[Tensor, "tokens vocabulary"]:
+    def logits(self, h_at: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocabulary"]:
         """Scores at chosen features."""
         return self.head(h_at)
 

@@ -27,10 +27,15 @@ class NoiseLevel(nn.Module):
         super().__init__()
         self.mlp = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, width))
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.mlp.parameters()).dtype
+
     def forward(self, sigma: Float[Tensor, "rows"]) -> Float[Tensor, "rows condition"]:
         powers = torch.arange(128, device=sigma.device, dtype=torch.float32) / 128
         angles = sigma.float()[:, None] * torch.exp(-math.log(10_000) * powers)
-        return self.mlp(torch.cat([angles.cos(), angles.sin()], -1).to(self.mlp[0].weight.dtype))
+        waves = torch.cat([angles.cos(), angles.sin()], -1)
+        return self.mlp(waves.to(self.dtype))
 
 
 @BACKBONES.register("dit")

@@ -130,7 +130,7 @@ class Block(nn.Module):
         self.modulation = zero_linear(condition_width, 6 * width) if condition_width else None
 
     def forward(
-        self, x: Features, layer: int, seen: Attended, c: Float[Tensor, "rows condition"] | None
+        self, x: Features, layer: int, seen: Attended, c: Float[Tensor, "#rows condition"] | None
     ) -> Features:
         if self.modulation is None:
             x = x + self.dropout(self.attention(self.attention_norm(x), layer, seen))

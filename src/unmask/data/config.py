@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from unmask.errors import UnmaskError, unknown
 
 KINDS = ("bpe", "bytes", "characters", "hf", "text8")
-PACKINGS = ("pad", "wrap")
+PACKINGS = ("pad", "split", "wrap")
 
 
 @dataclass(frozen=True)

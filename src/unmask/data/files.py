@@ -6,11 +6,11 @@ import hashlib
 import json
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from unmask.data.extras import extra
 from unmask.errors import UnmaskError
@@ -54,7 +54,7 @@ def read_documents(path: Path, reading: Reading) -> Iterator[str]:
             yield from read_text(stream, str(path), reading.separator)
 
 
-def read_text(stream: IO[bytes], name: str, separator: str) -> Iterator[str]:
+def read_text(stream: Iterable[bytes], name: str, separator: str) -> Iterator[str]:
     """The documents of plain UTF-8 text: between separator lines, or each line, or all of it."""
     lines = _decoded_lines(stream, name)
     if separator == "line":
@@ -90,7 +90,7 @@ def _readable(path: Path) -> Iterator[None]:
         raise UnmaskError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def _decoded_lines(stream: IO[bytes], name: str) -> Iterator[str]:
+def _decoded_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
     """Lines of UTF-8 with plain line ends; a wrong byte is named by its offset."""
     offset = 0
     for raw in stream:
@@ -107,7 +107,7 @@ def _decoded_lines(stream: IO[bytes], name: str) -> Iterator[str]:
         yield line[:-2] + "\n" if line.endswith("\r\n") else line
 
 
-def _read_json_lines(stream: IO[bytes], path: Path, field: str) -> Iterator[str]:
+def _read_json_lines(stream: Iterable[bytes], path: Path, field: str) -> Iterator[str]:
     for number, line in enumerate(_decoded_lines(stream, str(path)), start=1):
         if line.isspace():
             continue

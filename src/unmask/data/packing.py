@@ -3,6 +3,7 @@
 `wrap`, the paper's: every document's tokens and an EOS, one behind the other, cut into chunks of
 `length - 2`, each framed as BOS chunk EOS; what is left over at the end is dropped.
 `pad`: one document a row, BOS text EOS, cut or filled to `length`.
+`split`: like `pad`, but what does not fit goes on in the next row, so that nothing is left out.
 
 A row is stored with its number of valid tokens in front: valid tokens always come first.
 """
@@ -56,8 +57,7 @@ def pack(
     documents: Iterable[str], tokenizer: Tokenizer, length: int, packing: str, totals: Totals
 ) -> Iterator[Table]:
     """Blocks of rows, and in `totals` what they cover."""
-    packer = wrap if packing == "wrap" else pad
-    for table in packer(documents, tokenizer, length, totals):
+    for table in PACKERS[packing](documents, tokenizer, length, totals):
         totals.add_rows(table)
         yield table
     if not totals.rows:
@@ -93,23 +93,31 @@ def wrap(
 def pad(
     documents: Iterable[str], tokenizer: Tokenizer, length: int, totals: Totals
 ) -> Iterator[Table]:
-    """One document a row, cut or filled to the length; filling is never valid."""
-    v = tokenizer.vocabulary
-    bos, eos = _frame(v)
-    # Filling is never valid, so a tokenizer without a pad id may fill with EOS (never with MASK).
-    fill = eos if v.pad_id is None else v.pad_id
+    """One document a row, cut or filled to the length."""
     for block in _blocks(_Piece(document, True) for document in documents):
-        table = np.full((len(block), 1 + length), fill, dtype=np.int64)
-        encodings = tokenizer.encode_batch([piece.text for piece in block])
-        for row, piece, ids in zip(table, block, encodings, strict=True):
-            kept = ids[: length - 2]
-            row[0] = len(kept) + 2
-            row[1], row[2 + len(kept)] = bos, eos
-            row[2 : 2 + len(kept)] = kept
+        texts = [piece.text for piece in block]
+        encodings = tokenizer.encode_batch(texts)
+        rows = [ids[: length - 2] for ids in encodings]
+        for text, ids, kept in zip(texts, encodings, rows, strict=True):
             whole = len(kept) == len(ids)
-            end = len(piece.text) if whole else tokenizer.covered(piece.text, len(kept))
-            totals.add_text(piece.text[:end])
-        yield table
+            totals.add_text(text if whole else text[: tokenizer.covered(text, len(kept))])
+        yield _filled(rows, length, tokenizer.vocabulary)
+
+
+def split(
+    documents: Iterable[str], tokenizer: Tokenizer, length: int, totals: Totals
+) -> Iterator[Table]:
+    """Every document whole, in as many rows as it needs."""
+    body = length - 2
+    for block in _blocks(_Piece(document, True) for document in documents):
+        rows: list[Ids] = []
+        for piece, ids in zip(block, tokenizer.encode_batch([p.text for p in block]), strict=True):
+            rows += [ids[first : first + body] for first in range(0, max(len(ids), 1), body)]
+            totals.add_text(piece.text)
+        yield _filled(rows, length, tokenizer.vocabulary)
+
+
+PACKERS = {"wrap": wrap, "pad": pad, "split": split}
 
 
 def _frame(vocabulary: Vocabulary) -> tuple[int, int]:
@@ -123,6 +131,19 @@ def _framed(chunks: Ids, bos: int, eos: int) -> Table:
     table = np.empty((rows, body + 3), dtype=np.int64)
     table[:, 0], table[:, 1], table[:, -1] = body + 2, bos, eos
     table[:, 2:-1] = chunks
+    return table
+
+
+def _filled(rows: list[Ids], length: int, vocabulary: Vocabulary) -> Table:
+    """Framed rows of their own lengths; the filling behind them is never valid."""
+    bos, eos = _frame(vocabulary)
+    # a tokenizer without a pad id may fill with EOS (never with MASK)
+    fill = eos if vocabulary.pad_id is None else vocabulary.pad_id
+    table = np.full((len(rows), 1 + length), fill, dtype=np.int64)
+    for row, ids in zip(table, rows, strict=True):
+        row[0] = len(ids) + 2
+        row[1], row[2 + len(ids)] = bos, eos
+        row[2 : 2 + len(ids)] = ids
     return table
 
 

@@ -22,7 +22,7 @@ class Noise:
 
     The range of times that is drawn may stop short of both ends. `unstarted` is alpha where it starts
     (tokens that the first step from all-MASK must reveal: the prior term) and `unfinished` the tokens
-    that are still masked where it ends (the reconstruction term).
+    that are still masked at `t_min`, where it ends (the reconstruction term).
     """
 
     t: PerRow
@@ -30,6 +30,7 @@ class Noise:
     importance: PerRow
     unstarted: float
     unfinished: Tokens
+    t_min: float = 0.0
 
     def to(self, device: torch.device) -> "Noise":
         """The token masks on another device; times stay in double precision on the CPU."""
@@ -61,6 +62,7 @@ class TimeSampler:
             importance=importance * (1 - t_min),
             unstarted=float(first),
             unfinished=masked_tokens(u, last.expand(len(t)), valid),
+            t_min=t_min,
         )
 
 
@@ -93,8 +95,7 @@ class Stratified(_Cut):
     """One time in each of `batch` equal slices of (0, 1]: the paper's low-discrepancy sampler."""
 
     def times(self, u: PerRow, stream: RowStream) -> tuple[PerRow, PerRow]:
-        slices = torch.arange(stream.rows.start, stream.rows.stop, dtype=torch.float64)
-        return (slices + u) / stream.total, torch.ones_like(u)
+        return (stream.strata() + u) / stream.total, torch.ones_like(u)
 
 
 @TIME_SAMPLERS.register("importance")
@@ -138,8 +139,7 @@ class FixedCount(TimeSampler):
             )
         lengths = valid.sum(1)
         u = stream.uniform("time", 1)[:, 0]
-        slices = torch.arange(stream.rows.start, stream.rows.stop, dtype=torch.float64)
-        k = (lengths * (slices + u) / stream.total).floor().long().clamp(max=lengths - 1)
+        k = (lengths * (stream.strata() + u) / stream.total).floor().long().clamp(max=lengths - 1)
         scores = stream.uniform("mask", valid.shape[1]).masked_fill(~valid, 2.0)
         # the mask ratio at which just these k tokens are masked: the k-th smallest uniform
         ratio = scores.sort(1).values.gather(1, k[:, None])[:, 0]

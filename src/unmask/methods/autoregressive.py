@@ -34,7 +34,7 @@ class Autoregressive(Method):
 
     certificate = "exact"
     order = "left_to_right"
-    backbone_kind = "causal"
+    backbones = ("causal",)
 
     @dataclass(frozen=True)
     class Config:
@@ -50,7 +50,9 @@ class Autoregressive(Method):
     ) -> None:
         super().__init__(backbone, vocabulary)
 
-    def noise(self, stream: RowStream, valid: Valid) -> Noise | None:
+    def noise(
+        self, stream: RowStream, valid: Valid, times: TimeSampler | None = None
+    ) -> Noise | None:
         return None
 
     def nll(self, x: Tokens, valid: Valid, noise: Noise | None, whole: bool = False) -> Losses:

@@ -1,14 +1,14 @@
 """What a method is: a bound that training minimises and evaluation reports, and a denoiser for samplers."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from unmask.backbones.base import Backbone
-from unmask.diffusion.time_sampling import Noise
+from unmask.diffusion.time_sampling import Noise, TimeSampler
 from unmask.randomness import RowStream
 from unmask.registry import Registry
 from unmask.vocabulary import Vocabulary
@@ -19,6 +19,7 @@ At = tuple[Int[Tensor, "tokens"], Int[Tensor, "tokens"]]  # rows and columns
 LogProbabilities = Float[Tensor, "tokens vocabulary"]
 
 
+@runtime_checkable
 class Denoiser(Protocol):
     """What a sampler asks: log x_theta at chosen tokens of z_t, at time t (one a row)."""
 
@@ -42,15 +43,17 @@ class Method(nn.Module):
 
     certificate: ClassVar[Literal["exact", "upper"]]  # what nll is of the true value
     order: ClassVar[Literal["any", "left_to_right"]] = "any"  # in which tokens can be generated
-    backbone_kind: ClassVar[str] = "dit"
+    backbones: ClassVar[tuple[str, ...]] = ("dit",)  # names of networks that suit it
 
     def __init__(self, backbone: Backbone, vocabulary: Vocabulary) -> None:
         super().__init__()
         self.backbone = backbone
         self.vocabulary = vocabulary
 
-    def noise(self, stream: RowStream, valid: Valid) -> Noise | None:
-        """The randomness of a loss: a pure function of (seed, step, row)."""
+    def noise(
+        self, stream: RowStream, valid: Valid, times: TimeSampler | None = None
+    ) -> Noise | None:
+        """The randomness of a loss, a pure function of (seed, step, row); `times` replaces the method's own."""
         raise NotImplementedError  # pragma: no cover
 
     def nll(self, x: Tokens, valid: Valid, noise: Noise | None, whole: bool = False) -> Losses:

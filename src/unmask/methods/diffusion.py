@@ -56,8 +56,8 @@ class Diffusion(Method):
     def loss_inputs(self, t: Float64[Tensor, "rows"]) -> list[Float64[Tensor, "rows"]]:
         """What row_loss needs of the time, by row; the first is the weight of the token's loss."""
 
-    def noise(self, stream: RowStream, valid: Valid) -> Noise:
-        return self.times.draw(stream, valid, self.schedule, self.steps)
+    def noise(self, stream: RowStream, valid: Valid, times: TimeSampler | None = None) -> Noise:
+        return (times or self.times).draw(stream, valid, self.schedule, self.steps)
 
     def nll(self, x: Tokens, valid: Valid, noise: Noise | None, whole: bool = False) -> Losses:
         assert noise is not None
@@ -103,7 +103,7 @@ class Diffusion(Method):
         h = self.backbone.features(z_t, self.condition(t, x.device), valid=padding(valid))
         at = masked.nonzero(as_tuple=True)
         by_token = [part.to(x.device, torch.float32)[at[0]] for part in inputs]
-        bias = self.backbone.head.bias
+        bias: Tensor = self.backbone.head.bias
         if self.zero_masking:
             bias = zero_masking_bias(bias, self.vocabulary.mask_id)
         total, losses = head_loss(
@@ -118,7 +118,7 @@ class Diffusion(Method):
         if noise.unstarted > 0:
             ends.append(("prior", valid, 1.0, noise.unstarted))
         if noise.unfinished.any():
-            ends.append(("reconstruction", noise.unfinished, self.times.t_min, 1.0))
+            ends.append(("reconstruction", noise.unfinished, noise.t_min, 1.0))
         total = losses.total
         for name, masked, t, weight in ends:
             rows = torch.full((len(x),), t, dtype=torch.float64)

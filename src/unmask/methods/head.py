@@ -29,7 +29,7 @@ def head_loss(
     """
     chunk = chunk or max(64, CHUNK_ELEMENTS // weight.shape[0])
     training = torch.is_grad_enabled() and (h.requires_grad or weight.requires_grad)
-    return _HeadLoss.apply(h, weight, bias, row_loss, rows, chunk, training)  # type: ignore[no-any-return]
+    return _HeadLoss.apply(h, weight, bias, row_loss, rows, chunk, training)
 
 
 class _HeadLoss(torch.autograd.Function):

@@ -44,10 +44,10 @@ class Ancestral(Sampler):
             if not len(active):
                 return
             revealed = step[active] == next_step[active, None]
-            at = revealed.nonzero(as_tuple=True)
+            row, column = revealed.nonzero(as_tuple=True)
             t = grid[next_step[active].cpu()]
-            rows, columns = active[at[0]], at[1]
-            log_probabilities = denoise(z[active], t, at)
+            rows, columns = active[row], column
+            log_probabilities = denoise(z[active], t, (row, column))
             uniforms = token_uniforms[
                 rows.to(token_uniforms.device), columns.to(token_uniforms.device)
             ]

@@ -1,8 +1,9 @@
 """What a sampler works on: a canvas of fixed and open tokens, a plan, and frames of the text forming."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,6 +19,7 @@ Places = Bool[Tensor, "rows length"]
 At = tuple[Int[Tensor, "tokens"], Int[Tensor, "tokens"]]
 
 
+@runtime_checkable
 class Denoise(Protocol):
     """log x_theta at chosen (row, column) places of z_t, at time t (one a row)."""
 
@@ -48,6 +50,7 @@ class Plan:
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
+    banned: tuple[int, ...] = ()  # tokens never drawn
 
     def choose(
         self,
@@ -55,6 +58,9 @@ class Plan:
         uniforms: Float[Tensor, "tokens"],
     ) -> Int[Tensor, "tokens"]:
         """Draws a token at each place."""
+        if self.banned:
+            log_probabilities = log_probabilities.clone()
+            log_probabilities[:, list(self.banned)] = -math.inf
         sharp = sharpen(log_probabilities, self.temperature, self.top_k, self.top_p)
         return draw(sharp, uniforms)
 

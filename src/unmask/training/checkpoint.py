@@ -27,9 +27,8 @@ Say = Callable[[str], None]
 MAY_CHANGE = frozenset(
     {
         "training.steps",
-        *("training.validate_every", "training.validation_rows", "training.validation_draws"),
-        *("training.patience", "training.sample_every", "training.log_every"),
-        *("training.tensorboard", "training.save_every", "training.keep"),
+        *("training.validate_every", "training.patience", "training.sample_every"),
+        *("training.log_every", "training.tensorboard", "training.save_every", "training.keep"),
         *("training.micro_batch", "training.compile", "training.deterministic", "training.device"),
     }
 )

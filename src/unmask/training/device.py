@@ -1,6 +1,7 @@
 """Where and how the numbers are computed: device, autocast, compilation, dropout's seed."""
 
 import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -48,6 +49,8 @@ def seed_dropout(seed: int, step: int, row: int) -> None:
 def deterministic(wanted: bool) -> Iterator[None]:
     """Only kernels that always give the same bits; an operation that has none raises."""
     before = torch.are_deterministic_algorithms_enabled()
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it by name
     torch.use_deterministic_algorithms(wanted or before)
     try:
         yield

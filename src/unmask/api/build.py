@@ -1,0 +1,46 @@
+"""From a configuration to its components."""
+
+from pathlib import Path
+from typing import Any
+
+from unmask.backbones import BACKBONES
+from unmask.config import Choice, RunConfig
+from unmask.diffusion import SCHEDULES, TIME_SAMPLERS, Schedule
+from unmask.errors import UnmaskError
+from unmask.methods import METHODS, Method
+from unmask.registry import Registry
+from unmask.vocabulary import Vocabulary
+
+
+def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
+    """The method with its network, untrained."""
+    kind: Any = METHODS[config.method.name]
+    if config.backbone.name not in kind.backbones:
+        wanted = " or ".join(kind.backbones)
+        raise UnmaskError(
+            f"method {config.method.name} needs a {wanted} backbone, not {config.backbone.name}: "
+            f"set backbone {kind.backbones[0]}"
+        )
+    network: Any = BACKBONES[config.backbone.name]
+    backbone = network(config.backbone.config, vocabulary.size)
+    times = _component(TIME_SAMPLERS, config.times)
+    return kind(config.method.config, backbone, vocabulary, build_schedule(config), times)
+
+
+def build_schedule(config: RunConfig) -> Schedule:
+    """The noise schedule, which samplers of every method use as their clock."""
+    return _component(SCHEDULES, config.schedule)
+
+
+def _component(registry: Registry[Any], choice: Choice) -> Any:
+    """A component is its own configuration, unless it declares one apart."""
+    entry: Any = registry[choice.name]
+    return entry(choice.config) if hasattr(entry, "Config") else choice.config
+
+
+def existing(folder: str | Path, what: str) -> Path:
+    """A folder that must be there."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise UnmaskError(f"no {what} {str(folder)!r}: give a run folder or an exported folder")
+    return path

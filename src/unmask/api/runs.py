@@ -1,0 +1,125 @@
+"""Training a configuration in a run folder, and loading what came out."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import yaml
+
+from unmask.api.build import build_method, existing
+from unmask.api.model import Model
+from unmask.config import RunConfig, dump_yaml, from_dict, to_dict
+from unmask.data import Loader, Rows, load_data, load_tokenizer
+from unmask.errors import UnmaskError
+from unmask.evaluation import Bound, likelihood
+from unmask.training import (
+    Damaged,
+    Trainer,
+    full_disk,
+    load_weights,
+    newest,
+    read_json,
+    read_weights,
+    resolve_device,
+    resumable,
+    run_weights,
+    verify,
+)
+
+Say = Callable[[str], None]
+
+
+def train(config: RunConfig, run: str | Path, say: Say = print) -> Model:
+    """Trains in the folder `run`, or continues there, and returns the best model."""
+    run = Path(run)
+    with full_disk(lambda: f"nothing was lost; free some room and start {run} again"):
+        return _train(config, run, say)
+
+
+def _train(config: RunConfig, run: Path, say: Say) -> Model:
+    begun = newest(run, lambda _: None) is not None
+    data = load_data(config.data, load_tokenizer(run / "tokenizer") if begun else None)
+    corpus = {"rows": len(data.train), "tokens": data.train.tokens}
+    fingerprint = {**to_dict(config), "corpus": corpus}
+    resumable(run, fingerprint, lambda _: None)  # before anything in the folder is touched
+    torch.manual_seed(config.seed)  # the initial weights
+    method = build_method(config, data.tokenizer.vocabulary)
+    model = Model(method, data.tokenizer, config)
+    valid = FirstRows(data.valid, config.training.validation_rows)
+
+    def validate() -> Bound:
+        draws, seed = config.training.validation_draws, config.seed
+        return likelihood(method, valid, draws=draws, seed=seed, batch=config.training.batch)
+
+    def sample() -> list[str]:
+        return [str(result) for result in model.generate(n=2, seed=config.seed)]
+
+    trainer = Trainer(
+        method,
+        Loader(data.train, config.training.batch, config.seed),
+        config.training,
+        run,
+        config.seed,
+        fingerprint,
+        validate,
+        sample,
+        say,
+    )
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
+    data.tokenizer.save(run / "tokenizer")
+    parameters = sum(p.numel() for p in method.parameters())
+    say(
+        f"{config.method.name}, {parameters / 1e6:.1f}M parameters; {len(data.train):,} rows of "
+        f"{config.data.length} tokens to train on, {len(data.valid):,} to validate"
+    )
+    trainer.fit()
+    load_weights(method, run_weights(run, say), run)
+    model.save(run / "model")
+    return Model(method, data.tokenizer, config)
+
+
+def load(path: str | Path, device: str = "auto") -> Model:
+    """The model in a run folder or an exported folder."""
+    folder = existing(path, "model")
+    if (folder / "model.json").exists():
+        return _load_exported(folder, device)
+    if not (folder / "config.yaml").exists():
+        raise UnmaskError(f"{str(path)!r} holds no model: neither model.json nor config.yaml")
+    if (folder / "model").is_dir():
+        return _load_exported(folder / "model", device)
+    config = from_dict(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+    tokenizer = load_tokenizer(folder / "tokenizer")
+    method = build_method(config, tokenizer.vocabulary)
+    load_weights(method, run_weights(folder, print), folder)
+    return Model(method.to(resolve_device(device)), tokenizer, config)
+
+
+def _load_exported(folder: Path, device: str) -> Model:
+    verify(folder)
+    try:
+        content = read_json(folder / "model.json")
+        config = from_dict(content["config"])
+    except (ValueError, KeyError, TypeError):
+        raise Damaged(f"{folder} is damaged: model.json cannot be read") from None
+    tokenizer = load_tokenizer(folder / "tokenizer")
+    method = build_method(config, tokenizer.vocabulary)
+    load_weights(method, read_weights(folder), folder / "model.safetensors")
+    return Model(method.to(resolve_device(device)), tokenizer, config)
+
+
+class FirstRows:
+    """The first rows of a set, all of them if `count` is 0; text is counted in proportion."""
+
+    def __init__(self, rows: Rows, count: int) -> None:
+        self._rows = rows
+        self._count = min(count or len(rows), len(rows))
+        share = self._count / len(rows)
+        self.bytes = round(rows.bytes * share)
+        self.characters = round(rows.characters * share)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, rows: range) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._rows[rows]
