@@ -1,0 +1,238 @@
+import bz2
+import gzip
+import io
+import json
+import lzma
+import os
+import sys
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from unmask.data import open_corpus
+from unmask.data.files import Reading
+from unmask.errors import UnmaskError
+
+READING = Reading("<|endoftext|>", "text")
+
+
+def documents(source, separator="<|endoftext|>", text_field="text"):
+    return list(open_corpus(str(source), Reading(separator, text_field)))
+
+
+def digest(source):
+    return open_corpus(str(source), READING).digest()
+
+
+def write(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def parquet(path, **columns):
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+def test_pydoc_is_english_text_sorted_by_topic():
+    from pydoc_data.topics import topics
+
+    found = documents("builtin:pydoc")
+    assert found == [topics[name].strip() for name in sorted(topics)]
+    assert sum(map(len, found)) > 300_000
+    assert len(digest("builtin:pydoc")) == 32
+    with pytest.raises(UnmaskError, match="did you mean 'pydoc'"):
+        documents("builtin:pydocs")
+
+
+def test_separators_of_plain_text(tmp_path):
+    path = write(tmp_path / "a.txt", "one\ntwo\n<|endoftext|>\n\nthree\n<|endoftext|>\n")
+    assert documents(path) == ["one\ntwo", "\nthree"]
+    assert documents(path, "line") == ["one", "two", "<|endoftext|>", "three", "<|endoftext|>"]
+    assert documents(path, "file") == [path.read_text().removesuffix("\n")]
+    assert documents(path, "two") == ["one", "<|endoftext|>\n\nthree\n<|endoftext|>"]
+
+
+def test_line_ends_and_byte_order_mark(tmp_path):
+    path = write(tmp_path / "a.txt", "\ufeffone\r\n<|endoftext|>\r\ntwo\r\n")
+    assert documents(path) == ["one", "two"]
+
+
+def test_any_name_is_plain_text(tmp_path):
+    assert documents(write(tmp_path / "README", "hello")) == ["hello"]
+    assert documents(write(tmp_path / "a.tokens", "hello")) == ["hello"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compress"), [("gz", gzip.compress), ("xz", lzma.compress), ("bz2", bz2.compress)]
+)
+def test_compressed(tmp_path, suffix, compress):
+    text = write(tmp_path / f"a.txt.{suffix}", compress("ü\n<|endoftext|>\nb".encode()))
+    assert documents(text) == ["ü", "b"]
+    lines = write(tmp_path / f"a.jsonl.{suffix}", compress(b'{"text": "x"}\n'))
+    assert documents(lines) == ["x"]
+    whole = compress(os.urandom(5000).hex().encode())
+    with pytest.raises(UnmaskError, match=f"cut.txt.{suffix} (is damaged|cannot be read)"):
+        documents(write(tmp_path / f"cut.txt.{suffix}", whole[: len(whole) // 2]))
+    with pytest.raises(UnmaskError, match=f"no.txt.{suffix} (is damaged|cannot be read)"):
+        documents(write(tmp_path / f"no.txt.{suffix}", b"plain text"))
+
+
+def test_json_lines(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"text": "a\\nb", "t": "x"}\n\n{"text": null, "t": "y"}\n')
+    assert documents(path) == ["a\nb"]
+    assert documents(path, text_field="t") == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{'text': 1}", r"a.jsonl:2 is not JSON"),
+        ("[" * 100_000, r"a.jsonl:2 is not JSON"),
+        ('{"body": "x", "id": 1}', r"a.jsonl:2 has no field 'text'; it has body, id: set data"),
+        ('"x"', r"a.jsonl:2 has no field 'text'; it is no object"),
+        ('{"text": 7}', r"a.jsonl:2: field 'text' is int, not text"),
+        ('{"text": "\\ud800"}', r"a.jsonl:2: field 'text' holds a lone surrogate"),
+    ],
+)
+def test_bad_json_lines(tmp_path, line, message):
+    path = write(tmp_path / "a.jsonl", f'{{"text": "fine"}}\n{line}\n')
+    with pytest.raises(UnmaskError, match=message):
+        documents(path)
+
+
+def test_parquet(tmp_path):
+    path = parquet(tmp_path / "a.parquet", text=["a", None, "b"], id=[1, 2, 3])
+    assert documents(path) == ["a", "b"]
+    with pytest.raises(UnmaskError, match="has no field 'body'; it has text, id"):
+        documents(path, text_field="body")
+    with pytest.raises(UnmaskError, match="field 'id' is int, not text"):
+        documents(path, text_field="id")
+    with pytest.raises(UnmaskError, match=r"b.parquet is damaged or no Parquet file"):
+        documents(write(tmp_path / "b.parquet", b"PAR1 but not really"))
+
+
+def test_parquet_without_the_extra(tmp_path, monkeypatch):
+    path = parquet(tmp_path / "a.parquet", text=["a"])
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(UnmaskError, match=r"needs pyarrow: pip install 'unmask\[data\]'"):
+        documents(path)
+
+
+def test_folder(tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / ".hidden").mkdir()
+    write(tmp_path / "b" / "2.txt.xz", lzma.compress(b"third"))
+    write(tmp_path / "a.jsonl", json.dumps({"text": "first"}))
+    parquet(tmp_path / "b" / "1.parquet", text=["second"])
+    for ignored in ("picture.png", ".hidden/x.txt", ".x.txt"):
+        write(tmp_path / ignored, b"\xff\x00")
+    write(tmp_path / "empty.txt", "")
+    assert documents(tmp_path) == ["first", "second", "third"]
+
+
+def test_wrong_encoding_is_named_by_its_byte(tmp_path):
+    path = write(tmp_path / "latin.txt", "première\nà bientôt\n".encode("latin-1"))
+    with pytest.raises(UnmaskError, match=r"latin.txt is not UTF-8: byte 5 is 0xe8"):
+        documents(path)
+    path = write(tmp_path / "late.txt", "première\n".encode() + b"ab\xff")
+    with pytest.raises(UnmaskError, match=r"late.txt is not UTF-8: byte 12 is 0xff"):
+        documents(path)
+
+
+def test_nothing_to_read(tmp_path):
+    with pytest.raises(UnmaskError, match=r"no file or folder .*absent"):
+        documents(tmp_path / "absent")
+    with pytest.raises(UnmaskError, match=r"empty.txt is empty"):
+        documents(write(tmp_path / "empty.txt", ""))
+    with pytest.raises(UnmaskError, match=r"blank.txt holds no text"):
+        documents(write(tmp_path / "blank.txt", " \n<|endoftext|>\n\n"))
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UnmaskError, match="no text, JSONL or Parquet files in the folder"):
+        documents(tmp_path / "folder")
+    with pytest.raises(UnmaskError, match="neither a file nor a folder"):
+        documents("/dev/null")
+
+
+def test_standard_input_can_be_read_twice(monkeypatch):
+    stream = io.BytesIO("one\n<|endoftext|>\nzwölf\n".encode())
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stream))
+    corpus = open_corpus("-", READING)
+    assert list(corpus) == list(corpus) == ["one", "zwölf"]
+    assert corpus.digest() == corpus.digest()
+
+
+def test_standard_input_errors(monkeypatch):
+    for content, message in ((b"", "holds no text"), (b"a\xff", "standard input is not UTF-8")):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+        with pytest.raises(UnmaskError, match=message):
+            documents("-")
+
+
+class FakeDataset(list):
+    column_names = ("text", "title")
+
+    def select_columns(self, names):
+        return [{name: row[name] for name in names} for row in self]
+
+
+@pytest.mark.parametrize(
+    ("source", "asked"),
+    [
+        ("hf:owner/name", ("owner/name", None, "train")),
+        ("hf:name", ("name", None, "train")),
+        ("hf:owner/name:test", ("owner/name", None, "test")),
+        ("hf:owner/name/config:train[:1%]", ("owner/name", "config", "train[:1%]")),
+    ],
+)
+def test_datasets_of_the_hub(monkeypatch, source, asked):
+    def load_dataset(path, name, split):
+        assert (path, name, split) == asked
+        return FakeDataset([{"text": "a", "title": "t"}, {"text": None, "title": "u"}])
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    assert documents(source) == ["a"]
+    assert documents(source, text_field="title") == ["t", "u"]
+    with pytest.raises(UnmaskError, match="has no field 'body'; it has text, title"):
+        documents(source, text_field="body")
+
+
+def test_dataset_errors(monkeypatch):
+    def load_dataset(path, name, split):
+        raise FileNotFoundError("no such dataset\ntraceback")
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    with pytest.raises(UnmaskError, match=r"hf:a/b cannot be loaded: no such dataset$"):
+        documents("hf:a/b")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UnmaskError, match=r"hf:a/b needs datasets: pip install 'unmask\[data\]'"):
+        documents("hf:a/b")
+
+
+def test_digest_is_of_the_content_not_of_the_path(tmp_path):
+    one = write(tmp_path / "one.txt", "hello")
+    assert digest(one) == digest(write(tmp_path / "two.txt", "hello"))
+    assert digest(one) != digest(write(tmp_path / "three.txt", "hello!"))
+    assert digest(one) != digest(write(tmp_path / "one.jsonl", "hello"))
+
+
+def test_holdout_is_spread_and_leaves_nothing_out(tmp_path):
+    path = write(tmp_path / "a.txt", "\n".join(map(str, range(1000))))
+    corpus = open_corpus(str(path), Reading("line", "text"))
+    held = list(map(int, corpus.part(0.1, True)))
+    kept = list(map(int, corpus.part(0.1, False)))
+    assert sorted(held + kept) == list(range(1000))
+    assert 95 <= len(held) <= 105
+    assert max(b - a for a, b in pairwise(held)) < 30
+
+
+def test_holdout_of_too_few_documents(tmp_path):
+    path = write(tmp_path / "a.txt", "one document")
+    corpus = open_corpus(str(path), READING)
+    with pytest.raises(
+        UnmaskError, match=r"too few documents to hold 0.1 of them out; give data.v"
+    ):
+        list(corpus.part(0.1, False))
