@@ -42,7 +42,7 @@ def same(a, b) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "bytes", "characters", "text8"])
-@pytest.mark.parametrize("packing", ["wrap", "pad"])
+@pytest.mark.parametrize("packing", ["wrap", "pad", "split"])
 def test_the_bundled_corpus_in_every_kind(kind, packing):
     config = DataConfig(tokenizer=TokenizerConfig(kind, 300), length=64, packing=packing)
     data = load_data(config)

@@ -40,6 +40,31 @@ def test_pad_by_hand():
     assert (totals.tokens, totals.bytes, totals.characters) == (13, 7, 6)
 
 
+def test_split_by_hand():
+    table, totals = packed(["abcd", "a"], 5, "split")
+    a, b, c, d = b"abcd"
+    bos, eos, pad = V.bos_id, V.eos_id, V.pad_id
+    assert table.tolist() == [
+        [5, bos, a, b, c, eos],
+        [3, bos, d, eos, pad, pad],
+        [3, bos, a, eos, pad, pad],
+    ]
+    assert (totals.tokens, totals.bytes, totals.characters) == (11, 5, 5)
+
+
+@given(st.lists(st.text("ab é", min_size=1, max_size=12), min_size=1), st.integers(3, 9))
+def test_split_leaves_nothing_out(documents, length):
+    table, totals = packed(documents, length, "split")
+    assert totals.characters == sum(map(len, documents))
+    content = bytes(token for row in table for token in row[2 : row[0]].tolist())
+    assert content.decode() == "".join(documents)
+
+
+def test_many_short_documents_come_in_several_blocks():
+    blocks = list(pack(["x"] * 10_000, BYTES, 5, "pad", Totals()))
+    assert len(blocks) == 3 and sum(map(len, blocks)) == 10_000
+
+
 def reference_wrap(documents, length):
     """The paper's wrapping, written plainly."""
     stream = [token for text in documents for token in [*text.encode(), V.eos_id]]
@@ -88,7 +113,7 @@ def test_long_documents_are_cut():
     assert all(piece.startswith(" ") for piece in pieces[1:])
 
 
-@pytest.mark.parametrize("mode", ["wrap", "pad"])
+@pytest.mark.parametrize("mode", ["wrap", "pad", "split"])
 @pytest.mark.parametrize("kind", ["bpe", "gpt2", "bert", "characters"])
 def test_coverage_is_the_text_of_the_tokens(kind, mode, tokenizers):
     tokenizer = tokenizers[kind]
@@ -97,7 +122,7 @@ def test_coverage_is_the_text_of_the_tokens(kind, mode, tokenizers):
     rows = [row[1 : 1 + row[0]] for row in table]
     text = "".join(tokenizer.decode(row) for row in rows)
     squeezed = "".join(documents).replace(" ", "") if kind == "bert" else "".join(documents)
-    if mode == "wrap":
+    if mode != "pad":
         decoded = text.replace(" ", "").replace("##", "") if kind == "bert" else text
         assert squeezed.startswith(decoded)
     assert totals.bytes == totals.characters

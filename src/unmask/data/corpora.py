@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from io import BufferedReader
 from pathlib import Path
 
@@ -27,7 +28,12 @@ class Corpus:
 
     name: str
     read: Callable[[], Iterator[str]]
-    digest: Callable[[], str]
+    hash_content: Callable[[], str]
+
+    @cached_property
+    def digest(self) -> str:
+        """The hash of the content, wherever it lies; taken once."""
+        return self.hash_content()
 
     def __iter__(self) -> Iterator[str]:
         """The documents in order, blank ones left out."""
@@ -98,10 +104,10 @@ def _files(path: Path, reading: Reading) -> Corpus:
         for each in paths:
             yield from read_documents(each, reading)
 
-    def digest() -> str:
+    def hash_content() -> str:
         return hashlib.blake2b("".join(map(digest_of, paths)).encode(), digest_size=16).hexdigest()
 
-    return Corpus(str(path), read, digest)
+    return Corpus(str(path), read, hash_content)
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -135,11 +141,11 @@ def _standard_input(reading: Reading) -> Corpus:
         with stream() as file:
             yield from read_text(file, "standard input", reading.separator)
 
-    def digest() -> str:
+    def hash_content() -> str:
         with stream() as file:
             return hashlib.file_digest(file, "blake2b").hexdigest()
 
-    return Corpus("standard input", read, digest)
+    return Corpus("standard input", read, hash_content)
 
 
 def _dataset(name: str, reading: Reading) -> Corpus:

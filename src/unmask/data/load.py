@@ -40,7 +40,7 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
         valid_rows = partial(_rows, corpus, held, f"only {config.holdout!r}")
     if tokenizer is None:
         tokenizer = build_tokenizer(config.tokenizer, train())
-        if config.packing == "pad" and isinstance(tokenizer, SubwordTokenizer):
+        if config.packing != "wrap" and isinstance(tokenizer, SubwordTokenizer):
             tokenizer = tokenizer.with_pad()
     train_rows = _rows(corpus, train, train_part, tokenizer, config)
     return Data(tokenizer, train_rows, valid_rows(tokenizer, config))
@@ -74,7 +74,7 @@ def _rows(
     folder = cache_folder(config.cache)
     key = cache_key(
         {
-            "content": corpus.digest(),
+            "content": corpus.digest,
             "part": part,
             "tokenizer": tokenizer.fingerprint,
             "length": config.length,

@@ -21,7 +21,8 @@ from unmask.vocabulary import Vocabulary
 
 Table = NDArray[np.integer]  # [rows, 1 + length]
 
-_BLOCK = 4_000_000  # characters encoded at a time
+_BLOCK = 4_000_000  # characters encoded at a time,
+_TEXTS = 4096  # in at most so many texts
 _PIECE = 1_000_000  # characters beyond which a document is encoded in pieces
 # No tokenizer joins a word and the space behind it, so a cut there changes no token.
 _CUT = re.compile(r"(?<=\S)(?= \S)")
@@ -137,7 +138,7 @@ def _framed(chunks: Ids, bos: int, eos: int) -> Table:
 def _filled(rows: list[Ids], length: int, vocabulary: Vocabulary) -> Table:
     """Framed rows of their own lengths; the filling behind them is never valid."""
     bos, eos = _frame(vocabulary)
-    # a tokenizer without a pad id may fill with EOS (never with MASK)
+    # A tokenizer without a pad id may fill with EOS, never with MASK.
     fill = eos if vocabulary.pad_id is None else vocabulary.pad_id
     table = np.full((len(rows), 1 + length), fill, dtype=np.int64)
     for row, ids in zip(table, rows, strict=True):
@@ -167,7 +168,7 @@ def _blocks(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
     for piece in pieces:
         block.append(piece)
         characters += len(piece.text)
-        if characters >= _BLOCK:
+        if characters >= _BLOCK or len(block) >= _TEXTS:
             yield block
             block, characters = [], 0
     if block:
