@@ -1,10 +1,11 @@
 """The command line: what it hands to the API, what it prints, and how it fails."""
 
 import json
+import math
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,9 @@ class Measured:
     certificate: str = "upper"
     tokens: int = 12345
     draws: int = 8
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 class FakeModel:
@@ -211,7 +215,12 @@ def test_evaluate_prints_json(model, capsys):
 
 @pytest.mark.parametrize(
     ("value", "error", "shown"),
-    [(12.1825, 0.15, "12.18 ± 0.15"), (1234.5, 23.0, "1234 ± 23"), (2.5, 0.0, "2.5000")],
+    [
+        (12.1825, 0.15, "12.18 ± 0.15"),
+        (1234.5, 23.0, "1234 ± 23"),
+        (2.5, 0.0, "2.5000"),
+        (2.5, math.inf, "2.5000 ± ?"),
+    ],
 )
 def test_digits_follow_the_error(value, error, shown):
     assert with_error(value, error) == shown

@@ -4,7 +4,6 @@ import argparse
 import json
 import math
 from argparse import Namespace
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from unmask.cli.parser import Commands, add_model, given
@@ -36,7 +35,7 @@ def execute(args: Namespace) -> None:
     model = api.load(args.model, **given(args, "device"))
     bound = model.perplexity(**given(args, "data", "draws", "seed"))
     if args.json:
-        print(json.dumps(asdict(bound)))
+        print(json.dumps(bound.to_dict()))
     else:
         _show(args.model, bound)
 
@@ -60,5 +59,7 @@ def with_error(value: float, error: float) -> str:
     """A value to the digits that its standard error leaves, with the error's first two."""
     if error == 0:
         return f"{value:.4f}"
+    if math.isinf(error):  # one draw of one row says nothing about its error
+        return f"{value:.4f} ± ?"
     digits = max(0, 1 - math.floor(math.log10(error)))
     return f"{value:.{digits}f} ± {error:.{digits}f}"

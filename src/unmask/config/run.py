@@ -137,7 +137,7 @@ def _build(cls: type, tree: Any, at: str = "") -> Any:
     own = {f.name: f for f in fields(cls) if f.init}
     if not isinstance(tree, Mapping):
         example = f"; set a field of it, such as {_join(at, next(iter(own)))}" if own else ""
-        raise UnmaskError(f"{at} is a section, not a value ({tree}){example}")
+        raise UnmaskError(f"{at or 'a configuration'} is a section, not a value ({tree}){example}")
     for name in tree:
         if name not in own:
             raise _unknown(_join(at, name), cls, at)
