@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from unmask.backbones.base import Backbone
+from unmask.diffusion.forward import q_sample
 from unmask.diffusion.nelbo import d3pm_divergence, step_alphas
 from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampling import Noise, TimeSampler
@@ -44,8 +45,12 @@ class D3PM(Diffusion):
         self.carry_over = config.carry_over
 
     def nll(self, x: Tokens, valid: Valid, noise: Noise | None, whole: bool = False) -> Losses:
-        losses = super().nll(x, valid, noise, whole)
-        return losses if self.carry_over else self._with_reconstruction(losses, x, valid)
+        assert noise is not None
+        if self.carry_over:
+            return super().nll(x, valid, noise, whole)
+        finished = replace(noise, unfinished=torch.zeros_like(noise.unfinished))
+        losses = super().nll(x, valid, finished, whole)
+        return self._with_reconstruction(losses, x, valid, noise)
 
     def row_loss(self) -> RowLoss:
         mask_id = self.vocabulary.mask_id
@@ -63,12 +68,12 @@ class D3PM(Diffusion):
         alpha_s, alpha_t = step_alphas(self.schedule, t, self.steps)
         return [torch.full_like(t, self.steps), alpha_s, alpha_t]
 
-    def _with_reconstruction(self, losses: Losses, x: Tokens, valid: Valid) -> Losses:
-        """Without carry-over the network must also copy the clean text at t = 0, at every token."""
+    def _with_reconstruction(self, losses: Losses, x: Tokens, valid: Valid, noise: Noise) -> Losses:
+        """Without carry-over the network must read all of x off z_0, the tokens that are clean there too."""
         start = torch.zeros(len(x), dtype=torch.float64)
-        total, copied = self._masked_loss(
-            x, valid, valid, start, cross_entropy, [torch.ones_like(start)], z_t=x
+        z_0 = q_sample(x, noise.unfinished, self.vocabulary.mask_id)
+        total, read = self._masked_loss(
+            x, valid, valid, start, cross_entropy, [torch.ones_like(start)], z_t=z_0
         )
-        terms = dict(losses.terms)
-        terms["reconstruction"] = terms.get("reconstruction", torch.zeros_like(copied)) + copied
+        terms = {**losses.terms, "reconstruction": read}
         return replace(losses, total=losses.total + total, terms=terms)
