@@ -1,0 +1,308 @@
+"""A toy language with every sequence listed: what methods, estimators and samplers are held against."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import torch
+from torch import Tensor, nn
+
+from unmask.backbones import BACKBONES, Backbone
+from unmask.diffusion import SCHEDULES, TIME_SAMPLERS, Noise, Schedule
+from unmask.diffusion.posterior import posterior
+from unmask.methods import METHODS, Method
+from unmask.randomness import RowStream
+from unmask.vocabulary import Vocabulary
+
+NEVER_LOGIT = -1e4  # the logit of an impossible token: finite, so that an identity head can carry it
+
+
+def listing(symbols: int, length: int) -> Tensor:
+    """All sequences over `symbols` symbols, in counting order."""
+    return torch.tensor(list(product(range(symbols), repeat=length)))
+
+
+@dataclass(frozen=True, eq=False)
+class Language:
+    """`size` tokens, `length` places, and a probability for every sequence; MASK is the id `size`."""
+
+    size: int
+    length: int
+    table: Tensor  # [size ** length], float64
+
+    @classmethod
+    def random(cls, size: int = 3, length: int = 3, seed: int = 0) -> Language:
+        """Nothing in it factorises."""
+        noise = torch.randn(size**length, generator=torch.Generator().manual_seed(seed))
+        return cls(size, length, torch.softmax(1.5 * noise.double(), 0))
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary.over(self.size)
+
+    @cached_property
+    def sequences(self) -> Tensor:
+        return listing(self.size, self.length)
+
+    @cached_property
+    def states(self) -> Tensor:
+        """All partially masked sequences."""
+        return listing(self.size + 1, self.length)
+
+    @cached_property
+    def masks(self) -> Tensor:
+        return listing(2, self.length).bool()
+
+    @property
+    def entropy(self) -> float:
+        return float(-(self.table * self.table.log()).sum())
+
+    def index(self, z: Tensor, symbols: int) -> Tensor:
+        """Where sequences stand in `listing(symbols, length)`."""
+        return z @ symbols ** torch.arange(self.length - 1, -1, -1)
+
+    def subset_entropy(self, chosen: Tensor) -> float:
+        """Entropy of the tokens at some places."""
+        index = self.index(self.sequences * chosen, self.size)
+        mass = torch.zeros_like(self.table).index_add(0, index, self.table)
+        return float(-torch.xlogy(mass, mass).sum())
+
+    @cached_property
+    def conditionals(self) -> Tensor:
+        """The oracle, [state, place, size + 1]: p(x_l | visible tokens); what is visible is certain."""
+        visible = self.states[:, None] == self.sequences[None]
+        agrees = ((self.states == self.size)[:, None] | visible).all(-1).double()
+        one_hot = nn.functional.one_hot(self.sequences, self.size + 1).double()
+        mass = torch.einsum("zx,x,xlv->zlv", agrees, self.table, one_hot)
+        return mass / mass.sum(-1, keepdim=True)
+
+    def wrong_conditionals(self, leak: float = 0.0, seed: int = 1) -> Tensor:
+        """A bad denoiser, with `leak` of its mass on MASK; it copies a text without MASK, nothing else."""
+        generator = torch.Generator().manual_seed(seed)
+        noise = torch.randn(len(self.states), self.length, self.size, generator=generator)
+        guess = torch.softmax(noise.double(), -1) * (1 - leak)
+        guess = torch.cat([guess, torch.full_like(guess[..., :1], leak)], -1)
+        copy = nn.functional.one_hot(self.states, self.size + 1).double()
+        clean = (self.states != self.size).all(1)[:, None, None]
+        return torch.where(clean, copy, guess)
+
+    def denoise(self, z: Tensor, t: Tensor, at: tuple[Tensor, Tensor]) -> Tensor:
+        """The oracle as a sampler asks for it."""
+        return self.conditionals[self.index(z, self.size + 1)][at].log()
+
+
+class TableBackbone(Backbone):
+    """A network that looks its probabilities up; `head` is the identity."""
+
+    def __init__(self, language: Language, conditionals: Tensor, time_conditioning: bool) -> None:
+        super().__init__()
+        self.language = language
+        self.time_conditioning = time_conditioning
+        # SEDD's scale: exp(logits) sum to the number of real tokens
+        scale = torch.tensor(language.size).double().log()
+        self.scores = (conditionals.log() + scale).clamp(min=NEVER_LOGIT)
+        self.head = nn.Linear(language.size + 1, language.size + 1).double()
+        nn.init.eye_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def features(self, tokens: Tensor, condition: Tensor | None = None, **rest: object) -> Tensor:
+        return self.scores[self.language.index(tokens, self.language.size + 1)]
+
+
+def schedule(name: str, **fields: float) -> Schedule:
+    """A schedule by name; fields that it does not have are left out. A learned one is taken as if trained."""
+    kind = SCHEDULES[name]
+    if not hasattr(kind, "Config"):
+        return kind(**known(kind, fields))
+    built = kind(kind.Config(**known(kind.Config, fields)))
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    return built
+
+
+def known(config: type, fields: dict[str, float]) -> dict[str, float]:
+    """Those fields that a dataclass has."""
+    names = {field.name for field in dataclasses.fields(config)}
+    return {name: value for name, value in fields.items() if name in names}
+
+
+def table_method(
+    name: str,
+    language: Language,
+    schedule: Schedule,
+    conditionals: Tensor | None = None,
+    times: str = "uniform",
+    **fields: float,
+) -> Method:
+    """A method on top of the oracle, or of other conditionals."""
+    conditionals = language.conditionals if conditionals is None else conditionals
+    backbone = TableBackbone(language, conditionals, time_conditioning=name == "sedd")
+    kind = METHODS[name]
+    config = kind.Config(**fields)
+    sampler = TIME_SAMPLERS.build(times)
+    return kind(config, backbone, language.vocabulary, schedule, sampler).eval()
+
+
+def small_method(name: str, size: int = 11, seed: int = 0, **fields: object) -> Method:
+    """A method with a real but tiny network in which no weight is zero; MASK is the last id, PAD the first."""
+    kind = METHODS[name]
+    network = BACKBONES[kind.backbones[0]]
+    shape = {"width": 16, "depth": 2, "heads": 2, "dropout": 0.0, "condition_width": 8}
+    shape["time_conditioning"] = name == "sedd"
+    vocabulary = Vocabulary(size, size - 1, pad_id=0)
+    backbone = network(network.Config(**known(network.Config, shape)), size)
+    method = kind(
+        kind.Config(**fields),
+        backbone,
+        vocabulary,
+        SCHEDULES.build("loglinear"),
+        TIME_SAMPLERS.build("stratified"),
+    )
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in method.parameters():
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+    return method.eval()
+
+
+def times_of(method: Method, nodes: int = 64) -> tuple[Tensor, Tensor]:
+    """Times and weights of an exact average over the times that a method draws from uniformly."""
+    if method.steps:
+        t = torch.arange(1, method.steps + 1, dtype=torch.float64) / method.steps
+        return t, torch.full_like(t, 1 / method.steps)
+    t, w = _gauss_legendre(nodes)
+    t_min = method.times.t_min
+    return t_min + (1 - t_min) * t, w
+
+
+def _gauss_legendre(nodes: int) -> tuple[Tensor, Tensor]:
+    """Golub and Welsch, on [0, 1]."""
+    k = torch.arange(1, nodes, dtype=torch.float64)
+    off = k / (4 * k**2 - 1).sqrt()
+    x, vectors = torch.linalg.eigh(torch.diag(off, 1) + torch.diag(off, -1))
+    return (x + 1) / 2, vectors[0] ** 2
+
+
+def mask_probability(masks: Tensor, alpha: Tensor) -> Tensor:
+    """Chance of each set of masked tokens at each alpha, [masks, alphas]."""
+    count = masks.sum(1).double()[:, None]
+    return (1 - alpha) ** count * alpha ** (masks.shape[1] - count)
+
+
+@torch.no_grad()
+def expected_terms(method: Method, language: Language) -> dict[str, Tensor]:
+    """Each term of the method's own `nll`, averaged exactly over (t, mask), for every sequence."""
+    t, w = times_of(method)
+    xs, masks, alpha = language.sequences, language.masks, method.schedule.alpha(t)
+    probe = method.noise(RowStream(0, 0, range(1), 1), torch.ones(1, language.length).bool())
+    t_min = 0.0 if method.steps else method.times.t_min
+    scale = 1 - t_min
+
+    grid = torch.cartesian_prod(
+        torch.arange(len(xs)), torch.arange(len(masks)), torch.arange(len(t))
+    )
+    x, masked, times = xs[grid[:, 0]], masks[grid[:, 1]], t[grid[:, 2]]
+    none = torch.zeros_like(masked)
+    noise = Noise(times, masked, torch.full_like(times, scale), probe.unstarted, none)
+    losses = method.nll(x, torch.ones_like(masked), noise).terms["diffusion"].double().sum(1)
+    weights = mask_probability(masks, alpha) * w
+    diffusion = losses.view(len(xs), -1) @ weights.flatten()
+
+    grid = torch.cartesian_prod(torch.arange(len(xs)), torch.arange(len(masks)))
+    x, unfinished = xs[grid[:, 0]], masks[grid[:, 1]]
+    once = torch.ones(len(x), dtype=torch.float64)
+    noise = Noise(once, torch.zeros_like(unfinished), once, probe.unstarted, unfinished)
+    terms = method.nll(x, torch.ones_like(unfinished), noise, whole=True).terms
+    last = method.schedule.alpha(torch.tensor([t_min], dtype=torch.float64))
+    weights = mask_probability(masks, last)[:, 0]
+    ends = {
+        name: values.double().sum(1).view(len(xs), -1) @ weights
+        for name, values in terms.items()
+        if name != "diffusion"
+    }
+    return {"diffusion": diffusion, **ends}
+
+
+def expected_bound(method: Method, language: Language) -> float:
+    """The whole bound, in nats a sequence, averaged over the language."""
+    return float(language.table @ torch.stack(list(expected_terms(method, language).values())).sum(0))
+
+
+def ends_gap(language: Language, alpha_first: float, alpha_last: float) -> float:
+    """What the two ends of time cost over the entropy, because their tokens are guessed all at once.
+
+    Each token is part of the first guess with chance alpha_first (nothing else visible), of the last
+    with 1 - alpha_last (all others visible).
+    """
+    entropy = language.subset_entropy
+    first, last = [], []
+    for chosen in language.masks:
+        ones = [one for one in torch.eye(language.length).bool() if (one & chosen).any()]
+        rest = entropy(~chosen)
+        first.append(sum(entropy(one) for one in ones) - entropy(chosen))
+        alone = sum(entropy(~chosen | one) - rest for one in ones)
+        last.append(alone - (language.entropy - rest))
+    chance = mask_probability(language.masks, torch.tensor([1 - alpha_first, alpha_last]).double())
+    gaps = torch.tensor([first, last], dtype=torch.float64)
+    return float((chance.t() * gaps).sum())
+
+
+def reverse_process(
+    language: Language, schedule: Schedule, steps: int, start: Tensor | None = None
+) -> Tensor:
+    """What T-step sampling with the oracle makes of a canvas (all MASK), the last step revealing the rest."""
+    alpha = schedule.alpha(torch.linspace(1, 0, steps + 1, dtype=torch.float64)).detach()
+    alpha[-1] = 1
+    start = torch.full((language.length,), language.size) if start is None else start
+    mass = torch.zeros(len(language.states), dtype=torch.float64)
+    mass[language.index(start, language.size + 1)] = 1
+    mass = _steps_back(language, language.conditionals, alpha, mass)
+    return mass[language.index(language.sequences, language.size + 1)]
+
+
+def likelihood(
+    language: Language, schedule: Schedule, steps: int, conditionals: Tensor, carry_over: bool
+) -> Tensor:
+    """p_theta of every sequence in the T-step model that the bounds are of, both ends included."""
+    if carry_over:
+        visible = nn.functional.one_hot(language.states, language.size + 1).double()
+        is_mask = (language.states == language.size)[..., None]
+        conditionals = torch.where(is_mask, conditionals, visible)
+    alpha = schedule.alpha(torch.linspace(1, 0, steps + 1, dtype=torch.float64)).detach()
+    # z_1: each token of an all-MASK text is revealed with chance alpha(1)
+    from_all_masked = _one_step(language, conditionals, alpha[0], torch.zeros_like(alpha[0]))[-1]
+    mass = _steps_back(language, conditionals, alpha, from_all_masked)
+    return mass @ jointly(conditionals, language.sequences)
+
+
+def _steps_back(language: Language, conditionals: Tensor, alpha: Tensor, mass: Tensor) -> Tensor:
+    for alpha_t, alpha_s in zip(alpha, alpha[1:], strict=False):
+        mass = mass @ _one_step(language, conditionals, alpha_s, alpha_t)
+    return mass
+
+
+def _one_step(language: Language, conditionals: Tensor, alpha_s: Tensor, alpha_t: Tensor) -> Tensor:
+    """p(z_s | z_t) of all states, [z_t, z_s]."""
+    z_t = language.states
+    rates = [alpha.expand(z_t.shape) for alpha in (alpha_s, alpha_t)]
+    return jointly(posterior(z_t, conditionals, *rates, language.size), z_t)
+
+
+def jointly(tokens: Tensor, outcomes: Tensor) -> Tensor:
+    """Probability of each outcome from each state, tokens being drawn independently: [state, outcome]."""
+    places = range(outcomes.shape[1])
+    return torch.stack([tokens[:, place, outcomes[:, place]] for place in places]).prod(0)
+
+
+def p_value(observed: Tensor, expected: Tensor) -> float:
+    """Pearson's chi-square of counts against a distribution; outcomes of chance 0 must not occur."""
+    possible = expected > 0
+    assert observed[~possible].sum() == 0
+    counts = expected[possible] * observed.sum()
+    statistic = ((observed[possible] - counts) ** 2 / counts).sum()
+    return float(torch.special.gammaincc((possible.sum() - 1) / 2, statistic / 2))
