@@ -2,6 +2,7 @@
 
 import builtins
 import errno
+import math
 import sys
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def test_weight_decay_touches_matrices_only(tmp_path):
 
 
 def test_it_learns_and_keeps_the_best_average(tmp_path):
-    run = trainer(tmp_path, TinyMethod(dropout=0), steps=150, validate_every=50, lr=0.03)
+    run = trainer(tmp_path, TinyMethod(dropout=0), steps=150, validate_every=50, log_every=1)
     seen = []
     validate = run.validate
 
@@ -90,7 +91,10 @@ def test_it_learns_and_keeps_the_best_average(tmp_path):
     run.validate = watched
     state = run.fit()
     assert run.method.training
-    assert losses(tmp_path)[-1] < 0.8 * losses(tmp_path)[0]
+    late = losses(tmp_path)[-50:]
+    assert sum(late) / 50 < 1.1 * math.log(
+        5
+    )  # five tokens occur; a network that knows nothing pays log 11
     nats, weight = min(seen, key=lambda pair: pair[0])
     assert (state.best_nats, state.best_step) == (nats, 50 * (1 + [n for n, _ in seen].index(nats)))
     best = tmp_path / "checkpoints" / "best"

@@ -18,7 +18,6 @@ from unmask.training import TrainingConfig, learning_rate
         ("lr", float("nan"), "above 0"),
         ("lr", float("inf"), "finite"),
         ("betas", (0.9, 1.0), "two numbers"),
-        ("betas", (0.9,), "two numbers"),
         ("weight_decay", -0.1, "at least 0"),
         ("min_lr", 1.0, "0 to lr"),
         ("ema", 1.0, "[0, 1)"),

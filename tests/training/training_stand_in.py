@@ -1,5 +1,8 @@
-"""A tiny method and loader that follow the contract, and a script that trains them in a process of its own."""
+"""A tiny method and loader that follow the contract, and a script that kills them."""
 
+import os
+import random
+import signal
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -9,14 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmask.methods.base import Losses
+from unmask.backbones import Backbone
+from unmask.methods import Losses, Method
 from unmask.randomness import RowStream
 from unmask.training import Trainer, TrainingConfig
+from unmask.training.logging import JsonLines
+from unmask.vocabulary import Vocabulary
 
 VOCABULARY, LENGTH = 11, 6
 
 
-class TinyBackbone(nn.Module):
+class TinyBackbone(Backbone):
     """Embedding and a mixing layer with dropout."""
 
     def __init__(self, dropout: float) -> None:
@@ -37,13 +43,12 @@ class TinyNoise:
         return TinyNoise(self.hidden.to(device))
 
 
-class TinyMethod(nn.Module):
+class TinyMethod(Method):
     """Guess hidden tokens; the head is tied to the embedding."""
 
     def __init__(self, dropout: float = 0.1) -> None:
-        super().__init__()
         torch.manual_seed(7)
-        self.backbone = TinyBackbone(dropout)
+        super().__init__(TinyBackbone(dropout), Vocabulary.over(VOCABULARY - 1))
         self.head = nn.Linear(8, VOCABULARY)
         self.head.weight = self.backbone.embed.weight
         self.unused = nn.Parameter(torch.zeros(3))  # never gets a gradient
@@ -114,9 +119,31 @@ def trainer(
     )
 
 
-if __name__ == "__main__":
+def train_in_child(run: Path) -> int:
+    """Fork a process that trains in `run`; its id."""
+    child = os.fork()
+    if child == 0:
+        options = {"steps": 60, "micro_batch": 3, "save_every": 7, "validate_every": 5}
+        trainer(run, delay=0.01, **options, log_every=4, sample_every=10).fit()
+        os._exit(0)
+    return child
+
+
+def kill_at(step: int, run: Path, child: int) -> None:
+    """SIGKILL the child a little after its log reaches `step`."""
+    log = JsonLines(run / "log.jsonl")
+    while not any(record["step"] >= step for record in log.read()):
+        time.sleep(0.002)
+    time.sleep(random.uniform(0, 0.02))
+    os.kill(child, signal.SIGKILL)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL, f"ended before step {step}"
+
+
+if __name__ == "__main__":  # straight run, killed run, seed, steps to be killed at
     torch.set_num_threads(1)
-    trainer(
-        Path(sys.argv[1]), delay=0.005, steps=60, micro_batch=3, save_every=7, validate_every=5,
-        log_every=4, sample_every=10, say=lambda line: print(line, flush=True),
-    ).fit()  # fmt: skip
+    straight, killed = Path(sys.argv[1]), Path(sys.argv[2])
+    random.seed(int(sys.argv[3]))
+    assert os.waitpid(train_in_child(straight), 0)[1] == 0
+    for step in map(int, sys.argv[4:]):
+        kill_at(step, killed, train_in_child(killed))
+    assert os.waitpid(train_in_child(killed), 0)[1] == 0

@@ -1,9 +1,10 @@
 """Where a run stands, beside its tensors: everything the loop would otherwise forget."""
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
+@runtime_checkable
 class ValidationResult(Protocol):
     """What a validation must say: a bound per token, its standard error, and all it knows."""
 

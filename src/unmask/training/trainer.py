@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int64
@@ -38,6 +38,7 @@ from unmask.training.state import TrainingState, ValidationResult
 from unmask.training.storage import check_fit, full_disk, load_weights, read_json, read_weights
 
 
+@runtime_checkable
 class BatchSource(Protocol):
     """Rows `part` of the global batch of a step: a pure function of its arguments."""
 
