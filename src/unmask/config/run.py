@@ -224,7 +224,8 @@ def _plain(value: Any) -> Any:
 
 def dump_yaml(config: RunConfig) -> str:
     """The configuration as YAML that reads back to an equal one."""
-    return yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
+    # PyYAML escapes what is not ASCII; with allow_unicode it would lose a line separator in a text
+    return yaml.safe_dump(to_dict(config), sort_keys=False)
 
 
 def flatten(config: RunConfig) -> dict[str, Any]:
