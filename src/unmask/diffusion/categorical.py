@@ -27,7 +27,9 @@ def sharpen(
     if temperature == 0:
         top_k = 1
     elif temperature != 1:
-        log_probabilities = torch.log_softmax(log_probabilities / temperature, -1)
+        # from the likeliest token down, so that a small temperature cannot overflow it
+        below = log_probabilities - log_probabilities.amax(-1, keepdim=True)
+        log_probabilities = torch.log_softmax(below / temperature, -1)
     if top_k is not None and top_k < log_probabilities.shape[-1]:
         kept = log_probabilities.topk(top_k, -1)
         lowest = torch.full_like(log_probabilities, -math.inf)

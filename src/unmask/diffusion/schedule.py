@@ -157,7 +157,8 @@ class Linear(_Sigma):
         return torch.full_like(t, self.sigma_max - self.sigma_min)
 
     def inverse(self, alpha: Times) -> Times:
-        return (self._noise(alpha) - self.sigma_min) / (self.sigma_max - self.sigma_min)
+        span = self.sigma_max - self.sigma_min
+        return ((self._noise(alpha) - self.sigma_min) / span).clamp(0, 1)
 
 
 @SCHEDULES.register("geometric")
@@ -175,7 +176,7 @@ class Geometric(_Sigma):
 
     def inverse(self, alpha: Times) -> Times:
         ratio = torch.log(self._noise(alpha) / self.sigma_min)
-        return ratio / math.log(self.sigma_max / self.sigma_min)
+        return (ratio / math.log(self.sigma_max / self.sigma_min)).clamp(0, 1)
 
 
 @SCHEDULES.register("learned")

@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unmask.diffusion.parameterization import log_expm1
+
 PerToken = Float[Tensor, "*batch"]
 
 
@@ -13,4 +15,5 @@ def score_entropy(log_score_x: PerToken, log_score_sum: PerToken, sigma: PerToke
     `log_score_x` is the log score of the true token, `log_score_sum` the log of the sum over all.
     """
     ratio = 1 / torch.expm1(sigma)
-    return log_score_sum.exp() - ratio * log_score_x + ratio * (ratio.log() - 1)
+    # log r by its own formula: under heavy noise r rounds to zero in single precision
+    return log_score_sum.exp() - ratio * (log_score_x + log_expm1(sigma) + 1)
