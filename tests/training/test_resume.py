@@ -15,6 +15,7 @@ from training_stand_in import trainer
 
 from unmask.errors import UnmaskError
 from unmask.training import Interrupted, newest, read_json, read_weights, run_weights
+from unmask.training.checkpoint import save
 from unmask.training.logging import TIMING, JsonLines
 
 SCRIPT = Path(__file__).parent / "training_stand_in.py"
@@ -210,3 +211,12 @@ def test_lines_beyond_the_resumed_step_and_cut_lines_are_dropped(tmp_path):
         file.write('{"step": 2, "lo')
     lines.drop_after(2)
     assert [json.loads(line)["step"] for line in lines.path.read_text().splitlines()] == [1, 2]
+
+
+def test_a_damaged_checkpoint_ahead_never_outlives_a_good_one(tmp_path):
+    parts = {"model": {"a": torch.zeros(1)}}
+    for step in (10, 20):
+        save(tmp_path, step, 2, parts, {})
+    (tmp_path / "checkpoints" / "step-00000020" / "model.safetensors").unlink()
+    save(tmp_path, 15, 1, parts, {})
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000015"]
