@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
+from builders import schedule
 from hypothesis import given
 from hypothesis import strategies as st
-from kit import schedule
 
 from unmask.diffusion import SCHEDULES
 from unmask.diffusion.schedule import Learned

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 
 import torch
 from torch import Tensor, nn
 
-from unmask.backbones import BACKBONES, Backbone
-from unmask.diffusion import SCHEDULES, TIME_SAMPLERS, Noise, Schedule
+from unmask.backbones import Backbone
+from unmask.diffusion import TIME_SAMPLERS, Noise, Schedule
 from unmask.diffusion.posterior import posterior
 from unmask.methods import METHODS, Method
 from unmask.randomness import RowStream
 from unmask.vocabulary import Vocabulary
 
-NEVER_LOGIT = -1e4  # the logit of an impossible token: finite, so that an identity head can carry it
+NEVER_LOGIT = (
+    -1e4
+)  # the logit of an impossible token: finite, so that an identity head can carry it
 
 
 def listing(symbols: int, length: int) -> Tensor:
@@ -93,6 +94,20 @@ class Language:
         """The oracle as a sampler asks for it."""
         return self.conditionals[self.index(z, self.size + 1)][at].log()
 
+    @torch.no_grad()
+    def every_loss(self, method: Method, t: Tensor, importance: Tensor) -> tuple[Tensor, Tensor]:
+        """The diffusion term of `nll` for [sequence, mask, time], and the chance of each mask."""
+        x, masked = _pairs(self.sequences, self.masks)
+        pairs, times = len(x), len(t)
+        x, masked = x.repeat_interleave(times, 0), masked.repeat_interleave(times, 0)
+        noise = Noise(
+            t.repeat(pairs), masked, importance.repeat(pairs), 0.0, torch.zeros_like(masked)
+        )
+        losses = method.nll(x, torch.ones_like(masked), noise).terms["diffusion"].double().sum(1)
+        chance = mask_probability(self.masks, method.schedule.alpha(t))
+        losses = losses.view(len(self.sequences), len(self.masks), times)
+        return losses.where(chance > 0, 0.0), chance
+
 
 class TableBackbone(Backbone):
     """A network that looks its probabilities up; `head` is the identity."""
@@ -112,25 +127,6 @@ class TableBackbone(Backbone):
         return self.scores[self.language.index(tokens, self.language.size + 1)]
 
 
-def schedule(name: str, **fields: float) -> Schedule:
-    """A schedule by name; fields that it does not have are left out. A learned one is taken as if trained."""
-    kind = SCHEDULES[name]
-    if not hasattr(kind, "Config"):
-        return kind(**known(kind, fields))
-    built = kind(kind.Config(**known(kind.Config, fields)))
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in built.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator))
-    return built
-
-
-def known(config: type, fields: dict[str, float]) -> dict[str, float]:
-    """Those fields that a dataclass has."""
-    names = {field.name for field in dataclasses.fields(config)}
-    return {name: value for name, value in fields.items() if name in names}
-
-
 def table_method(
     name: str,
     language: Language,
@@ -148,39 +144,17 @@ def table_method(
     return kind(config, backbone, language.vocabulary, schedule, sampler).eval()
 
 
-def small_method(name: str, size: int = 11, seed: int = 0, **fields: object) -> Method:
-    """A method with a real but tiny network in which no weight is zero; MASK is the last id, PAD the first."""
-    kind = METHODS[name]
-    network = BACKBONES[kind.backbones[0]]
-    shape = {"width": 16, "depth": 2, "heads": 2, "dropout": 0.0, "condition_width": 8}
-    shape["time_conditioning"] = name == "sedd"
-    vocabulary = Vocabulary(size, size - 1, pad_id=0)
-    backbone = network(network.Config(**known(network.Config, shape)), size)
-    method = kind(
-        kind.Config(**fields),
-        backbone,
-        vocabulary,
-        SCHEDULES.build("loglinear"),
-        TIME_SAMPLERS.build("stratified"),
-    )
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in method.parameters():
-            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
-    return method.eval()
-
-
 def times_of(method: Method, nodes: int = 64) -> tuple[Tensor, Tensor]:
     """Times and weights of an exact average over the times that a method draws from uniformly."""
     if method.steps:
         t = torch.arange(1, method.steps + 1, dtype=torch.float64) / method.steps
         return t, torch.full_like(t, 1 / method.steps)
-    t, w = _gauss_legendre(nodes)
+    t, w = gauss_legendre(nodes)
     t_min = method.times.t_min
     return t_min + (1 - t_min) * t, w
 
 
-def _gauss_legendre(nodes: int) -> tuple[Tensor, Tensor]:
+def gauss_legendre(nodes: int) -> tuple[Tensor, Tensor]:
     """Golub and Welsch, on [0, 1]."""
     k = torch.arange(1, nodes, dtype=torch.float64)
     off = k / (4 * k**2 - 1).sqrt()
@@ -198,39 +172,35 @@ def mask_probability(masks: Tensor, alpha: Tensor) -> Tensor:
 def expected_terms(method: Method, language: Language) -> dict[str, Tensor]:
     """Each term of the method's own `nll`, averaged exactly over (t, mask), for every sequence."""
     t, w = times_of(method)
-    xs, masks, alpha = language.sequences, language.masks, method.schedule.alpha(t)
-    probe = method.noise(RowStream(0, 0, range(1), 1), torch.ones(1, language.length).bool())
     t_min = 0.0 if method.steps else method.times.t_min
-    scale = 1 - t_min
+    losses, chance = language.every_loss(method, t, torch.full_like(t, 1 - t_min))
+    diffusion = (losses * chance).sum(1) @ w
 
-    grid = torch.cartesian_prod(
-        torch.arange(len(xs)), torch.arange(len(masks)), torch.arange(len(t))
-    )
-    x, masked, times = xs[grid[:, 0]], masks[grid[:, 1]], t[grid[:, 2]]
-    none = torch.zeros_like(masked)
-    noise = Noise(times, masked, torch.full_like(times, scale), probe.unstarted, none)
-    losses = method.nll(x, torch.ones_like(masked), noise).terms["diffusion"].double().sum(1)
-    weights = mask_probability(masks, alpha) * w
-    diffusion = losses.view(len(xs), -1) @ weights.flatten()
-
-    grid = torch.cartesian_prod(torch.arange(len(xs)), torch.arange(len(masks)))
-    x, unfinished = xs[grid[:, 0]], masks[grid[:, 1]]
+    x, unfinished = _pairs(language.sequences, language.masks)
+    valid = torch.ones_like(unfinished)
+    probe = method.noise(RowStream(0, 0, range(1), 1), valid[:1])
     once = torch.ones(len(x), dtype=torch.float64)
-    noise = Noise(once, torch.zeros_like(unfinished), once, probe.unstarted, unfinished)
-    terms = method.nll(x, torch.ones_like(unfinished), noise, whole=True).terms
+    noise = Noise(once, ~valid, once, probe.unstarted, unfinished, t_min)
     last = method.schedule.alpha(torch.tensor([t_min], dtype=torch.float64))
-    weights = mask_probability(masks, last)[:, 0]
+    chance = mask_probability(language.masks, last)[:, 0]
     ends = {
-        name: values.double().sum(1).view(len(xs), -1) @ weights
-        for name, values in terms.items()
+        name: values.double().sum(1).view(-1, len(chance)) @ chance
+        for name, values in method.nll(x, valid, noise, whole=True).terms.items()
         if name != "diffusion"
     }
     return {"diffusion": diffusion, **ends}
 
 
+def _pairs(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Every row of one with every row of the other."""
+    return first.repeat_interleave(len(second), 0), second.repeat(len(first), 1)
+
+
 def expected_bound(method: Method, language: Language) -> float:
     """The whole bound, in nats a sequence, averaged over the language."""
-    return float(language.table @ torch.stack(list(expected_terms(method, language).values())).sum(0))
+    return float(
+        language.table @ torch.stack(list(expected_terms(method, language).values())).sum(0)
+    )
 
 
 def ends_gap(language: Language, alpha_first: float, alpha_last: float) -> float:
@@ -281,7 +251,7 @@ def likelihood(
 
 
 def _steps_back(language: Language, conditionals: Tensor, alpha: Tensor, mass: Tensor) -> Tensor:
-    for alpha_t, alpha_s in zip(alpha, alpha[1:], strict=False):
+    for alpha_t, alpha_s in pairwise(alpha):
         mass = mass @ _one_step(language, conditionals, alpha_s, alpha_t)
     return mass
 

@@ -1,10 +1,11 @@
 """With a perfect denoiser every bound is the entropy; with any other it is still a bound."""
 
 from dataclasses import fields
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 import torch
+from builders import schedule
 from kit import (
     Language,
     ends_gap,
@@ -12,7 +13,6 @@ from kit import (
     expected_terms,
     likelihood,
     reverse_process,
-    schedule,
     table_method,
 )
 
@@ -66,8 +66,12 @@ def test_stepped_bound_falls_towards_the_entropy(kind, switches, name):
         )
         for steps in (1, 2, 4, 8, 16, 32, 64)
     ]
-    assert all(finer <= coarser + 1e-6 for coarser, finer in zip(bounds, bounds[1:], strict=False))
-    assert LANGUAGE.entropy - 1e-6 <= bounds[-1] <= LANGUAGE.entropy + 0.1 * (bounds[0] - LANGUAGE.entropy)
+    assert all(finer <= coarser + 1e-6 for coarser, finer in pairwise(bounds))
+    assert (
+        LANGUAGE.entropy - 1e-6
+        <= bounds[-1]
+        <= LANGUAGE.entropy + 0.1 * (bounds[0] - LANGUAGE.entropy)
+    )
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5, 1000])
