@@ -1,8 +1,10 @@
-"""Every test runs with the shapes and types of all signatures checked."""
+"""Wherever tensors are the subject, tests run with the shapes of all signatures checked."""
 
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-install_import_hook("unmask", "beartype.beartype")
+CHECKED = ["randomness", "diffusion", "backbones", "methods", "samplers"]
+
+install_import_hook([f"unmask.{name}" for name in CHECKED], "beartype.beartype")
 settings.register_profile("laws", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("laws")
