@@ -47,7 +47,7 @@ def attention_mask(
     keys: Int[Tensor, "keys"],
     valid: Bool[Tensor, "rows keys"] | None,
     rule: Rule | None,
-) -> Bool[Tensor, "rows 1 queries keys"] | None:
+) -> Bool[Tensor, "#rows 1 #queries keys"] | None:
     """Who may see whom: the rule over positions, and never padding; None when everybody sees everybody."""
     seen = None if rule is None else rule(queries[:, None], keys[None, :])[None, None]
     if valid is None:

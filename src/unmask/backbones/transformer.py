@@ -63,7 +63,7 @@ class Attended(NamedTuple):
     """What attention needs beside its input: the same for every layer."""
 
     rotation: Rotation
-    mask: Bool[Tensor, "rows 1 queries keys"] | None
+    mask: Bool[Tensor, "#rows 1 #queries keys"] | None
     causal: bool
     cache: KVCache | None
 

@@ -139,7 +139,7 @@ class FixedCount(TimeSampler):
             raise UnmaskError(
                 "fixed_count estimates the continuous bound; choose another for T steps"
             )
-        lengths = valid.sum(1)
+        lengths = valid.sum(1).clamp(min=1)  # a row may be all padding
         u = stream.uniform("time", 1)[:, 0]
         k = (lengths * (stream.strata() + u) / stream.total).floor().long().clamp(max=lengths - 1)
         scores = stream.uniform("mask", valid.shape[1]).masked_fill(~valid, 2.0)

@@ -57,7 +57,8 @@ class Autoregressive(Method):
 
     def nll(self, x: Tokens, valid: Valid, noise: Noise | None, whole: bool = False) -> Losses:
         """-log p(x_i | x_<i); the first token is predicted from MASK, which stands before every row."""
-        h = self.backbone.features(self._shifted(x), valid=padding(valid))
+        text = x.masked_fill(~valid, self.vocabulary.mask_id)  # padding before a text is no context
+        h = self.backbone.features(self._shifted(text), valid=padding(valid))
         at = valid.nonzero(as_tuple=True)
         ones = torch.ones(len(at[0]), device=x.device)
         total, losses = head_loss(

@@ -132,7 +132,7 @@ class Diffusion(Method):
         self, schedule: Learned, losses: Losses, valid: Valid, noise: Noise
     ) -> Losses:
         """Lets a learned schedule feel the variance of the bound; the value does not change."""
-        lengths = valid.sum(1).cpu().double()
+        lengths = valid.sum(1).cpu().double().clamp(min=1)  # a row may be all padding
         by_row = losses.per_token().sum(1).cpu().double() / lengths / noise.importance
         moment = schedule.second_moment(noise.t, by_row, noise.importance) * lengths.sum()
         return replace(losses, total=losses.total + (moment - moment.detach()).to(losses.total))
