@@ -1,0 +1,171 @@
+"""What holds for every network: features and head apart, padding unseen, rules obeyed."""
+
+import pytest
+import torch
+from builders import known
+
+from unmask.backbones import BACKBONES, Causal, DiT, KVCache
+from unmask.backbones.transformer import SIZES, sees_the_past
+from unmask.errors import UnmaskError
+
+NAMES = list(BACKBONES)
+SIZE, ROWS, LENGTH = 11, 3, 8
+
+
+def network(name: str, **fields: object):
+    """A small network with no weight at zero."""
+    kind = BACKBONES[name]
+    shape = {"width": 16, "depth": 2, "heads": 2, "dropout": 0.0, "condition_width": 8, **fields}
+    built = kind(kind.Config(**known(kind.Config, shape)), SIZE)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+    return built.eval().requires_grad_(False)
+
+
+def tokens(seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, SIZE, (ROWS, LENGTH), generator=generator)
+
+
+def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_at_some_places_are_those_of_all(name):
+    built = network(name)
+    h = built.features(tokens())
+    at = torch.tensor([0, 2, 2]), torch.tensor([1, 0, 7])
+    close(built.logits(h[at]), built.logits(h)[at])
+    assert built.logits(h).shape == (ROWS, LENGTH, SIZE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_is_never_seen(name):
+    built, x = network(name), tokens()
+    valid = torch.arange(LENGTH) < torch.tensor([[8], [5], [1]])
+    h = built.features(x, valid=valid)
+    close(built.features(torch.where(valid, x, 9 - x.clamp(max=9)), valid=valid)[valid], h[valid])
+    for row, length in enumerate([8, 5, 1]):
+        close(h[row, :length], built.features(x[row : row + 1, :length])[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_are_independent(name):
+    built = network(name)
+    close(built.features(tokens())[1:2], built.features(tokens()[1:2]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_distances_matter(name):
+    built = network(name)
+    shifted = built.features(tokens(), positions=torch.arange(LENGTH) + 5)
+    torch.testing.assert_close(shifted, built.features(tokens()), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_order_matters(name):
+    built = network(name)
+    assert (built.features(tokens()) - built.features(tokens().flip(1)).flip(1)).abs().max() > 1e-2
+
+
+def test_causal_past_does_not_depend_on_the_future():
+    built, x = network("causal"), tokens()
+    h = built.features(x)
+    for cut in range(1, LENGTH):
+        changed = x.clone()
+        changed[:, cut:] = (changed[:, cut:] + 1) % SIZE
+        close(built.features(changed)[:, :cut], h[:, :cut])
+        assert not torch.allclose(built.features(changed)[:, cut:], h[:, cut:])
+
+
+def test_dit_sees_both_sides():
+    built, x = network("dit"), tokens()
+    for place in (0, LENGTH - 1):
+        changed = x.clone()
+        changed[:, place] = (changed[:, place] + 1) % SIZE
+        assert ((built.features(changed) - built.features(x)).abs().amax((0, 2)) > 1e-6).all()
+
+
+def test_a_causal_rule_makes_a_bidirectional_network_causal():
+    built, x = network("dit"), tokens()
+    h = built.features(x, mask=sees_the_past)
+    for cut in range(1, LENGTH):
+        close(h[:, :cut], built.features(x[:, :cut], mask=sees_the_past))
+    close(built.features(x, mask=lambda q, k: (q >= 0) & (k >= 0)), built.features(x))
+
+
+def test_a_rule_and_padding_work_together():
+    built, x = network("dit"), tokens()
+    valid = torch.arange(LENGTH) < torch.tensor([[8], [5], [3]])
+    h = built.features(x, valid=valid, mask=sees_the_past)
+    for row, length in enumerate([8, 5, 3]):
+        close(h[row, :length], built.features(x[row : row + 1, :length], mask=sees_the_past)[0])
+
+
+def test_an_explicit_causal_rule_is_the_fused_kernels():
+    built = network("causal")
+    close(built.features(tokens(), mask=sees_the_past), built.features(tokens()))
+
+
+@pytest.mark.parametrize("parts", [[8], [1] * 8, [3, 5], [2, 1, 4, 1]])
+def test_cached_features_are_the_uncached(parts):
+    built, x = network("causal"), tokens()
+    cache = KVCache(LENGTH)
+    pieces = [built.features(piece, cache=cache) for piece in x.split(parts, 1)]
+    assert cache.length == LENGTH
+    close(torch.cat(pieces, 1), built.features(x))
+
+
+def test_a_cropped_cache_has_forgotten():
+    built, x, other = network("causal"), tokens(), tokens(1)
+    cache = KVCache(LENGTH)
+    built.features(x, cache=cache)
+    cache.crop(3)
+    assert cache.length == 3
+    mixed = torch.cat([x[:, :3], other[:, 3:]], 1)
+    close(built.features(other[:, 3:], cache=cache), built.features(mixed)[:, 3:])
+    cache.crop(100)
+    assert cache.length == LENGTH
+
+
+def test_noise_level_is_read_only_by_a_time_conditioned_network():
+    x = tokens()
+    low, high = torch.full((ROWS,), 0.1), torch.full((ROWS,), 5.0)
+    blind, aware = network("dit"), network("dit", time_conditioning=True)
+    assert torch.equal(blind.features(x, low), blind.features(x, high))
+    assert not torch.allclose(aware.features(x, low), aware.features(x, high))
+    close(aware.features(x, torch.zeros(ROWS)), aware.features(x))
+
+
+def test_each_row_has_its_own_noise_level():
+    aware, x = network("dit", time_conditioning=True), tokens()
+    levels = torch.tensor([0.1, 1.0, 5.0])
+    for row in range(ROWS):
+        close(aware.features(x, levels)[row], aware.features(x[[row]], levels[[row]])[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_new_network_knows_nothing(name):
+    kind = BACKBONES[name]
+    built = kind(kind.Config(width=16, depth=1, heads=2), SIZE)
+    assert not built.logits(built.features(tokens())).any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", list(SIZES))
+def test_sizes_are_the_authors(name, size):
+    config = BACKBONES[name].Config(size=size)
+    assert (config.width, config.depth, config.heads) == SIZES[size]
+    assert BACKBONES[name].Config(size=size, depth=3).depth == 3
+
+
+@pytest.mark.parametrize("kind", [DiT, Causal])
+@pytest.mark.parametrize(
+    "fields", [{"size": "smal"}, {"width": -1}, {"width": 20, "heads": 4}, {"dropout": 1.0}]
+)
+def test_impossible_shapes_are_refused(kind, fields):
+    with pytest.raises(UnmaskError):
+        kind.Config(**fields)

@@ -1,0 +1,110 @@
+"""The chunked loss is the dense one, in value and gradient, without its memory."""
+
+import pytest
+import torch
+from builders import small_method
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from unmask.methods import METHODS, head
+from unmask.methods.head import head_loss
+from unmask.randomness import RowStream
+
+TOKENS, WIDTH, SIZE = 37, 8, 11
+
+
+def row_loss_of(name: str):
+    """A method's own loss of a row, and inputs for it."""
+    x = torch.randint(0, SIZE - 1, (TOKENS,), generator=torch.Generator().manual_seed(1))
+    method = small_method(name)
+    if not hasattr(method, "row_loss"):
+        return small_method("mdlm").row_loss(), [x, torch.ones(TOKENS)]
+    t = torch.linspace(0.05, 0.95, TOKENS, dtype=torch.float64)
+    return method.row_loss(), [x, *(part.float() for part in method.loss_inputs(t))]
+
+
+def tensors() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(TOKENS, WIDTH), (SIZE, WIDTH), (SIZE,)]
+    return [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes]
+
+
+def dense(row_loss, rows):
+    h, weight, bias = leaves = tensors()
+    losses = row_loss(torch.nn.functional.linear(h, weight, bias).float(), *rows)
+    (3 * losses.sum()).backward()
+    return losses.detach(), [leaf.grad for leaf in leaves]
+
+
+def chunked(row_loss, rows, chunk):
+    leaves = tensors()
+    total, losses = head_loss(*leaves, row_loss, *rows, chunk=chunk)
+    torch.testing.assert_close(total.detach(), losses.sum())
+    (3 * total).backward()
+    return losses, [leaf.grad for leaf in leaves]
+
+
+def agree(ours, theirs, tolerance: float) -> None:
+    for one, other in zip([ours[0], *ours[1]], [theirs[0], *theirs[1]], strict=True):
+        assert one.dtype == other.dtype
+        assert (one - other).norm() <= tolerance * other.norm()
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 36, 37, 64, 0])
+@pytest.mark.parametrize("name", list(METHODS))
+def test_chunks_change_neither_value_nor_gradient(name, chunk):
+    row_loss, rows = row_loss_of(name)
+    agree(chunked(row_loss, rows, chunk), dense(row_loss, rows), 1e-5)
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_autocast_changes_them_only_by_its_rounding(name):
+    row_loss, rows = row_loss_of(name)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = chunked(row_loss, rows, 8)
+    agree(rough, dense(row_loss, rows), 0.03)
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_nothing_masked_is_nothing_lost(name):
+    row_loss, rows = row_loss_of(name)
+    h, weight, bias = tensors()
+    total, losses = head_loss(h[:0], weight, bias, row_loss, *(row[:0] for row in rows))
+    total.backward()
+    assert total == 0
+    assert len(losses) == 0
+    assert not weight.grad.any()
+    assert not bias.grad.any()
+
+
+def test_without_gradients_the_value_is_the_same():
+    row_loss, rows = row_loss_of("mdlm")
+    with torch.no_grad():
+        total, losses = head_loss(*tensors(), row_loss, *rows, chunk=5)
+    torch.testing.assert_close(losses, dense(row_loss, rows)[0])
+    assert not total.requires_grad
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the largest tensor that any operation returned."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        made = [leaf.numel() for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+        self.numel = max([self.numel, *made])
+        return out
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_no_step_ever_holds_all_logits(name, monkeypatch):
+    size, rows, length, chunk = 2000, 8, 64, 64
+    monkeypatch.setattr(head, "CHUNK_ELEMENTS", chunk * size)
+    method = small_method(name, size)
+    x = torch.randint(1, size - 1, (rows, length), generator=torch.Generator().manual_seed(0))
+    valid = torch.ones_like(x).bool()
+    noise = method.noise(RowStream(0, 0, range(rows), rows), valid)
+    with Largest() as largest:
+        method.nll(x, valid, noise, whole=True).total.backward()
+    assert chunk * size <= largest.numel < rows * length * size / 4

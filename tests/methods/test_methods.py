@@ -1,0 +1,175 @@
+"""What holds for every method: gradients everywhere, padding nowhere, finite weights."""
+
+import dataclasses
+from dataclasses import replace
+
+import pytest
+import torch
+from builders import schedule, small_method
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.backbones import DiT
+from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
+from unmask.diffusion.nelbo import discrete_weight, step_alphas
+from unmask.errors import UnmaskError
+from unmask.methods import METHODS, SEDD, Losses
+from unmask.randomness import RowStream
+from unmask.vocabulary import Vocabulary
+
+NAMES = list(METHODS)
+ROWS, LENGTH, SIZE = 6, 10, 11
+
+
+def batch(valid: torch.Tensor | None = None):
+    x = torch.randint(1, SIZE - 1, (ROWS, LENGTH), generator=torch.Generator().manual_seed(0))
+    return x, torch.ones_like(x).bool() if valid is None else valid
+
+
+def ragged(left: bool = False) -> torch.Tensor:
+    """Rows of different lengths, padded on one side."""
+    lengths = torch.tensor([10, 7, 4, 1, 0, 3])[:, None]
+    place = torch.arange(LENGTH)
+    return place >= LENGTH - lengths if left else place < lengths
+
+
+def noise_of(method, valid):
+    return method.noise(RowStream(0, 0, range(len(valid)), len(valid)), valid)
+
+
+def losses_of(method, x, valid, whole=True) -> Losses:
+    return method.nll(x, valid, noise_of(method, valid), whole)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradient_reaches_every_parameter(name):
+    method = small_method(name).train()
+    losses_of(method, *batch(), whole=False).total.backward()
+    for key, parameter in method.named_parameters():
+        assert parameter.grad is not None, key
+        assert parameter.grad.isfinite().all(), key
+        assert parameter.grad.any(), key
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_total_is_the_sum_of_the_terms(name):
+    losses = losses_of(small_method(name), *batch(ragged()))
+    torch.testing.assert_close(losses.total.detach(), losses.per_token().sum())
+    assert all(not term.requires_grad for term in losses.terms.values())
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_stands_in_the_padding_changes_nothing(name, left):
+    method, valid = small_method(name), ragged(left)
+    x, _ = batch()
+    first = losses_of(method, x, valid).per_token()
+    second = losses_of(method, torch.where(valid, x, (x + 3) % (SIZE - 1)), valid).per_token()
+    assert not first[~valid].any()
+    torch.testing.assert_close(first, second, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_how_much_padding_there_is_changes_nothing(name):
+    method, valid = small_method(name), ragged()[1:2]
+    x = batch()[0][1:2]
+    noise = noise_of(method, valid)
+    longer = method.nll(x, valid, noise, whole=True).per_token()
+    cut = valid.sum()
+    if noise is not None:
+        noise = replace(noise, masked=noise.masked[:, :cut], unfinished=noise.unfinished[:, :cut])
+    shorter = method.nll(x[:, :cut], valid[:, :cut], noise, whole=True).per_token()
+    torch.testing.assert_close(longer[:, :cut], shorter, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_leaves_gradients_finite(name, left):
+    method = small_method(name).train()
+    losses_of(method, *batch(ragged(left))).total.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in method.parameters())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_are_independent(name):
+    method = small_method(name)
+    x, valid = batch(ragged())
+    noise = noise_of(method, valid)
+    together = method.nll(x, valid, noise, whole=True).per_token()
+    if noise is not None:
+        fields = ("t", "masked", "importance", "unfinished")
+        noise = replace(noise, **{key: getattr(noise, key)[:2] for key in fields})
+    alone = method.nll(x[:2], valid[:2], noise, whole=True).per_token()
+    torch.testing.assert_close(alone, together[:2], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_denoiser_gives_probabilities_and_none_to_mask(name):
+    method = small_method(name)
+    z = batch()[0].index_fill(1, torch.tensor([3]), SIZE - 1)
+    at = torch.arange(ROWS), torch.full((ROWS,), 3)
+    found = method.denoiser()(z, torch.full((ROWS,), 0.5, dtype=torch.float64), at).exp()
+    torch.testing.assert_close(found.sum(-1), torch.ones(ROWS))
+    assert not found[:, SIZE - 1].any()
+
+
+@pytest.mark.parametrize("certificate", ["exact", "upper"])
+def test_every_method_says_what_its_number_is(certificate):
+    names = [name for name in NAMES if METHODS[name].certificate == certificate]
+    assert names == (["autoregressive"] if certificate == "exact" else ["d3pm", "mdlm", "sedd"])
+
+
+@pytest.mark.parametrize("name", list(SCHEDULES))
+@given(steps=st.integers(1, 5000))
+def test_stepped_weights_are_finite_and_add_up(name, steps):
+    built = schedule(name, eps=0.0)
+    t = torch.arange(1, steps + 1, dtype=torch.float64) / steps
+    weight = discrete_weight(built, t, steps).detach()
+    assert weight.isfinite().all()
+    assert (weight >= 0).all()
+    assert (weight <= steps * (1 + 1e-9)).all()
+    # a token is revealed once: the chances that it is masked at t and revealed at once add up
+    alpha_s, alpha_t = (alpha.detach() for alpha in step_alphas(built, t, steps))
+    once = (weight * (1 - alpha_t)).mean() + (1 - alpha_s[0]) + alpha_t[-1]
+    assert float(once) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", ["mdlm", "d3pm"])
+@pytest.mark.parametrize("steps", [1, 2, 3, 1000])
+def test_stepped_losses_are_finite_for_every_number_of_steps(name, steps):
+    losses = losses_of(small_method(name, steps=steps), *batch())
+    assert losses.total.isfinite()
+
+
+def test_sedd_refuses_a_network_that_cannot_see_the_noise():
+    dit = DiT(DiT.Config(width=16, depth=1, heads=2), SIZE)
+    with pytest.raises(UnmaskError, match="time_conditioning"):
+        SEDD(
+            SEDD.Config(),
+            dit,
+            Vocabulary(SIZE, SIZE - 1),
+            SCHEDULES.build("loglinear"),
+            TIME_SAMPLERS.build("uniform"),
+        )
+
+
+@pytest.mark.parametrize("name", ["mdlm", "sedd"])
+def test_learned_schedule_gets_a_gradient_in_training_and_leaves_the_value(name):
+    method = small_method(name)
+    method.schedule = schedule("learned")
+    x, valid = batch(ragged())
+    noise = noise_of(method, valid)
+    quiet = method.eval().nll(x, valid, noise).total
+    loud = method.train().nll(x, valid, noise).total
+    torch.testing.assert_close(quiet, loud)
+    loud.backward()
+    assert method.schedule.logits.grad.isfinite().all()
+    assert method.schedule.logits.grad.any()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if dataclasses.fields(METHODS[name].Config)]
+)
+def test_impossible_steps_are_refused(name):
+    with pytest.raises(UnmaskError, match="steps"):
+        METHODS[name].Config(steps=-1)
