@@ -180,6 +180,8 @@ class Model:
     def _run(
         self, sampler: Sampler, canvases: list[list[int]], plan: Plan, batch: int
     ) -> list[Result]:
+        if not canvases:
+            raise UnmaskError("n must be 1 or more")
         results: list[Result] = []
         for first in range(0, len(canvases), batch):
             part = slice(first, first + batch)

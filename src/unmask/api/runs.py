@@ -4,11 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-import yaml
 
 from unmask.api.build import build_method, existing
 from unmask.api.model import Model
-from unmask.config import RunConfig, dump_yaml, from_dict, to_dict
+from unmask.config import RunConfig, dump_yaml, from_dict, load_recipe, resolve, to_dict
 from unmask.data import Loader, Rows, load_data, load_tokenizer
 from unmask.errors import UnmaskError
 from unmask.evaluation import Bound, likelihood
@@ -88,7 +87,7 @@ def load(path: str | Path, device: str = "auto") -> Model:
         raise UnmaskError(f"{str(path)!r} holds no model: neither model.json nor config.yaml")
     if (folder / "model").is_dir():
         return _load_exported(folder / "model", device)
-    config = from_dict(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+    config = resolve(load_recipe(str(folder / "config.yaml")))
     tokenizer = load_tokenizer(folder / "tokenizer")
     method = build_method(config, tokenizer.vocabulary)
     load_weights(method, run_weights(folder, print), folder)

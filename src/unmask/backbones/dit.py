@@ -46,6 +46,7 @@ class DiT(Backbone):
     class Config(TransformerConfig):
         condition_width: int = 128
         time_conditioning: bool = False
+        gate: float = 0.0  # where the blocks' residual gates start; 0 is adaLN-Zero
 
     def __init__(self, config: Config, vocabulary: int) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class DiT(Backbone):
         self.embedding = embedding(vocabulary, config.width)
         self.noise_level = NoiseLevel(config.condition_width)
         self.blocks = nn.ModuleList(
-            Block(config.width, config.heads, config.dropout, config.condition_width)
+            Block(config.width, config.heads, config.dropout, config.condition_width, config.gate)
             for _ in range(config.depth)
         )
         self.norm = nn.LayerNorm(config.width, bias=False)

@@ -18,21 +18,25 @@ SIZES = {"tiny": (512, 8, 8), "small": (768, 12, 12), "medium": (1024, 24, 16)}
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """A size by name (tiny, small, medium); width, depth and heads take its values unless given."""
+    """Width, depth and heads: those of a size (tiny, small, medium), or given; small's where neither."""
 
-    size: str = "small"
+    size: str = ""
     width: int = 0
     depth: int = 0
     heads: int = 0
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.size not in SIZES:
+        if self.size and self.size not in SIZES:
             raise unknown("size", self.size, SIZES)
-        for name, default in zip(("width", "depth", "heads"), SIZES[self.size], strict=True):
-            if getattr(self, name) < 0:
-                raise UnmaskError(f"{name} must be positive, not {getattr(self, name)}")
-            object.__setattr__(self, name, getattr(self, name) or default)
+        standard = SIZES[self.size or "small"]
+        for name, value in zip(("width", "depth", "heads"), standard, strict=True):
+            given = getattr(self, name)
+            if given < 0:
+                raise UnmaskError(f"{name} must be positive, not {given}")
+            if self.size and given not in (0, value):
+                raise UnmaskError(f"{name} {given} is not that of size {self.size} ({value}): leave one out")
+            object.__setattr__(self, name, given or value)
         if self.width % (2 * self.heads):
             raise UnmaskError(f"width {self.width} does not split into {self.heads} even heads")
         if not 0 <= self.dropout < 1:
@@ -118,7 +122,14 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """Attention and MLP, each normalised before and added back; adaLN where there is a condition."""
 
-    def __init__(self, width: int, heads: int, dropout: float, condition_width: int = 0) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        dropout: float,
+        condition_width: int = 0,
+        gate: float = 0.0,
+    ) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(width, bias=False)
         self.attention = Attention(width, heads)
@@ -128,6 +139,9 @@ class Block(nn.Module):
         )
         self.dropout = nn.Dropout(dropout)
         self.modulation = zero_linear(condition_width, 6 * width) if condition_width else None
+        if self.modulation is not None:
+            for bias in self.modulation.bias.detach().chunk(6)[2::3]:
+                bias.fill_(gate)
 
     def forward(
         self, x: Features, layer: int, seen: Attended, c: Float[Tensor, "#rows condition"] | None

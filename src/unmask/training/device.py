@@ -17,8 +17,8 @@ def resolve_device(name: str) -> torch.device:
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         name = next((device for device, exists in there.items() if exists), "cpu")
-    if not there.get(name, True):
-        raise UnmaskError(f"training.device is {name!r}, but this machine has none; use 'auto'")
+    if name != "cpu" and not there.get(name):
+        raise UnmaskError(f"device {name!r} is not on this machine: use auto, cpu, cuda or mps")
     return torch.device(name)
 
 
