@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import torch
@@ -14,7 +14,15 @@ from unmask.errors import UnmaskError
 from unmask.evaluation import Bound, likelihood
 from unmask.methods import Method
 from unmask.randomness import row_seeds
-from unmask.samplers import SAMPLERS, Canvas, Plan, Sampler, SemiAutoregressive, last_frame
+from unmask.samplers import (
+    SAMPLERS,
+    Canvas,
+    LeftToRight,
+    Plan,
+    Sampler,
+    SemiAutoregressive,
+    last_frame,
+)
 from unmask.training import atomic_folder, write_json, write_weights
 
 
@@ -77,7 +85,10 @@ class Model:
         canvases = [ids + [mask] * (length - len(ids)) for ids in prefixes for _ in range(n)]
         fixed = [len(ids) for ids in prefixes for _ in range(n)]
         chosen = self._sampler(sampler, steps, length)
-        plan = self._plan(seed, len(canvases), temperature, top_k, top_p, length)
+        # training rows end in EOS; a window in the middle of a long text must not
+        eos = self.tokenizer.vocabulary.eos_id
+        banned = (eos,) if length > self.length and eos is not None else ()
+        plan = self._plan(seed, len(canvases), temperature, top_k, top_p, banned)
         results = self._run(chosen, canvases, plan, batch)
         return [self._until_end(*pair) for pair in zip(results, fixed, strict=True)]
 
@@ -107,8 +118,10 @@ class Model:
         ids = self._framed(ids) + ([] if v.eos_id is None else [v.eos_id])
         if len(ids) > self.length:
             raise UnmaskError(f"the text has {len(ids)} tokens and the model reads {self.length}")
-        chosen = self._sampler(sampler, steps or gaps, len(ids))
-        plan = self._plan(seed, n, temperature, top_k, top_p, len(ids))
+        chosen = self._sampler(sampler, gaps if steps is None else steps, len(ids))
+        # a gap is words: it holds no beginning and no end of a text
+        banned = tuple(i for i in (v.bos_id, v.eos_id, v.pad_id) if i is not None)
+        plan = self._plan(seed, n, temperature, top_k, top_p, banned)
         return self._run(chosen, [ids] * n, plan, batch)
 
     def perplexity(
@@ -141,22 +154,18 @@ class Model:
         return ids if bos is None else [bos, *ids]
 
     def _sampler(self, sampler: str | Sampler | None, steps: int | None, length: int) -> Sampler:
-        """The sampler by name, in windows where the text is longer than the model."""
+        """The sampler that was asked for, in windows where the text is longer than the model."""
         left_to_right = self.method.order == "left_to_right"
-        if sampler is None:
+        windows = length > self.length or sampler == "semi_autoregressive"
+        if sampler is None or sampler == "semi_autoregressive":
             sampler = "left_to_right" if left_to_right else "ancestral"
         if isinstance(sampler, str):
-            kind = SAMPLERS[sampler]
-            has_steps = hasattr(kind, "steps")
-            if sampler == "semi_autoregressive":
-                return SemiAutoregressive(self.length, inner=self._sampler(None, steps, 0))
-            wanted = min(length, self.length) if steps is None else steps
-            name, sampler = sampler, kind(steps=wanted) if has_steps else kind()  # type: ignore[call-arg]
-            if left_to_right and name != "left_to_right":
-                raise UnmaskError("an autoregressive model has one sampler: left_to_right")
-        if length > self.length and not isinstance(sampler, SemiAutoregressive):
-            return SemiAutoregressive(self.length, inner=sampler)
-        return sampler
+            steps = min(length, self.length) if steps is None else steps
+            names = {field.name for field in fields(SAMPLERS[sampler])}  # type: ignore[arg-type]
+            sampler = SAMPLERS.build(sampler, **({"steps": steps} if "steps" in names else {}))
+        if left_to_right and not isinstance(sampler, LeftToRight):
+            raise UnmaskError("an autoregressive model has one sampler: left_to_right")
+        return SemiAutoregressive(self.length, inner=sampler) if windows else sampler
 
     def _plan(
         self,
@@ -165,17 +174,13 @@ class Model:
         temperature: float,
         top_k: int | None,
         top_p: float | None,
-        length: int,
+        banned: tuple[int, ...],
     ) -> Plan:
         try:
             seeds = row_seeds(seed, rows)
         except ValueError as error:
             raise UnmaskError(str(error)) from None
-        # training rows end in EOS; a window in the middle of a long text must not
-        eos = self.tokenizer.vocabulary.eos_id
-        banned = (eos,) if length > self.length and eos is not None else ()
-        schedule = build_schedule(self.config)
-        return Plan(seeds, schedule, temperature, top_k, top_p, banned)
+        return Plan(seeds, build_schedule(self.config), temperature, top_k, top_p, banned)
 
     def _run(
         self, sampler: Sampler, canvases: list[list[int]], plan: Plan, batch: int
