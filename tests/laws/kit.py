@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.backbones import Backbone
-from unmask.diffusion import TIME_SAMPLERS, Noise, Schedule
+from unmask.diffusion import TIME_SAMPLERS, Noise, Schedule, TimeSampler
 from unmask.diffusion.posterior import posterior
 from unmask.methods import METHODS, Method
 from unmask.randomness import RowStream
@@ -132,7 +132,7 @@ def table_method(
     language: Language,
     schedule: Schedule,
     conditionals: Tensor | None = None,
-    times: str = "uniform",
+    times: str | TimeSampler = "uniform",
     **fields: float,
 ) -> Method:
     """A method on top of the oracle, or of other conditionals."""
@@ -140,7 +140,7 @@ def table_method(
     backbone = TableBackbone(language, conditionals, time_conditioning=name == "sedd")
     kind = METHODS[name]
     config = kind.Config(**fields)
-    sampler = TIME_SAMPLERS.build(times)
+    sampler = TIME_SAMPLERS.build(times) if isinstance(times, str) else times
     return kind(config, backbone, language.vocabulary, schedule, sampler).eval()
 
 

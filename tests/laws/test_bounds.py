@@ -74,6 +74,17 @@ def test_stepped_bound_falls_towards_the_entropy(kind, switches, name):
     )
 
 
+@pytest.mark.parametrize("name", [name for name in SCHEDULES if hasattr(schedule(name), "eps")])
+@pytest.mark.parametrize(("kind", "switches"), STEPPED)
+def test_one_and_two_steps_cost_what_guessing_at_once_costs(kind, switches, name):
+    noise = schedule(name, eps=0.0)
+    half = noise.alpha(torch.tensor([0.5], dtype=torch.float64)).item()
+    for steps, guessed in [(1, 1.0), (2, half)]:
+        method = table_method(kind, LANGUAGE, noise, steps=steps, **switches)
+        expected = LANGUAGE.entropy + ends_gap(LANGUAGE, guessed, guessed)
+        assert expected_bound(method, LANGUAGE) == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize("steps", [1, 2, 3, 5, 1000])
 @pytest.mark.parametrize(("kind", "switches"), STEPPED)
 @pytest.mark.parametrize("name", SCHEDULE_NAMES)

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from builders import schedule
+from builders import known, schedule
 from kit import Language, expected_terms, gauss_legendre, table_method
 
 from unmask.diffusion import SCHEDULES, TIME_SAMPLERS, Noise
@@ -66,6 +66,15 @@ def test_mean_is_that_of_quadrature(times, kind, steps, name):
         model = method(times, kind, steps, name)
     error = float(found.std()) / DRAWS**0.5
     assert abs(float(found.mean()) - exact(model)) < T * error
+
+
+@pytest.mark.parametrize("times", FREE)
+def test_times_left_out_at_the_start_move_into_the_reconstruction(times):
+    fields = known(TIME_SAMPLERS[times], {"t_min": 0.3})
+    sampler = TIME_SAMPLERS.build(times, **fields)
+    model = table_method("mdlm", LANGUAGE, schedule("loglinear"), NETWORK, times=sampler)
+    found = estimates(model)
+    assert abs(float(found.mean()) - exact(model)) < T * float(found.std()) / DRAWS**0.5
 
 
 class Slices(RowStream):

@@ -101,6 +101,22 @@ def test_calls_of_ancestral_sampling_are_the_steps_that_reveal_something(name, s
     assert (calls <= min(steps, length)).all()
 
 
+@pytest.mark.parametrize("steps", [1, 5, 40])
+def test_ancestral_network_is_asked_at_the_start_of_each_step(steps):
+    seen = []
+
+    def denoise(z, t, at):
+        seen.append((t, (z == MASK).any(1)))
+        return smooth(z, t, at)
+
+    canvas = canvas_of(0, 30, 12, share=-1.0)
+    last_frame(Ancestral(steps).generate(denoise, canvas, plan(30)), canvas)
+    times = torch.cat([t for t, _ in seen])
+    torch.testing.assert_close(times * steps, (times * steps).round())
+    assert set((times * steps).round().long().tolist()) == set(range(1, steps + 1))
+    assert all(open_.all() for _, open_ in seen)
+
+
 def test_left_to_right_calls_once_per_open_token_in_reading_order():
     canvas = canvas_of(3, 4, 8)
     frames = list(LeftToRight().generate(smooth, canvas, plan(4)))
