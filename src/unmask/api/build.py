@@ -5,7 +5,7 @@ from typing import Any
 
 from unmask.backbones import BACKBONES
 from unmask.config import Choice, RunConfig
-from unmask.diffusion import SCHEDULES, TIME_SAMPLERS, Schedule
+from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
 from unmask.errors import UnmaskError
 from unmask.methods import METHODS, Method
 from unmask.registry import Registry
@@ -23,13 +23,9 @@ def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
         )
     network: Any = BACKBONES[config.backbone.name]
     backbone = network(config.backbone.config, vocabulary.size)
+    schedule = _component(SCHEDULES, config.schedule)
     times = _component(TIME_SAMPLERS, config.times)
-    return kind(config.method.config, backbone, vocabulary, build_schedule(config), times)
-
-
-def build_schedule(config: RunConfig) -> Schedule:
-    """The noise schedule, which samplers of every method use as their clock."""
-    return _component(SCHEDULES, config.schedule)
+    return kind(config.method.config, backbone, vocabulary, schedule, times)
 
 
 def _component(registry: Registry[Any], choice: Choice) -> Any:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 
-from unmask.api.build import build_schedule
 from unmask.config import RunConfig, to_dict
 from unmask.data import Rows, Tokenizer, load_data, parse_blanks, rows_from
 from unmask.errors import UnmaskError
@@ -180,7 +179,7 @@ class Model:
             seeds = row_seeds(seed, rows)
         except ValueError as error:
             raise UnmaskError(str(error)) from None
-        return Plan(seeds, build_schedule(self.config), temperature, top_k, top_p, banned)
+        return Plan(seeds, self.method.schedule, temperature, top_k, top_p, banned)
 
     def _run(
         self, sampler: Sampler, canvases: list[list[int]], plan: Plan, batch: int

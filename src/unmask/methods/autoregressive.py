@@ -48,7 +48,7 @@ class Autoregressive(Method):
         schedule: Schedule,
         times: TimeSampler,
     ) -> None:
-        super().__init__(backbone, vocabulary)
+        super().__init__(backbone, vocabulary, schedule)
 
     def noise(
         self, stream: RowStream, valid: Valid, times: TimeSampler | None = None

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from unmask.backbones.base import Backbone
+from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampling import Noise, TimeSampler
 from unmask.randomness import RowStream
 from unmask.registry import Registry
@@ -45,10 +46,11 @@ class Method(nn.Module):
     order: ClassVar[Literal["any", "left_to_right"]] = "any"  # in which tokens can be generated
     backbones: ClassVar[tuple[str, ...]] = ("dit",)  # names of networks that suit it
 
-    def __init__(self, backbone: Backbone, vocabulary: Vocabulary) -> None:
+    def __init__(self, backbone: Backbone, vocabulary: Vocabulary, schedule: Schedule) -> None:
         super().__init__()
         self.backbone = backbone
         self.vocabulary = vocabulary
+        self.schedule = schedule  # the clock of the noise and of every sampler
 
     def noise(
         self, stream: RowStream, valid: Valid, times: TimeSampler | None = None

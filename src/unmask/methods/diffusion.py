@@ -44,8 +44,7 @@ class Diffusion(Method):
     def __init__(
         self, backbone: Backbone, vocabulary: Vocabulary, schedule: Schedule, times: TimeSampler
     ) -> None:
-        super().__init__(backbone, vocabulary)
-        self.schedule = schedule
+        super().__init__(backbone, vocabulary, schedule)
         self.times = times
 
     @abstractmethod
