@@ -1,0 +1,140 @@
+"""Draws text forming out of masks as an animated picture, from the frames of a real generation.
+
+    python docs/images/make_forming.py runs/demo
+
+writes forming.svg beside this file. A viewer that does not play animations shows the middle of it.
+"""
+
+import argparse
+import re
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+import unmask
+from unmask.samplers import Ancestral, Canvas, Plan
+
+COLUMNS = 76
+CELL, LINE, MARGIN = 9.03, 23, 22  # of a monospaced font of 15 pixels
+SECONDS, START, END = 14, 0.06, 0.72  # a round, and the part of it in which tokens appear
+
+
+class Token(NamedTuple):
+    """A piece of text, where it stands, and at which share of the generation it appeared."""
+
+    text: str
+    line: int
+    column: int
+    appeared: float  # 0 for what was given, 1 for the last one
+
+
+def generate(
+    model: unmask.Model, prompt: str, length: int, seed: int, temperature: float
+) -> tuple[list[int], list[int]]:
+    """The ids of a text, and the frame in which each appeared (0: it was given)."""
+    v = model.tokenizer.vocabulary
+    given = [*([] if v.bos_id is None else [v.bos_id]), *model.tokenizer.encode(prompt)]
+    tokens = torch.tensor([given + [v.mask_id] * (length - len(given))])
+    tokens = tokens.to(next(model.method.parameters()).device)
+    banned = tuple(i for i in (v.bos_id, v.eos_id, v.pad_id) if i is not None)
+    schedule = model.method.schedule
+    plan = Plan([seed], schedule, temperature, banned=banned)
+    frames = Ancestral(length).generate(model.method.denoiser(), Canvas(tokens, v.mask_id), plan)
+    appeared = torch.zeros_like(tokens)
+    with torch.inference_mode():
+        for number, frame in enumerate(frames, start=1):
+            appeared[frame.changed], tokens = number, frame.tokens
+    return tokens[0].tolist(), appeared[0].tolist()
+
+
+def pieces(model: unmask.Model, ids: list[int]) -> Iterator[str]:
+    """What each token adds to the text."""
+    before = ""
+    for end in range(1, len(ids) + 1):
+        text = model.tokenizer.decode(ids[:end])
+        yield text.removeprefix(before) if text.startswith(before) else "?"
+        before = text
+
+
+def lay_out(texts: list[str], appeared: list[int]) -> Iterator[Token]:
+    """Tokens on lines of at most COLUMNS characters; white space is one space, as in HTML."""
+    line = column = 0
+    for text, frame in zip(texts, appeared, strict=True):
+        text = re.sub(r"\s+", " ", text)
+        if column + len(text) > COLUMNS:
+            line, column = line + 1, 0
+        yield Token(text, line, column, frame / max(appeared))
+        column += len(text)
+
+
+def draw(tokens: list[Token]) -> str:
+    """The picture."""
+    width = 2 * MARGIN + COLUMNS * CELL
+    height = 2 * MARGIN + (tokens[-1].line + 1) * LINE
+    body = "\n".join(element for token in tokens if token.text for element in marks(token))
+    return f"""\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}">
+<title>Text forming out of masks</title>
+<style>text {{ font: 15px ui-monospace, Menlo, Consolas, monospace }}</style>
+<rect width="100%" height="100%" rx="10" fill="#10151c"/>
+{body}
+</svg>
+"""
+
+
+def marks(token: Token) -> Iterator[str]:
+    """A token's mask, which goes, and its text, which comes."""
+    x, y = MARGIN + token.column * CELL, MARGIN + token.line * LINE
+    wide = len(token.text) * CELL
+    colour = "#8fdf9f" if token.appeared else "#ffffff"
+    show, hide = int(token.appeared <= 0.5), int(token.appeared > 0.5)
+    if token.appeared:
+        yield (
+            f'<rect x="{x + 1:.1f}" y="{y + 2:.1f}" width="{wide - 2:.1f}" height="{LINE - 5}" '
+            f'rx="3" fill="#36414f" opacity="{hide}">{fade(token.appeared, "1;1;0;0;1")}</rect>'
+        )
+    if word := token.text.strip():
+        x += (len(token.text) - len(token.text.lstrip())) * CELL
+        yield (
+            f'<text x="{x:.1f}" y="{y + LINE - 7:.1f}" textLength="{len(word) * CELL:.1f}" '
+            f'fill="{colour}" opacity="{show}">{escape(word)}'
+            f"{fade(token.appeared, '0;0;1;1;0') if token.appeared else ''}</text>"
+        )
+
+
+def fade(appeared: float, values: str) -> str:
+    """An opacity that changes when the token appears, and back before the next round."""
+    at = START + (END - START) * appeared
+    times = f"0;{at - 0.015:.3f};{at:.3f};0.985;1"
+    return (
+        f'<animate attributeName="opacity" values="{values}" keyTimes="{times}" '
+        f'dur="{SECONDS}s" repeatCount="indefinite"/>'
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("model", help="a run folder or an exported model")
+    parser.add_argument("--prompt", default="The import statement")
+    parser.add_argument(
+        "--length", type=int, default=0, help="tokens; the model's length unless given"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("forming.svg"))
+    args = parser.parse_args()
+    model = unmask.load(args.model)
+    length = args.length or model.length
+    ids, appeared = generate(model, args.prompt, length, args.seed, args.temperature)
+    tokens = list(lay_out(list(pieces(model, ids)), appeared))
+    args.out.write_text(draw(tokens), encoding="utf-8")
+    print(f"{args.out}: {length} tokens, {max(appeared)} frames")
+
+
+if __name__ == "__main__":
+    main()

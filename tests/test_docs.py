@@ -1,0 +1,259 @@
+"""Every command and every Python block of README.md and docs/ runs, and every link leads somewhere.
+
+A page's blocks run in order, inside this process, in a folder of the page's own that holds a tiny
+trained model in runs/demo and a text in notes.txt:
+
+- `bash`: each line must succeed. Commands that train get the overrides TINY appended, so that they
+  take a moment; a recipe whose data lies on the hub is only resolved. `make TARGET` is checked by
+  `make -n`, and the unmask commands that it would run are run. `python FILE` runs the file. Any
+  other line must be listed in KNOWN. `< FILE` is standard input.
+- `console`: `$ command`, and beneath it exactly what it prints, errors too; `…` stands for anything.
+- `python`: the blocks of a page are one program.
+- `yaml` whose first line is `# NAME.yaml` becomes that file.
+
+A block in any other language is not run, and must be `text`.
+"""
+
+import io
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from unmask import recipes
+from unmask.backbones import BACKBONES
+from unmask.cli import main
+from unmask.config import RunConfig, flatten, load_recipe
+from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
+from unmask.methods import METHODS, Method
+from unmask.samplers import SAMPLERS
+from unmask.training import MAY_CHANGE
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+KNOWN = ["source .venv/bin/activate", "tensorboard --logdir runs"]
+TINY = shlex.split("""
+    --backbone.width 32 --backbone.depth 1 --backbone.heads 2
+    --training.steps 3 --training.batch 4 --training.warmup 1 --training.save_every 2
+    --training.validate_every 2 --training.validation_rows 4 --training.sample_every 0
+""")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+# Blocks
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+    place: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text(encoding="utf-8")
+    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        line = text.count("\n", 0, match.start()) + 2
+        yield Block(match[1], match[2], f"{name_of(page)}:{line}")
+
+
+def commands(block: Block) -> Iterator[str]:
+    """The lines of a block without comments."""
+    for line in block.text.splitlines():
+        if command := re.sub(r"(^|\s)#.*", "", line).strip():
+            yield command
+
+
+# Running
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Iterator[Path]:
+    """A folder with a tiny model, trained once by the command line."""
+    folder = tmp_path_factory.mktemp("docs")
+    lines = (
+        f"Note {i}: a short line about {'masks and text' if i % 2 else 'noise'}."
+        for i in range(200)
+    )
+    (folder / "notes.txt").write_text("\n".join(lines) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNMASK_CACHE", str(folder / "cache"))
+        patch.chdir(folder)
+        assert main(["train", "demo", *TINY]) == 0
+        yield folder
+
+
+@pytest.fixture
+def folder(trained, tmp_path, monkeypatch) -> Path:
+    """A copy of it to work in; what a page registers is forgotten afterwards."""
+    for registry in (METHODS, SAMPLERS, SCHEDULES, TIME_SAMPLERS, BACKBONES):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(Method, "backbones", Method.backbones)
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(ROOT / "docs" / "images", tmp_path / "docs" / "images")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_everything_on_the_page_runs(page, folder, monkeypatch, capsys):
+    names: dict[str, object] = {"__name__": "page"}
+    for block in blocks(page):
+        match block.language:
+            case "bash":
+                for command in commands(block):
+                    assert run(command, monkeypatch) == 0, f"{block.place}: {command}"
+            case "console":
+                check_session(block, monkeypatch, capsys)
+            case "python":
+                exec(compile(block.text, block.place, "exec"), names)
+            case "yaml":
+                name = block.text.splitlines()[0].removeprefix("# ")
+                Path(name).write_text(block.text, encoding="utf-8")
+            case _:
+                assert block.language == "text", f"{block.place}: what is {block.language!r}?"
+
+
+def run(command: str, monkeypatch) -> int:
+    """A line of a shell, here: its exit code."""
+    if command in KNOWN:
+        return 0
+    command, _, source = command.partition(" < ")
+    program, *arguments = shlex.split(command)
+    if source:
+        stdin = io.TextIOWrapper(io.BytesIO(Path(source.strip()).read_bytes()))
+        monkeypatch.setattr(sys, "stdin", stdin)
+    match program:
+        case "unmask":
+            return unmask(arguments)
+        case "make":
+            return make(arguments, monkeypatch)
+        case "python":
+            monkeypatch.setattr(sys, "argv", arguments)
+            runpy.run_path(arguments[0], run_name="__main__")
+            return 0
+    raise AssertionError(f"how is {command!r} to be tested?")
+
+
+def unmask(arguments: list[str]) -> int:
+    if arguments[0] == "train":
+        known = arguments[1] in recipes.names()
+        tree = load_recipe(arguments[1]) if known or Path(arguments[1]).exists() else {}
+        if tree.get("data", {}).get("train", "").startswith("hf:"):
+            arguments = ["config", *arguments[1:]]
+        else:
+            arguments = [*arguments, *TINY]
+    try:
+        return main(arguments)
+    except SystemExit as stop:  # --help, --version
+        return int(stop.code or 0)
+
+
+def make(targets: list[str], monkeypatch) -> int:
+    """What make would do, of which the unmask commands are done."""
+    make = ["make", "-C", str(ROOT), "--no-print-directory", "-n", "UNMASK=unmask", *targets]
+    lines = subprocess.run(make, capture_output=True, text=True, check=True).stdout.splitlines()
+    ours = [line for line in lines if line.startswith("unmask ")]
+    assert ours or any("-m pytest" in line for line in lines)
+    return max((run(line, monkeypatch) for line in ours), default=0)
+
+
+def check_session(block: Block, monkeypatch, capsys) -> None:
+    """Each command prints what the page says, and fails if it says so."""
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, expected = part.partition("\n")
+        capsys.readouterr()
+        code = run(command, monkeypatch)
+        printed = "".join(capsys.readouterr())
+        pattern = re.escape(expected).replace("…", ".*")
+        assert re.fullmatch(pattern, printed, re.DOTALL), f"{block.place}: {command}: {printed}"
+        assert code == (2 if expected.startswith("unmask: error: ") else 0), block.place
+
+
+def test_a_command_that_nobody_knows_fails(monkeypatch):
+    with pytest.raises(AssertionError, match="how is 'rm -rf x' to be tested"):
+        run("rm -rf x", monkeypatch)
+
+
+# Completeness
+
+
+def of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def help_of(capsys, *command: str) -> str:
+    with pytest.raises(SystemExit):
+        main([*command, "--help"])
+    return capsys.readouterr().out
+
+
+def test_every_command_and_option_is_documented(capsys):
+    names = re.findall(r"^    ([a-z]+)\b", help_of(capsys), re.MULTILINE)
+    assert {"train", "generate", "recipes"} <= set(names)
+    page = of("docs/commands.md")
+    for name in names:
+        assert re.search(rf"^(## {name}$|unmask {name}\b)", page, re.MULTILINE), name
+        section = "## generate" if name == "fill" else f"## {name}"
+        written = page[page.find(section) :].partition("\n## ")[0]
+        options = help_of(capsys, name).partition("Any field of")[0]
+        for option in re.findall(r"^  (--[\w-]+)", options, re.MULTILINE):
+            assert f"`{option}" in written, f"{name} {option}"
+
+
+def test_every_setting_is_documented():
+    described = re.findall(r"`([\w.]+)`", of("docs/configuration.md") + of("docs/data.md"))
+    settings = {name.rpartition(".")[2]: name for name in flatten(RunConfig())}
+    missing = [
+        name for leaf, name in settings.items() if {leaf, name, name[5:]}.isdisjoint(described)
+    ]
+    assert [name for name in missing if not name.endswith(".name")] == []
+
+
+def test_what_may_change_on_resume_is_documented():
+    section = of("docs/configuration.md").partition("## Resuming")[2]
+    assert set(re.findall(r"`(training\.\w+)`", section)) == set(MAY_CHANGE)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/configuration.md"])
+@pytest.mark.parametrize("registry", [METHODS, SCHEDULES, TIME_SAMPLERS, BACKBONES, SAMPLERS])
+def test_every_component_is_named(registry, page):
+    if registry is SAMPLERS and page != "README.md":
+        page = "docs/samplers.md"
+    missing = [name for name in registry if f"`{name}`" not in of(page)]
+    assert missing == []
+
+
+def test_the_readme_leads_to_every_page():
+    missing = [name_of(page) for page in PAGES[1:] if f"({name_of(page)})" not in of("README.md")]
+    assert missing == []
+
+
+# Links
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", LINKED, ids=name_of)
+def test_every_link_leads_somewhere(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{name_of(page)}: {link}"
+        assert not anchor or anchor in anchors(target), f"{name_of(page)}: {link}"
