@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,15 +31,17 @@ import pytest
 from unmask import recipes
 from unmask.backbones import BACKBONES
 from unmask.cli import main
-from unmask.config import RunConfig, flatten, load_recipe
+from unmask.config import config_class, load_recipe
+from unmask.data.config import DataConfig, TokenizerConfig
 from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
 from unmask.methods import METHODS, Method
 from unmask.samplers import SAMPLERS
-from unmask.training import MAY_CHANGE
+from unmask.training import MAY_CHANGE, TrainingConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+COMPONENTS = [METHODS, SCHEDULES, TIME_SAMPLERS, BACKBONES]
 KNOWN = ["source .venv/bin/activate", "tensorboard --logdir runs"]
 TINY = shlex.split("""
     --backbone.width 32 --backbone.depth 1 --backbone.heads 2
@@ -96,7 +99,7 @@ def trained(tmp_path_factory) -> Iterator[Path]:
 @pytest.fixture
 def folder(trained, tmp_path, monkeypatch) -> Path:
     """A copy of it to work in; what a page registers is forgotten afterwards."""
-    for registry in (METHODS, SAMPLERS, SCHEDULES, TIME_SAMPLERS, BACKBONES):
+    for registry in (*COMPONENTS, SAMPLERS):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     monkeypatch.setattr(Method, "backbones", Method.backbones)
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
@@ -212,12 +215,12 @@ def test_every_command_and_option_is_documented(capsys):
 
 
 def test_every_setting_is_documented():
-    described = re.findall(r"`([\w.]+)`", of("docs/configuration.md") + of("docs/data.md"))
-    settings = {name.rpartition(".")[2]: name for name in flatten(RunConfig())}
-    missing = [
-        name for leaf, name in settings.items() if {leaf, name, name[5:]}.isdisjoint(described)
-    ]
-    assert [name for name in missing if not name.endswith(".name")] == []
+    described = set(re.findall(r"`([\w.]+)`", of("docs/configuration.md") + of("docs/data.md")))
+    sections = [TrainingConfig, DataConfig]
+    sections += [config_class(registry[name]) for registry in COMPONENTS for name in registry]
+    settings = {field.name for section in sections for field in fields(section) if field.init}
+    parts = {f"tokenizer.{field.name}" for field in fields(TokenizerConfig)}
+    assert (settings - {"tokenizer"} | parts) - described == set()
 
 
 def test_what_may_change_on_resume_is_documented():
@@ -226,12 +229,15 @@ def test_what_may_change_on_resume_is_documented():
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/configuration.md"])
-@pytest.mark.parametrize("registry", [METHODS, SCHEDULES, TIME_SAMPLERS, BACKBONES, SAMPLERS])
+@pytest.mark.parametrize("registry", COMPONENTS, ids=lambda registry: registry.kind)
 def test_every_component_is_named(registry, page):
-    if registry is SAMPLERS and page != "README.md":
-        page = "docs/samplers.md"
     missing = [name for name in registry if f"`{name}`" not in of(page)]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/samplers.md"])
+def test_every_sampler_is_named(page):
+    assert [name for name in SAMPLERS if f"`{name}`" not in of(page)] == []
 
 
 def test_the_readme_leads_to_every_page():

@@ -60,10 +60,11 @@ def pieces(model: unmask.Model, ids: list[int]) -> Iterator[str]:
 
 
 def lay_out(texts: list[str], appeared: list[int]) -> Iterator[Token]:
-    """Tokens on lines of at most COLUMNS characters; white space is one space, as in HTML."""
+    """Tokens on lines of at most COLUMNS characters; white space is shown as one space."""
     line = column = 0
     for text, frame in zip(texts, appeared, strict=True):
         text = re.sub(r"\s+", " ", text)
+        text = "".join(letter if letter.isprintable() else "·" for letter in text)
         if column + len(text) > COLUMNS:
             line, column = line + 1, 0
         yield Token(text, line, column, frame / max(appeared))
@@ -125,7 +126,7 @@ def main() -> None:
         "--length", type=int, default=0, help="tokens; the model's length unless given"
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument("--temperature", type=float, default=0.6)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("forming.svg"))
     args = parser.parse_args()
     model = unmask.load(args.model)
