@@ -14,7 +14,8 @@ import pytest
 from unmask.cli import main
 from unmask.cli.evaluate import with_error
 from unmask.cli.fill import filled_spans
-from unmask.config import dump_yaml, load_recipe, resolve
+from unmask.config import RunConfig, dump_yaml, load_recipe, resolve
+from unmask.data import ByteTokenizer
 from unmask.errors import UnmaskError
 
 LISTS = ["recipes", "methods", "samplers", "schedules", "times", "backbones"]
@@ -47,6 +48,7 @@ class Measured:
     certificate: str = "upper"
     tokens: int = 12345
     draws: int = 8
+    terms: dict[str, float] = field(default_factory=lambda: {"diffusion": 2.5})
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -54,6 +56,9 @@ class Measured:
 
 class FakeModel:
     """Answers at once and remembers what it was asked."""
+
+    config = RunConfig()
+    tokenizer = ByteTokenizer()
 
     def __init__(self, certificate: str = "upper") -> None:
         self.asked: dict[str, Any] = {}

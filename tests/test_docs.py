@@ -34,7 +34,7 @@ from unmask.cli import main
 from unmask.config import config_class, load_recipe
 from unmask.data.config import DataConfig, TokenizerConfig
 from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
-from unmask.methods import METHODS, Method
+from unmask.methods import METHODS
 from unmask.samplers import SAMPLERS
 from unmask.training import MAY_CHANGE, TrainingConfig
 
@@ -101,7 +101,6 @@ def folder(trained, tmp_path, monkeypatch) -> Path:
     """A copy of it to work in; what a page registers is forgotten afterwards."""
     for registry in (*COMPONENTS, SAMPLERS):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-    monkeypatch.setattr(Method, "backbones", Method.backbones)
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     shutil.copytree(ROOT / "docs" / "images", tmp_path / "docs" / "images")
     monkeypatch.chdir(tmp_path)

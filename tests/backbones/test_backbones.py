@@ -159,7 +159,7 @@ def test_a_new_network_knows_nothing(name):
 def test_sizes_are_the_authors(name, size):
     config = BACKBONES[name].Config(size=size)
     assert (config.width, config.depth, config.heads) == SIZES[size]
-    with pytest.raises(UnmaskError, match="leave one out"):
+    with pytest.raises(UnmaskError, match="or no size"):
         BACKBONES[name].Config(size=size, depth=3)
 
 

@@ -32,7 +32,7 @@ def known(config: type, fields: dict[str, float]) -> dict[str, float]:
 def small_method(name: str, size: int = 11, seed: int = 0, **fields: object) -> Method:
     """A method with a real but tiny network in which no weight is zero; MASK is the last id, PAD the first."""
     kind = METHODS[name]
-    network = BACKBONES[kind.backbones[0]]
+    network = BACKBONES["causal" if kind.order == "left_to_right" else "dit"]
     shape = {"width": 16, "depth": 2, "heads": 2, "dropout": 0.0, "condition_width": 8}
     shape["time_conditioning"] = name == "sedd"
     vocabulary = Vocabulary(size, size - 1, pad_id=0)

@@ -59,7 +59,7 @@ def test_killed_at_three_random_steps_it_ends_with_the_same_bits(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_says_how_to_resume_and_loses_nothing(tmp_path, number):
+def test_a_signal_saves_says_so_and_loses_nothing(tmp_path, number):
     trainer(tmp_path / "straight", **OPTIONS).fit()
     said = []
     run = trainer(tmp_path / "stopped", say=said.append, **OPTIONS)
@@ -78,7 +78,7 @@ def test_a_signal_saves_says_how_to_resume_and_loses_nothing(tmp_path, number):
     assert caught.value.step == 10
     assert signal.getsignal(number) is before
     assert "step-00000010" in said[-1]
-    assert "same command" in said[-1]
+    assert "saved" in said[-1]
     trainer(tmp_path / "stopped", **OPTIONS).fit()
     assert_same(tmp_path / "stopped", tmp_path / "straight")
 

@@ -15,13 +15,14 @@ from unmask.vocabulary import Vocabulary
 def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
     """The method with its network, untrained."""
     kind: Any = METHODS[config.method.name]
-    if config.backbone.name not in kind.backbones:
-        wanted = " or ".join(kind.backbones)
-        raise UnmaskError(
-            f"method {config.method.name} needs a {wanted} backbone, not {config.backbone.name}: "
-            f"set backbone {kind.backbones[0]}"
-        )
     network: Any = BACKBONES[config.backbone.name]
+    causal = kind.order == "left_to_right"
+    if network.causal != causal:
+        suitable = [name for name in BACKBONES if BACKBONES[name].causal == causal]
+        raise UnmaskError(
+            f"method {config.method.name} needs a {'causal' if causal else 'bidirectional'} network, "
+            f"and {config.backbone.name} is not: set backbone {' or '.join(suitable)}"
+        )
     backbone = network(config.backbone.config, vocabulary.size)
     schedule = _component(SCHEDULES, config.schedule)
     times = _component(TIME_SAMPLERS, config.times)

@@ -73,6 +73,8 @@ class Model:
         """
         prompts = [prompts] if isinstance(prompts, str) else list(prompts or [""])
         length = self.length if length is None else length
+        if length < 2:
+            raise UnmaskError(f"length must be 2 or more, not {length}")
         prefixes = [self._framed(self.tokenizer.encode(prompt)) for prompt in prompts]
         for prompt, ids in zip(prompts, prefixes, strict=True):
             if len(ids) >= length:
@@ -124,10 +126,19 @@ class Model:
         return self._run(chosen, [ids] * n, plan, batch)
 
     def perplexity(
-        self, data: Sequence[str] | str | None = None, *, draws: int = 8, seed: int = 0
+        self,
+        data: Sequence[str] | str | None = None,
+        *,
+        draws: int = 8,
+        seed: int = 0,
+        packing: str | None = None,
     ) -> Bound:
-        """How well the model predicts texts, a data source, or (None) its own validation text."""
-        return likelihood(self.method, self._rows(data), draws=draws, seed=seed)
+        """How well the model predicts texts, a data source, or (None) its own validation text.
+
+        Texts are measured whole (`split`), a source as the training text was packed, unless `packing`
+        says otherwise.
+        """
+        return likelihood(self.method, self._rows(data, packing), draws=draws, seed=seed)
 
     def save(self, folder: str | Path) -> None:
         """Writes the model without its training state to a folder that `load` reads."""
@@ -139,12 +150,12 @@ class Model:
             write_json(new / "model.json", {"format": 1, "config": to_dict(self.config)})
             self.tokenizer.save(new / "tokenizer")
 
-    def _rows(self, data: Sequence[str] | str | None) -> Rows:
+    def _rows(self, data: Sequence[str] | str | None, packing: str | None) -> Rows:
+        if packing is None:
+            packing = self.config.data.packing if data is None or isinstance(data, str) else "split"
+        config = replace(self.config.data, packing=packing)
         if data is None:
-            return load_data(self.config.data, self.tokenizer).valid
-        config = self.config.data
-        if not isinstance(data, str):
-            config = replace(config, packing="split")
+            return load_data(config, self.tokenizer).valid
         return rows_from(data, self.tokenizer, config)
 
     def _framed(self, ids: list[int]) -> list[int]:
@@ -162,9 +173,14 @@ class Model:
             steps = min(length, self.length) if steps is None else steps
             names = {field.name for field in fields(SAMPLERS[sampler])}  # type: ignore[arg-type]
             sampler = SAMPLERS.build(sampler, **({"steps": steps} if "steps" in names else {}))
-        if left_to_right and not isinstance(sampler, LeftToRight):
+        inner = sampler.inner if isinstance(sampler, SemiAutoregressive) else sampler
+        if left_to_right and not isinstance(inner, LeftToRight):
             raise UnmaskError("an autoregressive model has one sampler: left_to_right")
-        return SemiAutoregressive(self.length, inner=sampler) if windows else sampler
+        return (
+            SemiAutoregressive(self.length, inner=sampler)
+            if windows and inner is sampler
+            else sampler
+        )
 
     def _plan(
         self,

@@ -1,6 +1,7 @@
 """What every network offers: features of a token sequence, and a head that scores them where asked."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,6 +19,7 @@ Rule = Callable[[Tensor, Tensor], Tensor]
 class Backbone(nn.Module):
     """tokens -> features -> logits, the last step only where somebody needs it."""
 
+    causal: ClassVar[bool] = False  # does a token see only those before it?
     head: nn.Linear
     time_conditioning: bool = False
 

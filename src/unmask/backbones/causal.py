@@ -19,6 +19,8 @@ from unmask.backbones.transformer import (
 class Causal(Backbone):
     """Causal transformer with rotary positions and a KV cache."""
 
+    causal = True
+
     @dataclass(frozen=True)
     class Config(TransformerConfig):
         pass

@@ -35,7 +35,9 @@ class TransformerConfig:
             if given < 0:
                 raise UnmaskError(f"{name} must be positive, not {given}")
             if self.size and given not in (0, value):
-                raise UnmaskError(f"{name} {given} is not that of size {self.size} ({value}): leave one out")
+                raise UnmaskError(
+                    f"size {self.size} has {name} {value}, not {given}: set {name} 0 or no size"
+                )
             object.__setattr__(self, name, given or value)
         if self.width % (2 * self.heads):
             raise UnmaskError(f"width {self.width} does not split into {self.heads} even heads")

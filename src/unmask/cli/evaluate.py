@@ -26,6 +26,9 @@ def add(commands: Commands) -> None:
         "--draws", type=int, metavar="N", help="noise draws per row: the error falls as 1/sqrt(N)"
     )
     options.add_argument("--seed", type=int, metavar="N", help="seed of the draws")
+    options.add_argument(
+        "--packing", metavar="MODE", help="wrap, pad or split (as the training text was packed)"
+    )
     parser.set_defaults(execute=execute)
 
 
@@ -33,14 +36,22 @@ def execute(args: Namespace) -> None:
     from unmask import api
 
     model = api.load(args.model, **given(args, "device"))
-    bound = model.perplexity(**given(args, "data", "draws", "seed"))
+    bound = model.perplexity(**given(args, "data", "draws", "seed", "packing"))
+    data = model.config.data
+    # what a perplexity depends on beside the model
+    conditions = {
+        "data": getattr(args, "data", data.valid or f"{data.train}, {data.holdout:.0%} held out"),
+        "packing": getattr(args, "packing", data.packing),
+        "length": data.length,
+        "tokenizer": f"{data.tokenizer.kind} {model.tokenizer.vocabulary.size}",
+    }
     if args.json:
-        print(json.dumps(bound.to_dict()))
+        print(json.dumps({**conditions, **bound.to_dict()}))
     else:
-        _show(args.model, bound)
+        _show(args.model, bound, conditions)
 
 
-def _show(title: str, bound: "Bound") -> None:
+def _show(title: str, bound: "Bound", conditions: dict[str, object]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -52,6 +63,12 @@ def _show(title: str, bound: "Bound") -> None:
     table.add_row("bits per character", sign + f"{bound.bits_per_character:.3f}")
     table.add_row("tokens", f"{bound.tokens:,}")
     table.add_row("draws", str(bound.draws))
+    if len(bound.terms) > 1:
+        table.add_row(
+            "terms", ", ".join(f"{name} {value:.4f}" for name, value in bound.terms.items())
+        )
+    for name, value in conditions.items():
+        table.add_row(name, str(value))
     Console().print(table)
 
 

@@ -64,7 +64,7 @@ def pack(
     if not totals.rows:
         raise UnmaskError(
             f"the text is too short for one row of {length} tokens; "
-            "lower data.length or set data.packing to pad"
+            "pack it with split or pad instead of wrap"
         )
 
 

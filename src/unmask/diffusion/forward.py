@@ -16,5 +16,5 @@ def masked_tokens(
 def q_sample(
     x: Int[Tensor, "rows length"], masked: Bool[Tensor, "rows length"], mask_id: int
 ) -> Int[Tensor, "rows length"]:
-    """z_t ~ q(z_t | x) = Cat(alpha_t x + (1 - alpha_t) m), the draw being given (Eq. 1)."""
+    """z_t ~ q(z_t | x) = Cat(alpha_t x + (1 - alpha_t) m), the draw being given."""
     return x.masked_fill(masked, mask_id)

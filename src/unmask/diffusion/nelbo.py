@@ -21,7 +21,7 @@ def step_alphas(schedule: Schedule, t: Times, steps: int) -> tuple[Times, Times]
 
 
 def discrete_weight(schedule: Schedule, t: Times, steps: int) -> Times:
-    """T (alpha_s - alpha_t) / (1 - alpha_t), for t uniform on {1/T, ..., 1} (Eq. 8)."""
+    """T (alpha_s - alpha_t) / (1 - alpha_t), for t uniform on {1/T, ..., 1}."""
     alpha_s, alpha_t = step_alphas(schedule, t, steps)
     return steps * unmask_probability(alpha_s, alpha_t)
 

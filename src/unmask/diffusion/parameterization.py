@@ -24,7 +24,7 @@ def log_x_theta(
     zero_masking: bool = True,
     carry_over: bool = True,
 ) -> Scores:
-    """log x_theta: SUBS with both switches on (Sec. 3.2.3), D3PM's mean parameterization with both off."""
+    """log x_theta: SUBS with both switches on, D3PM's mean parameterization with both off."""
     if zero_masking:
         at_mask = torch.arange(logits.shape[-1], device=logits.device) == mask_id
         logits = logits.masked_fill(at_mask, -math.inf)

@@ -9,7 +9,7 @@ Probabilities = Float[Tensor, "*batch vocabulary"]
 
 
 def unmask_probability(alpha_s: Alpha, alpha_t: Alpha) -> Alpha:
-    """Chance that a masked token is revealed between t and s (Eq. 7)."""
+    """Chance that a masked token is revealed between t and s."""
     return (alpha_s - alpha_t) / (1 - alpha_t)
 
 
@@ -20,9 +20,9 @@ def posterior(
     alpha_t: Alpha,
     mask_id: int,
 ) -> Probabilities:
-    """p_theta(z_s | z_t) = q(z_s | z_t, x = x_theta); with a one-hot x_theta it is q itself (Eq. 6).
+    """p_theta(z_s | z_t) = q(z_s | z_t, x = x_theta); with a one-hot x_theta it is q itself.
 
-    x_theta may have mass on MASK (D3PM's mean parameterization); with zero masking that is Eq. 7.
+    x_theta may have mass on MASK (D3PM's mean parameterization); with zero masking it has none.
     """
     alpha_s, alpha_t = alpha_s[..., None], alpha_t[..., None]
     m = torch.nn.functional.one_hot(z_t.new_full(z_t.shape, mask_id), x_theta.shape[-1]).to(x_theta)

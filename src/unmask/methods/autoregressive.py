@@ -34,7 +34,6 @@ class Autoregressive(Method):
 
     certificate = "exact"
     order = "left_to_right"
-    backbones = ("causal",)
 
     @dataclass(frozen=True)
     class Config:

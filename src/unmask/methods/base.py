@@ -44,7 +44,6 @@ class Method(nn.Module):
 
     certificate: ClassVar[Literal["exact", "upper"]]  # what nll is of the true value
     order: ClassVar[Literal["any", "left_to_right"]] = "any"  # in which tokens can be generated
-    backbones: ClassVar[tuple[str, ...]] = ("dit",)  # names of networks that suit it
 
     def __init__(self, backbone: Backbone, vocabulary: Vocabulary, schedule: Schedule) -> None:
         super().__init__()

@@ -111,7 +111,7 @@ def resumable(run: Path, fingerprint: Mapping[str, Any], warn: Say) -> Path | No
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
         raise UnmaskError(
             f"{run} belongs to another configuration: {'; '.join(differing[:3])}{more}; "
-            "choose another run folder"
+            "choose another run folder (--run)"
         )
     return found
 

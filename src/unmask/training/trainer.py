@@ -61,12 +61,11 @@ class Trainer:
         validate: Callable[[], ValidationResult] | None = None,
         sample: Callable[[], list[str]] | None = None,
         say: Callable[[str], None] = print,
-        resume_hint: str = "Run the same command again to continue.",
     ) -> None:
         self.device = resolve_device(config.device)
         self.method = method.to(self.device)
         self.loader, self.config, self.run, self.seed = loader, config, run, seed
-        self.fingerprint, self.resume_hint = fingerprint, resume_hint
+        self.fingerprint = fingerprint
         self.validate, self.sample, self.say = validate, sample, say
         self.optimizer = NamedAdamW(self.method, config)
         self.ema = EMA(self.method, config.ema) if config.ema else None
@@ -113,7 +112,7 @@ class Trainer:
             if self.saved != checkpoint.folder(self.run, state.step):
                 self._save()
             if signals:
-                self.say(f"stopped at step {state.step}, saved {self.saved}. {self.resume_hint}")
+                self.say(f"stopped at step {state.step}, saved {self.saved}")
                 raise Interrupted(state.step)
 
     def _step(self) -> None:
