@@ -13,7 +13,7 @@ from unmask.diffusion.time_sampling import Noise, TimeSampler
 from unmask.errors import UnmaskError
 from unmask.methods.base import METHODS, Losses, Tokens, Valid
 from unmask.methods.diffusion import Diffusion, cross_entropy
-from unmask.methods.head import RowLoss
+from unmask.methods.head import RowLoss, summary
 from unmask.vocabulary import Vocabulary
 
 
@@ -58,9 +58,9 @@ class D3PM(Diffusion):
         def divergence(
             logits: Tensor, x: Tensor, weight: Tensor, alpha_s: Tensor, alpha_t: Tensor
         ) -> Tensor:
-            total = logits.logsumexp(-1)
-            log_x = logits.gather(-1, x[:, None])[:, 0] - total
-            return weight * d3pm_divergence(log_x, logits[:, mask_id] - total, alpha_s, alpha_t)
+            total, chosen = summary(logits, torch.stack([x, torch.full_like(x, mask_id)], 1))
+            log_x, log_m = (chosen - total[:, None]).unbind(1)
+            return weight * d3pm_divergence(log_x, log_m, alpha_s, alpha_t)
 
         return divergence
 

@@ -22,7 +22,7 @@ from unmask.methods.base import (
     Valid,
     padding,
 )
-from unmask.methods.head import RowLoss, head_loss
+from unmask.methods.head import RowLoss, head_loss, summary
 from unmask.randomness import RowStream
 from unmask.vocabulary import Vocabulary
 
@@ -31,7 +31,8 @@ LARGEST_SIGMA = 20.0  # alpha = 2e-9: where a schedule without a floor would fee
 
 def cross_entropy(logits: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     """weight * -log <x_theta, x>."""
-    return weight * nn.functional.cross_entropy(logits, x, reduction="none")
+    total, at_x = summary(logits, x[:, None])
+    return weight * (total - at_x[:, 0])
 
 
 class Diffusion(Method):

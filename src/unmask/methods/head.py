@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -12,6 +12,7 @@ from torch.nn import functional as F
 RowLoss = Callable[..., Tensor]
 
 CHUNK_ELEMENTS = 1 << 24  # logits held at a time: 64 MiB in float32
+CPU_CHUNK = 128  # tokens at a time on a CPU, where small blocks of memory are reused at once
 
 
 def head_loss(
@@ -27,9 +28,37 @@ def head_loss(
     Each chunk's gradient is taken at once, while its logits are there: three matrix products, as
     in the plain form, and memory that does not grow with the number of tokens.
     """
-    chunk = chunk or max(64, CHUNK_ELEMENTS // weight.shape[0])
+    fitting = max(64, CHUNK_ELEMENTS // weight.shape[0])
+    chunk = chunk or (min(CPU_CHUNK, fitting) if h.device.type == "cpu" else fitting)
     training = torch.is_grad_enabled() and (h.requires_grad or weight.requires_grad)
     return _HeadLoss.apply(h, weight, bias, row_loss, rows, chunk, training)
+
+
+def summary(
+    logits: Float[Tensor, "tokens vocabulary"], ids: Int[Tensor, "tokens chosen"]
+) -> tuple[Float[Tensor, "tokens"], Float[Tensor, "tokens chosen"]]:
+    """logsumexp of each row and its logits at `ids`: all that a loss needs to know of them.
+
+    The gradient is the softmax with a few entries changed, which costs a third of autograd's passes
+    over the logits.
+    """
+    return _Summary.apply(logits, ids)
+
+
+class _Summary(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        p = logits.softmax(-1)
+        ctx.save_for_backward(p, ids)
+        # the largest probability is 1 / sum(exp(logits - largest)), and never 0
+        return logits.amax(-1) - p.amax(-1).log(), logits.gather(-1, ids)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        p, ids = ctx.saved_tensors
+        d_total, d_chosen = grads
+        # in place: autograd would notice a second use
+        return p.mul_(d_total[:, None]).scatter_add_(-1, ids, d_chosen), None
 
 
 class _HeadLoss(torch.autograd.Function):

@@ -12,7 +12,7 @@ from unmask.diffusion.time_sampling import TimeSampler
 from unmask.errors import UnmaskError
 from unmask.methods.base import METHODS
 from unmask.methods.diffusion import Diffusion
-from unmask.methods.head import RowLoss
+from unmask.methods.head import RowLoss, summary
 from unmask.vocabulary import Vocabulary
 
 
@@ -43,8 +43,8 @@ class SEDD(Diffusion):
 
         def entropy(logits: Tensor, x: Tensor, weight: Tensor, sigma: Tensor) -> Tensor:
             offset = sedd_offset(sigma, size)
-            log_score_x = logits.gather(-1, x[:, None])[:, 0] - offset
-            return weight * score_entropy(log_score_x, logits.logsumexp(-1) - offset, sigma)
+            total, at_x = summary(logits, x[:, None])
+            return weight * score_entropy(at_x[:, 0] - offset, total - offset, sigma)
 
         return entropy
 
