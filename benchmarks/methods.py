@@ -1,0 +1,151 @@
+"""All four methods on the bundled corpus, each within the demo's budget, against token frequencies.
+
+Prints one JSON line a method and draws their validation curves. Runs that are there already are
+continued, or only measured and drawn.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+import unmask
+from unmask.config import load_recipe, resolve
+from unmask.data import load_data
+from unmask.evaluation import unigram_nats
+
+RECIPES = {
+    "MDLM": "demo",
+    "SEDD": "demo-sedd",
+    "D3PM": "demo-d3pm",
+    "autoregressive": "demo-autoregressive",
+}
+STYLES = {  # colours that everybody can tell apart, and a marker for print
+    "MDLM": ("#0072b2", "o"),
+    "SEDD": ("#d55e00", "s"),
+    "D3PM": ("#009e73", "^"),
+    "autoregressive": ("#cc79a7", "D"),
+}
+TARGET = 0.25  # how far below a unigram model, in nats, each method must come
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "methods.png"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A method's validation bound over its training."""
+
+    method: str
+    steps: list[int]
+    nats: list[float]
+    seconds: float  # spent in training steps
+
+
+def train(recipe: str, run: Path, steps: int) -> unmask.Model:
+    """The best model of a recipe; `steps` = 0 leaves its length as it is."""
+    settings: list[tuple[str, Any]] = []
+    if steps:
+        settings = [("steps", steps), ("warmup", steps // 10), ("validate_every", -(-steps // 6))]
+    overrides = [(f"training.{name}", str(value)) for name, value in settings]
+    return unmask.train(resolve(load_recipe(recipe), overrides), run)
+
+
+def read_curve(method: str, run: Path) -> Curve:
+    """What a run's log says."""
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
+    validations = [record for record in records if "validation" in record]
+    return Curve(
+        method,
+        [record["step"] for record in validations],
+        [record["validation"]["nats"] for record in validations],
+        max(record["seconds"] for record in records if "seconds" in record),
+    )
+
+
+def measure(model: unmask.Model, curve: Curve, unigram: float, draws: int) -> dict[str, Any]:
+    """A row of the table."""
+    bound = model.perplexity(draws=draws)
+    return {
+        "method": curve.method,
+        "bound": round(bound.nats, 4),
+        "error": round(bound.error, 4),
+        "unigram": round(unigram, 4),
+        "below_unigram_percent": round(100 * (1 - bound.nats / unigram), 1),
+        "seconds": round(curve.seconds),
+    }
+
+
+def unigram_of(model: unmask.Model) -> float:
+    """Nats per token of the validation text under the training text's token frequencies."""
+    data = load_data(model.config.data, model.tokenizer)
+    return unigram_nats(data.train, data.valid, model.tokenizer.vocabulary.size)
+
+
+def draw(curves: Sequence[Curve], unigram: float, picture: Path) -> None:
+    """All curves in one picture, each named at its end."""
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for curve in curves:
+        colour, marker = STYLES[curve.method]
+        axes.plot(curve.steps, curve.nats, color=colour, marker=marker, markersize=4.5)
+    last = max(step for curve in curves for step in curve.steps)
+    for level, name, style in [
+        (unigram, "unigram", (0, (6, 3))),
+        ((1 - TARGET) * unigram, f"{TARGET:.0%} below", (0, (1, 2))),
+    ]:
+        axes.axhline(level, color="0.35", linewidth=1.2, linestyle=style)
+        axes.annotate(f"{name} {level:.2f}", (0, level), xytext=(4, 4), **_LABEL, color="0.35")
+    axes.set(xlabel="training step", ylabel="validation bound, nats per token")
+    axes.set(xlim=(0, None), ylim=(None, 1.15 * unigram))  # what lies above says nothing
+    _name_curves(axes, curves, last)
+    axes.set_title("Four methods on Python's documentation", loc="left")
+    axes.grid(alpha=0.2)
+    axes.spines[["top", "right"]].set_visible(False)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(picture, dpi=150)
+
+
+_LABEL = {"textcoords": "offset points", "fontsize": 9}
+
+
+def _name_curves(axes: Axes, curves: Sequence[Curve], last: int) -> None:
+    """Names with final values in the right margin, pushed apart where curves end close together."""
+    low, high = axes.get_ylim()
+    gap, place = (high - low) / 18, -float("inf")
+    for curve in sorted(curves, key=lambda curve: curve.nats[-1]):
+        place = max(curve.nats[-1], place + gap)
+        axes.annotate(
+            f"{curve.method} {curve.nats[-1]:.2f}",
+            (last, place),
+            xytext=(12, 0),
+            va="center",
+            color=STYLES[curve.method][0],
+            annotation_clip=False,
+            **_LABEL,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=Path, default=Path("runs/methods"), help="run folders")
+    parser.add_argument("--steps", type=int, default=0, help="of each run, for a quick try")
+    parser.add_argument("--draws", type=int, default=4, help="noise draws of the final bound")
+    parser.add_argument("--picture", type=Path, default=PICTURE)
+    args = parser.parse_args()
+    curves = []
+    for method, recipe in RECIPES.items():
+        model = train(recipe, args.runs / recipe, args.steps)
+        curves.append(read_curve(method, args.runs / recipe))
+        unigram = unigram_of(model)
+        print(json.dumps(measure(model, curves[-1], unigram, args.draws)), flush=True)
+    draw(curves, unigram, args.picture)
+
+
+if __name__ == "__main__":
+    main()
