@@ -107,7 +107,7 @@ def likelihood(
         method.train(training)
     return Bound(
         nats=float(by_row.mean(0).sum()) / tokens,
-        error=0.0 if method.certificate == "exact" else _standard_error(by_row) / tokens,
+        error=0.0 if method.certificate == "exact" else _standard_error(by_row, batch) / tokens,
         certificate=method.certificate,
         tokens=tokens,
         bytes=rows.bytes,
@@ -146,13 +146,15 @@ def _batches(rows: TokenRows, size: int) -> Iterator[tuple[range, Tensor, Tensor
         yield part, x, valid
 
 
-def _standard_error(by_row: Float64[Tensor, "draws rows"]) -> float:
-    """Standard error of the summed bound: from the spread of each row's draws.
+def _standard_error(by_row: Float64[Tensor, "draws rows"], batch: int) -> float:
+    """Standard error of the summed bound: from the spread of each batch's draws.
 
-    With a single draw only the spread between rows is there to see, which is larger: it counts the
-    difference between texts as well.
+    The rows of a batch share their strata, so they vary less together than apart. With a single draw
+    only the spread between rows is there to see, which is larger: it counts the difference between
+    texts as well.
     """
     draws, rows = by_row.shape
     if draws > 1:
-        return math.sqrt(float(by_row.var(0).sum()) / draws)
+        by_batch = torch.stack([part.sum(1) for part in by_row.split(batch, 1)])
+        return math.sqrt(float(by_batch.var(1).sum()) / draws)
     return math.sqrt(rows * float(by_row[0].var())) if rows > 1 else math.inf
