@@ -202,6 +202,8 @@ class Model:
     ) -> list[Result]:
         if not canvases:
             raise UnmaskError("n must be 1 or more")
+        if batch < 1:
+            raise UnmaskError(f"batch must be 1 or more, not {batch}")
         results: list[Result] = []
         for first in range(0, len(canvases), batch):
             part = slice(first, first + batch)
