@@ -26,10 +26,13 @@ class D3PM(Diffusion):
         steps: int = 1000
         zero_masking: bool = False
         carry_over: bool = False
+        copied: float = 1.0  # share of a batch's rows that train the reconstruction term
 
         def __post_init__(self) -> None:
             if self.steps < 1:
                 raise UnmaskError(f"steps must be 1 or more, not {self.steps}")
+            if not 0 < self.copied <= 1:
+                raise UnmaskError(f"copied must lie in (0, 1], not {self.copied}")
 
     def __init__(
         self,
@@ -39,10 +42,10 @@ class D3PM(Diffusion):
         schedule: Schedule,
         times: TimeSampler,
     ) -> None:
-        super().__init__(backbone, vocabulary, schedule, times)
-        self.steps = config.steps
+        super().__init__(backbone, vocabulary, schedule, times, config.steps)
         self.zero_masking = config.zero_masking
         self.carry_over = config.carry_over
+        self.copied = config.copied
 
     def nll(self, x: Tokens, valid: Valid, noise: Noise | None, whole: bool = False) -> Losses:
         assert noise is not None
@@ -50,7 +53,8 @@ class D3PM(Diffusion):
             return super().nll(x, valid, noise, whole)
         finished = replace(noise, unfinished=torch.zeros_like(noise.unfinished))
         losses = super().nll(x, valid, finished, whole)
-        return self._with_reconstruction(losses, x, valid, noise)
+        rows = len(x) if whole else max(1, round(self.copied * len(x)))
+        return self._with_reconstruction(losses, x, valid, noise, rows)
 
     def row_loss(self) -> RowLoss:
         mask_id = self.vocabulary.mask_id
@@ -68,12 +72,22 @@ class D3PM(Diffusion):
         alpha_s, alpha_t = step_alphas(self.schedule, t, self.steps)
         return [torch.full_like(t, self.steps), alpha_s, alpha_t]
 
-    def _with_reconstruction(self, losses: Losses, x: Tokens, valid: Valid, noise: Noise) -> Losses:
-        """Without carry-over the network must read all of x off z_0, the tokens that are clean there too."""
-        start = torch.zeros(len(x), dtype=torch.float64)
+    def _with_reconstruction(
+        self, losses: Losses, x: Tokens, valid: Valid, noise: Noise, rows: int
+    ) -> Losses:
+        """Without carry-over the network must read all of x off z_0, the tokens that are clean there too.
+
+        Rows are alike, so the first `rows` of them, weighted up, stand for all: copying is soon
+        learned, and a second pass over the whole batch would double the cost of a step.
+        """
         z_0 = q_sample(x, noise.unfinished, self.vocabulary.mask_id)
-        total, read = self._masked_loss(
-            x, valid, valid, start, cross_entropy, [torch.ones_like(start)], z_t=z_0
+        some = slice(rows)
+        start = torch.zeros(rows, dtype=torch.float64)
+        weight = torch.full_like(start, len(x) / rows)
+        total, values = self._masked_loss(
+            x[some], valid[some], valid[some], start, cross_entropy, [weight], z_t=z_0[some]
         )
+        read = torch.zeros(x.shape, device=x.device)
+        read[some] = values
         terms = {**losses.terms, "reconstruction": read}
         return replace(losses, total=losses.total + total, terms=terms)

@@ -11,7 +11,8 @@ from unmask.backbones.base import Backbone
 from unmask.diffusion.forward import q_sample
 from unmask.diffusion.parameterization import zero_masking_bias
 from unmask.diffusion.schedule import Learned, Schedule
-from unmask.diffusion.time_sampling import Noise, TimeSampler
+from unmask.diffusion.time_sampling import FixedCount, Noise, TimeSampler
+from unmask.errors import UnmaskError
 from unmask.methods.base import (
     At,
     Denoiser,
@@ -39,13 +40,22 @@ class Diffusion(Method):
     """A method that learns to undo masking; `steps` = 0 is continuous time."""
 
     certificate = "upper"
-    steps: int = 0
     zero_masking: bool = True
 
     def __init__(
-        self, backbone: Backbone, vocabulary: Vocabulary, schedule: Schedule, times: TimeSampler
+        self,
+        backbone: Backbone,
+        vocabulary: Vocabulary,
+        schedule: Schedule,
+        times: TimeSampler,
+        steps: int = 0,
     ) -> None:
         super().__init__(backbone, vocabulary, schedule)
+        if steps and isinstance(times, FixedCount):
+            raise UnmaskError(
+                "times fixed_count is for continuous time: set method.steps 0 or other times"
+            )
+        self.steps = steps
         self.times = times
 
     @abstractmethod

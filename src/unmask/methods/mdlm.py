@@ -35,8 +35,7 @@ class MDLM(Diffusion):
         schedule: Schedule,
         times: TimeSampler,
     ) -> None:
-        super().__init__(backbone, vocabulary, schedule, times)
-        self.steps = config.steps
+        super().__init__(backbone, vocabulary, schedule, times, config.steps)
 
     def row_loss(self) -> RowLoss:
         return cross_entropy
