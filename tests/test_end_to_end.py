@@ -1,0 +1,189 @@
+"""The real command in processes of its own: killed, interrupted, refused, damaged."""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from unmask.cli import main
+
+STEPS = 120
+TEXT = "\n".join(f"Number {number} follows number {number - 1}." for number in range(1, 120))
+SETTINGS = {
+    "data.separator": "line",
+    "data.tokenizer.kind": "characters",
+    "data.length": "16",
+    "backbone.width": "16",
+    "backbone.depth": "2",
+    "backbone.heads": "2",
+    "backbone.dropout": "0.1",
+    "training.steps": str(STEPS),
+    "training.batch": "8",
+    "training.micro_batch": "3",
+    "training.warmup": "10",
+    "training.ema": "0.9",
+    "training.log_every": "1",
+    "training.save_every": "8",
+    "training.validate_every": "30",
+    "training.sample_every": "50",
+    "training.device": "cpu",
+}
+
+
+class Command:
+    """`unmask train demo` on a tiny text and a tiny network, in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "text.txt").write_text(TEXT)
+        own = {"data.train": folder / "text.txt", "data.cache": folder / "cache"}
+        self.settings = {**SETTINGS, **own}
+
+    def argv(self, run: str, **changes: str) -> list[str]:
+        settings = {**self.settings, **{key.replace("__", "."): v for key, v in changes.items()}}
+        pairs = [part for key, value in settings.items() for part in (f"--{key}", str(value))]
+        return ["train", "demo", "--run", str(self.folder / run), *pairs]
+
+    def start(self, run: str, **changes: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "unmask", *self.argv(run, **changes)],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},  # the number of threads changes bits
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_for(self, run: str, step: int, process: subprocess.Popen[str]) -> None:
+        """Until the log has reached a step."""
+        log = self.folder / run / "log.jsonl"
+        while not (log.exists() and f'"step": {step},' in log.read_text()):
+            assert process.poll() is None, f"ended before step {step}: {process.communicate()}"
+            time.sleep(0.001)
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory) -> Command:
+    return Command(tmp_path_factory.mktemp("end to end"))
+
+
+@pytest.fixture(scope="module")
+def straight(command) -> Path:
+    """A run that nothing disturbed."""
+    process = command.start("straight")
+    said, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (0, "")
+    assert said.splitlines()[-1] == f"next: unmask generate {command.folder / 'straight'}"
+    return command.folder / "straight"
+
+
+def hashes(folder: Path, pattern: str = "*") -> dict[str, str]:
+    """SHA-256 of files, by their place in the folder."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob(pattern))
+        if path.is_file()
+    }
+
+
+def log_of(run: Path) -> list[dict]:
+    """The log without what depends on the clock."""
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if "second" not in k} for line in lines]
+
+
+def assert_same_bits(run: Path, other: Path) -> None:
+    weights = hashes(run, "*.safetensors")
+    last = f"checkpoints/step-{STEPS:08d}"
+    assert {f"{last}/{name}.safetensors" for name in ("model", "ema", "optimizer")} <= set(weights)
+    assert {"checkpoints/best/model.safetensors", "model/model.safetensors"} <= set(weights)
+    assert weights == hashes(other, "*.safetensors")
+    assert log_of(run) == log_of(other)
+    assert (run / "samples.jsonl").read_bytes() == (other / "samples.jsonl").read_bytes()
+
+
+def test_killed_at_three_random_steps_a_run_ends_with_the_same_bits(command, straight):
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")  # pytest shows it if the test fails
+    chance = random.Random(seed)
+    for step in (chance.randrange(first, first + 33) for first in (1, 34, 67)):
+        process = command.start("killed")
+        command.wait_for("killed", step, process)
+        time.sleep(chance.uniform(0, 0.03))  # anywhere in a step, a validation or a save
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, f"ended before it was killed at step {step}"
+        process.communicate()
+    process = command.start("killed")
+    said, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (0, "")
+    assert "resuming" in said
+    assert_same_bits(command.folder / "killed", straight)
+
+
+def test_ctrl_c_saves_and_says_how_to_resume(command):
+    process = command.start("stopped")
+    command.wait_for("stopped", 5, process)
+    process.send_signal(signal.SIGINT)
+    said, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    (line,) = errors.splitlines()
+    assert line.startswith("unmask: interrupted; stopped after step ")
+    step = int(line.split("step ")[1].split(";")[0])
+    assert (command.folder / "stopped" / "checkpoints" / f"step-{step:08d}").is_dir()
+    assert "resume with: unmask train demo --run " in line
+    assert "--training.steps 120" in line
+    assert f"stopped at step {step}, saved" in said
+
+
+def test_a_run_of_another_configuration_is_refused_and_left_untouched(command, straight, capsys):
+    before = hashes(straight)
+    assert main(command.argv("straight", training__lr="0.1", training__clip="0.5")) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"unmask: error: {straight} belongs to another configuration: ")
+    assert "training.clip was 1.0, is 0.5; training.lr was" in err
+    assert err.count("\n") == 1
+    assert hashes(straight) == before
+
+
+def test_a_truncated_checkpoint_is_passed_over(command, straight, capsys):
+    run = Path(shutil.copytree(straight, command.folder / "cut short"))
+    victim = run / "checkpoints" / f"step-{STEPS:08d}" / "model.safetensors"
+    victim.write_bytes(victim.read_bytes()[:-30])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as the other processes
+    assert main(command.argv(run.name)) == 0
+    torch.set_num_threads(threads)
+    out = capsys.readouterr().out
+    assert f"step-{STEPS:08d} is damaged: model.safetensors is not what was written" in out
+    assert f"resuming {run} at step {STEPS - 8}" in out
+    assert_same_bits(run, straight)
+
+
+def test_a_finished_run_is_not_trained_again(command, straight, capsys):
+    weights = hashes(straight, "*.safetensors")
+    assert main(command.argv("straight")) == 0
+    assert f"{straight} is already trained" in capsys.readouterr().out
+    assert hashes(straight, "*.safetensors") == weights
+
+
+def test_what_was_trained_writes_fills_and_is_measured(straight, capsys):
+    model = str(straight)
+    assert main(["generate", model, "--prompt", "Number", "--n", "2", "--json"]) == 0
+    texts = [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()]
+    assert [text[:6] for text in texts] == ["Number", "Number"]
+    assert main(["fill", model, "Numb[MASK:2] 3", "--n", "3"]) == 0
+    assert all(line.startswith("Numb") for line in capsys.readouterr().out.splitlines())
+    assert main(["evaluate", model, "--draws", "2", "--json"]) == 0
+    measured = json.loads(capsys.readouterr().out)
+    assert 0 < measured["nats"] < 20
+    assert measured["certificate"] == "upper"
