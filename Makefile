@@ -15,7 +15,7 @@ demo: $(VENV)/.runs
 	$(UNMASK) fill $(RUN) "If the object is a [MASK], then the [MASK:4] is called." --n 4
 
 test: lint
-	$(VENV)/bin/python -m pytest
+	OMP_WAIT_POLICY=PASSIVE $(VENV)/bin/python -m pytest
 
 lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check

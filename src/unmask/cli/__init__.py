@@ -22,6 +22,8 @@ start here:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command: 0 is success, 2 a mistake that the user can mend, 130 Ctrl-C."""
+    # torch's threads spin while they wait, which on a busy machine costs far more than it saves
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         args = _parse(sys.argv[1:] if argv is None else argv)
         args.execute(args)
