@@ -11,8 +11,8 @@ INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 demo: $(VENV)/.runs
 	$(UNMASK) train demo --run $(RUN)
 	$(UNMASK) evaluate $(RUN)
-	$(UNMASK) generate $(RUN) --prompt "The import statement" --length 64
-	$(UNMASK) fill $(RUN) "If the object is a [MASK], then the [MASK:4] is called." --n 4
+	$(UNMASK) generate $(RUN) --prompt "The import statement" --length 64 --temperature 0.7
+	$(UNMASK) fill $(RUN) "If the object is a [MASK], then the [MASK:4] is called." --n 4 --temperature 0.7
 
 test: lint
 	OMP_WAIT_POLICY=PASSIVE $(VENV)/bin/python -m pytest
