@@ -104,8 +104,9 @@ class _HeadLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        d_h, d_weight, d_bias = ctx.saved_tensors
-        return d_h * grads[0], d_weight * grads[0], d_bias * grads[0], None, None, None, None
+        # in place, for want of memory: autograd would notice a second use
+        d_h, d_weight, d_bias = (saved.mul_(grads[0]) for saved in ctx.saved_tensors)
+        return d_h, d_weight, d_bias, None, None, None, None
 
 
 def _compute_dtype(h: Tensor) -> torch.dtype:
