@@ -94,16 +94,23 @@ def draw(curves: Sequence[Curve], unigram: float, picture: Path) -> None:
     for curve in curves:
         colour, marker = STYLES[curve.method]
         axes.plot(curve.steps, curve.nats, color=colour, marker=marker, markersize=4.5)
-    last = max(step for curve in curves for step in curve.steps)
     for level, name, style in [
         (unigram, "unigram", (0, (6, 3))),
         ((1 - TARGET) * unigram, f"{TARGET:.0%} below", (0, (1, 2))),
     ]:
         axes.axhline(level, color="0.35", linewidth=1.2, linestyle=style)
-        axes.annotate(f"{name} {level:.2f}", (0, level), xytext=(4, 4), **_LABEL, color="0.35")
+        axes.annotate(
+            f"{name} {level:.2f}",
+            (1, level),
+            xycoords=("axes fraction", "data"),
+            xytext=(-4, 4),
+            ha="right",
+            color="0.35",
+            **_LABEL,
+        )
     axes.set(xlabel="training step", ylabel="validation bound, nats per token")
     axes.set(xlim=(0, None), ylim=(None, 1.15 * unigram))  # what lies above says nothing
-    _name_curves(axes, curves, last)
+    _name_curves(axes, curves)
     axes.set_title("Four methods on Python's documentation", loc="left")
     axes.grid(alpha=0.2)
     axes.spines[["top", "right"]].set_visible(False)
@@ -114,19 +121,19 @@ def draw(curves: Sequence[Curve], unigram: float, picture: Path) -> None:
 _LABEL = {"textcoords": "offset points", "fontsize": 9}
 
 
-def _name_curves(axes: Axes, curves: Sequence[Curve], last: int) -> None:
+def _name_curves(axes: Axes, curves: Sequence[Curve]) -> None:
     """Names with final values in the right margin, pushed apart where curves end close together."""
     low, high = axes.get_ylim()
-    gap, place = (high - low) / 18, -float("inf")
+    gap, place = (high - low) / 22, -float("inf")
     for curve in sorted(curves, key=lambda curve: curve.nats[-1]):
         place = max(curve.nats[-1], place + gap)
         axes.annotate(
             f"{curve.method} {curve.nats[-1]:.2f}",
-            (last, place),
-            xytext=(12, 0),
+            (1, place),
+            xycoords=("axes fraction", "data"),
+            xytext=(6, 0),
             va="center",
             color=STYLES[curve.method][0],
-            annotation_clip=False,
             **_LABEL,
         )
 
