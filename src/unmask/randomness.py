@@ -1,6 +1,7 @@
 """Random numbers as a pure function of (seed, step, row): no hidden state, so nothing to save, lose or reorder."""
 
 import hashlib
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -62,8 +63,8 @@ def child_seed(seed: int, index: int) -> int:
 
 def row_seeds(seed: int | Sequence[int], rows: int) -> list[int]:
     """One seed per row: given as such, or children of one seed."""
-    if isinstance(seed, int):
-        return [child_seed(seed, index) for index in range(rows)]
+    if not isinstance(seed, Sequence):
+        return [child_seed(operator.index(seed), index) for index in range(rows)]
     if len(seed) != rows:
         raise ValueError(f"{len(seed)} seeds for {rows} rows")
-    return list(seed)
+    return [operator.index(one) for one in seed]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from unmask.backbones import Backbone
 from unmask.diffusion.schedule import LogLinear
+from unmask.diffusion.time_sampling import Uniform
 from unmask.methods import Losses, Method
 from unmask.randomness import RowStream
 from unmask.training import Trainer, TrainingConfig
@@ -49,7 +50,8 @@ class TinyMethod(Method):
 
     def __init__(self, dropout: float = 0.1) -> None:
         torch.manual_seed(7)
-        super().__init__(TinyBackbone(dropout), Vocabulary.over(VOCABULARY - 1), LogLinear())
+        parts = (TinyBackbone(dropout), Vocabulary.over(VOCABULARY - 1), LogLinear(), Uniform())
+        super().__init__(None, *parts)
         self.head = nn.Linear(8, VOCABULARY)
         self.head.weight = self.backbone.embed.weight
         self.unused = nn.Parameter(torch.zeros(3))  # never gets a gradient

@@ -71,7 +71,10 @@ class Model:
         `steps` is the number of denoising steps (as many as tokens unless given). A text longer than
         the model is written in windows that slide over it.
         """
-        prompts = [prompts] if isinstance(prompts, str) else list(prompts or [""])
+        if prompts is None or isinstance(prompts, str):
+            prompts = [prompts or ""]
+        if not prompts:
+            return []
         length = self.length if length is None else length
         if length < 2:
             raise UnmaskError(f"length must be 2 or more, not {length}")

@@ -1,5 +1,6 @@
 """What every network offers: features of a token sequence, and a head that scores them where asked."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -16,13 +17,14 @@ Features = Float[Tensor, "rows length width"]
 Rule = Callable[[Tensor, Tensor], Tensor]
 
 
-class Backbone(nn.Module):
+class Backbone(nn.Module, ABC):
     """tokens -> features -> logits, the last step only where somebody needs it."""
 
     causal: ClassVar[bool] = False  # does a token see only those before it?
     head: nn.Linear
     time_conditioning: bool = False
 
+    @abstractmethod
     def features(
         self,
         tokens: Tokens,
@@ -34,7 +36,6 @@ class Backbone(nn.Module):
         cache: KVCache | None = None,
     ) -> Features:
         """What the head reads, at every token; `valid` is False on padding, which nobody attends to."""
-        raise NotImplementedError  # pragma: no cover
 
     def logits(self, h_at: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocabulary"]:
         """Scores at chosen features."""

@@ -1,6 +1,7 @@
 """Noise schedules: alpha(t) is the chance that a token is still clean at time t; t = 0 clean, t = 1 all masked."""
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -13,20 +14,20 @@ from unmask.registry import Registry
 Times = Float[Tensor, "*batch"]
 
 
-class Schedule:
+class Schedule(ABC):
     """A decreasing alpha(t) with its derivative and its inverse."""
 
+    @abstractmethod
     def alpha(self, t: Times) -> Times:
         """Chance that a token is clean at time t."""
-        raise NotImplementedError  # pragma: no cover
 
+    @abstractmethod
     def alpha_prime(self, t: Times) -> Times:
         """d alpha / d t, never positive."""
-        raise NotImplementedError  # pragma: no cover
 
+    @abstractmethod
     def inverse(self, alpha: Times) -> Times:
         """The time at which alpha(t) has this value."""
-        raise NotImplementedError  # pragma: no cover
 
     def sigma(self, t: Times) -> Times:
         """Total noise, alpha = exp(-sigma): what a time-conditioned network reads."""

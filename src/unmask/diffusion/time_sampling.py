@@ -1,5 +1,6 @@
 """At which times, and with which tokens masked, the bound is estimated; every way has the same mean."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import torch
@@ -39,18 +40,28 @@ class Noise:
         return replace(self, masked=masked, unfinished=unfinished)
 
 
-class TimeSampler:
+class TimeSampler(ABC):
+    """A way to draw (t, z_t) that keeps the mean of the bound."""
+
+    @abstractmethod
+    def draw(self, stream: RowStream, valid: Tokens, schedule: Schedule, steps: int = 0) -> Noise:
+        """Noise for the rows of a stream; `steps` = T puts t on the grid {1/T, ..., 1}, 0 is continuous."""
+
+
+TIME_SAMPLERS: Registry[TimeSampler] = Registry("time sampler")
+
+
+class _TimeFirst(TimeSampler):
     """Draws times in (0, 1], then masks each token with probability 1 - alpha(t)."""
 
     t_min: float = 0.0
 
+    @abstractmethod
     def times(self, u: PerRow, stream: RowStream) -> tuple[PerRow, PerRow]:
         """Times in [t_min, 1] and their importance: (1 - t_min) over their density on that range."""
-        raise NotImplementedError  # pragma: no cover
 
     @torch.no_grad()
     def draw(self, stream: RowStream, valid: Tokens, schedule: Schedule, steps: int = 0) -> Noise:
-        """Noise for the rows of a stream; `steps` = T puts t on the grid {1/T, ..., 1}, 0 is continuous."""
         t, importance = self.times(1 - stream.uniform("time", 1)[:, 0], stream)
         t_min = 0.0 if steps else self.t_min
         t = torch.ceil(t * steps) / steps if steps else t_min + (1 - t_min) * t
@@ -66,11 +77,8 @@ class TimeSampler:
         )
 
 
-TIME_SAMPLERS: Registry[TimeSampler] = Registry("time sampler")
-
-
 @dataclass(frozen=True)
-class _Cut(TimeSampler):
+class _Cut(_TimeFirst):
     """Times no smaller than t_min: 1/t weights beyond it would only add variance to a gradient."""
 
     t_min: float = 1e-3
@@ -100,7 +108,7 @@ class Stratified(_Cut):
 
 @TIME_SAMPLERS.register("importance")
 @dataclass(frozen=True)
-class Importance(TimeSampler):
+class Importance(_TimeFirst):
     """Times from a mixture of 1/(2 sqrt t), 1 and 2t, stratified: more where the loss varies most.
 
     Near t = 0 a rare masked token weighs 1/t, which makes the variance of uniform times diverge;

@@ -6,10 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unmask.backbones.base import Backbone
 from unmask.backbones.cache import KVCache
 from unmask.diffusion.parameterization import zero_masking_bias
-from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampling import Noise, TimeSampler
 from unmask.methods.base import (
     METHODS,
@@ -25,7 +23,6 @@ from unmask.methods.base import (
 from unmask.methods.diffusion import cross_entropy
 from unmask.methods.head import head_loss
 from unmask.randomness import RowStream
-from unmask.vocabulary import Vocabulary
 
 
 @METHODS.register("autoregressive")
@@ -38,16 +35,6 @@ class Autoregressive(Method):
     @dataclass(frozen=True)
     class Config:
         pass
-
-    def __init__(
-        self,
-        config: Config,
-        backbone: Backbone,
-        vocabulary: Vocabulary,
-        schedule: Schedule,
-        times: TimeSampler,
-    ) -> None:
-        super().__init__(backbone, vocabulary, schedule)
 
     def noise(
         self, stream: RowStream, valid: Valid, times: TimeSampler | None = None

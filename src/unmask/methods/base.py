@@ -1,7 +1,8 @@
 """What a method is: a bound that training minimises and evaluation reports, and a denoiser for samplers."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -39,31 +40,40 @@ class Losses:
         return torch.stack(list(self.terms.values())).sum(0)
 
 
-class Method(nn.Module):
+class Method(nn.Module, ABC):
     """A way to make a likelihood model of a backbone."""
 
     certificate: ClassVar[Literal["exact", "upper"]]  # what nll is of the true value
     order: ClassVar[Literal["any", "left_to_right"]] = "any"  # in which tokens can be generated
 
-    def __init__(self, backbone: Backbone, vocabulary: Vocabulary, schedule: Schedule) -> None:
+    def __init__(
+        self,
+        config: Any,
+        backbone: Backbone,
+        vocabulary: Vocabulary,
+        schedule: Schedule,
+        times: TimeSampler,
+    ) -> None:
         super().__init__()
+        self.config = config  # the method's own Config
         self.backbone = backbone
         self.vocabulary = vocabulary
         self.schedule = schedule  # the clock of the noise and of every sampler
+        self.times = times
 
+    @abstractmethod
     def noise(
         self, stream: RowStream, valid: Valid, times: TimeSampler | None = None
     ) -> Noise | None:
         """The randomness of a loss, a pure function of (seed, step, row); `times` replaces the method's own."""
-        raise NotImplementedError  # pragma: no cover
 
+    @abstractmethod
     def nll(self, x: Tokens, valid: Valid, noise: Noise | None, whole: bool = False) -> Losses:
         """What training minimises; `whole` adds the terms at the ends of time that make it the full bound."""
-        raise NotImplementedError  # pragma: no cover
 
+    @abstractmethod
     def denoiser(self) -> Denoiser:
         """A fresh callable for one generation; it may remember what it has computed."""
-        raise NotImplementedError  # pragma: no cover
 
 
 METHODS: Registry[Method] = Registry("method")

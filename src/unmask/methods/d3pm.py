@@ -1,20 +1,18 @@
 """D3PM with an absorbing state: the T-step bound of a network that may put mass on MASK."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from unmask.backbones.base import Backbone
 from unmask.diffusion.forward import q_sample
 from unmask.diffusion.nelbo import d3pm_divergence, step_alphas
-from unmask.diffusion.schedule import Schedule
-from unmask.diffusion.time_sampling import Noise, TimeSampler
+from unmask.diffusion.time_sampling import Noise
 from unmask.errors import UnmaskError
 from unmask.methods.base import METHODS, Losses, Tokens, Valid
 from unmask.methods.diffusion import Diffusion, cross_entropy
 from unmask.methods.head import RowLoss, summary
-from unmask.vocabulary import Vocabulary
 
 
 @METHODS.register("d3pm")
@@ -34,15 +32,8 @@ class D3PM(Diffusion):
             if not 0 < self.copied <= 1:
                 raise UnmaskError(f"copied must lie in (0, 1], not {self.copied}")
 
-    def __init__(
-        self,
-        config: Config,
-        backbone: Backbone,
-        vocabulary: Vocabulary,
-        schedule: Schedule,
-        times: TimeSampler,
-    ) -> None:
-        super().__init__(backbone, vocabulary, schedule, times, config.steps)
+    def __init__(self, config: Config, *parts: Any) -> None:
+        super().__init__(config, *parts)
         self.zero_masking = config.zero_masking
         self.carry_over = config.carry_over
         self.copied = config.copied

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Float64
@@ -44,19 +45,18 @@ class Diffusion(Method):
 
     def __init__(
         self,
+        config: Any,
         backbone: Backbone,
         vocabulary: Vocabulary,
         schedule: Schedule,
         times: TimeSampler,
-        steps: int = 0,
     ) -> None:
-        super().__init__(backbone, vocabulary, schedule)
-        if steps and isinstance(times, FixedCount):
+        super().__init__(config, backbone, vocabulary, schedule, times)
+        self.steps: int = getattr(config, "steps", 0)
+        if self.steps and isinstance(times, FixedCount):
             raise UnmaskError(
                 "times fixed_count is for continuous time: set method.steps 0 or other times"
             )
-        self.steps = steps
-        self.times = times
 
     @abstractmethod
     def row_loss(self) -> RowLoss:

@@ -4,15 +4,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unmask.backbones.base import Backbone
 from unmask.diffusion.nelbo import continuous_weight, discrete_weight
-from unmask.diffusion.schedule import Schedule
-from unmask.diffusion.time_sampling import TimeSampler
 from unmask.errors import UnmaskError
 from unmask.methods.base import METHODS
 from unmask.methods.diffusion import Diffusion, cross_entropy
 from unmask.methods.head import RowLoss
-from unmask.vocabulary import Vocabulary
 
 
 @METHODS.register("mdlm")
@@ -26,16 +22,6 @@ class MDLM(Diffusion):
         def __post_init__(self) -> None:
             if self.steps < 0:
                 raise UnmaskError(f"steps must be 0 (continuous time) or more, not {self.steps}")
-
-    def __init__(
-        self,
-        config: Config,
-        backbone: Backbone,
-        vocabulary: Vocabulary,
-        schedule: Schedule,
-        times: TimeSampler,
-    ) -> None:
-        super().__init__(backbone, vocabulary, schedule, times, config.steps)
 
     def row_loss(self) -> RowLoss:
         return cross_entropy

@@ -1,19 +1,17 @@
 """SEDD with an absorbing state (arXiv 2310.16834): the network models ratios of probabilities."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from unmask.backbones.base import Backbone
 from unmask.diffusion.parameterization import sedd_offset
-from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.score_entropy import score_entropy
-from unmask.diffusion.time_sampling import TimeSampler
 from unmask.errors import UnmaskError
 from unmask.methods.base import METHODS
 from unmask.methods.diffusion import Diffusion
 from unmask.methods.head import RowLoss, summary
-from unmask.vocabulary import Vocabulary
 
 
 @METHODS.register("sedd")
@@ -24,15 +22,8 @@ class SEDD(Diffusion):
     class Config:
         pass
 
-    def __init__(
-        self,
-        config: Config,
-        backbone: Backbone,
-        vocabulary: Vocabulary,
-        schedule: Schedule,
-        times: TimeSampler,
-    ) -> None:
-        super().__init__(backbone, vocabulary, schedule, times)
+    def __init__(self, config: Config, backbone: Backbone, *parts: Any) -> None:
+        super().__init__(config, backbone, *parts)
         if not backbone.time_conditioning:
             raise UnmaskError(
                 "SEDD's score depends on the noise level: set backbone.time_conditioning true"

@@ -1,6 +1,7 @@
 """What a sampler works on: a canvas of fixed and open tokens, a plan, and frames of the text forming."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
@@ -78,14 +79,14 @@ class Frame:
     calls: Int[Tensor, "rows"]
 
 
-class Sampler:
+class Sampler(ABC):
     """Fills a canvas frame by frame; knows diffusion and a callable, never a method or a network."""
 
     exact: bool = False  # does it reproduce the model's own distribution?
 
+    @abstractmethod
     def generate(self, denoise: Denoise, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
         """Frames of the canvas filling up; the last has no open place."""
-        raise NotImplementedError  # pragma: no cover
 
 
 SAMPLERS: Registry[Sampler] = Registry("sampler")
