@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from unmask.backbones import Backbone
 from unmask.diffusion.schedule import LogLinear
 from unmask.diffusion.time_sampling import Uniform
-from unmask.methods import Losses, Method
+from unmask.methods import Denoiser, Losses, Method
 from unmask.randomness import RowStream
 from unmask.training import Trainer, TrainingConfig
 from unmask.training.logging import JsonLines
@@ -66,6 +66,9 @@ class TinyMethod(Method):
         nats = nn.functional.cross_entropy(scores.transpose(1, 2), x, reduction="none")
         nats = torch.where(hidden, 2 * nats * self.scale, 0.0)
         return Losses(nats.sum(), {"diffusion": nats.detach()})
+
+    def denoiser(self) -> Denoiser:
+        raise AssertionError("training samples only through its caller")
 
 
 class TinyLoader:
