@@ -198,7 +198,7 @@ class Model:
             seeds = row_seeds(seed, rows)
         except ValueError as error:
             raise UnmaskError(str(error)) from None
-        return Plan(seeds, self.method.schedule, temperature, top_k, top_p, banned)
+        return Plan(seeds, self.method.schedule, temperature, top_k, top_p, banned=banned)
 
     def _run(
         self, sampler: Sampler, canvases: list[list[int]], plan: Plan, batch: int

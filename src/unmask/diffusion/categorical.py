@@ -11,6 +11,16 @@ from unmask.errors import UnmaskError
 LogProbabilities = Float[Tensor, "tokens vocabulary"]
 
 
+def check_sharpness(temperature: float, top_k: int | None, top_p: float | None) -> None:
+    """Refuses what `sharpen` cannot do."""
+    if temperature < 0 or not math.isfinite(temperature):
+        raise UnmaskError(f"temperature must be 0 or more, not {temperature}")
+    if top_k is not None and top_k < 1:
+        raise UnmaskError(f"top_k must be 1 or more, not {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise UnmaskError(f"top_p must lie in (0, 1], not {top_p}")
+
+
 def sharpen(
     log_probabilities: LogProbabilities,
     temperature: float = 1.0,
@@ -18,12 +28,7 @@ def sharpen(
     top_p: float | None = None,
 ) -> LogProbabilities:
     """Temperature, then top-k, then nucleus; temperature 0 keeps the likeliest token alone."""
-    if temperature < 0 or not math.isfinite(temperature):
-        raise UnmaskError(f"temperature must be 0 or more, not {temperature}")
-    if top_k is not None and top_k < 1:
-        raise UnmaskError(f"top_k must be 1 or more, not {top_k}")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise UnmaskError(f"top_p must lie in (0, 1], not {top_p}")
+    check_sharpness(temperature, top_k, top_p)
     if temperature == 0:
         top_k = 1
     elif temperature != 1:

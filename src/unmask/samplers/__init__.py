@@ -1,18 +1,37 @@
 """Ways to unmask: each turns a canvas and a denoiser into frames of text."""
 
-from unmask.samplers.ancestral import Ancestral
-from unmask.samplers.base import SAMPLERS, Canvas, Frame, Plan, Sampler, last_frame
+from unmask.samplers.ancestral import Ancestral, FirstHitting
+from unmask.samplers.base import (
+    SAMPLERS,
+    STRATEGIES,
+    Canvas,
+    Denoise,
+    Frame,
+    Plan,
+    Sampler,
+    last_frame,
+)
+from unmask.samplers.draft import Draft, View
+from unmask.samplers.grid import GRIDS, given_times, grid_times
 from unmask.samplers.left_to_right import LeftToRight
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 __all__ = [
+    "GRIDS",
     "SAMPLERS",
+    "STRATEGIES",
     "Ancestral",
     "Canvas",
+    "Denoise",
+    "Draft",
+    "FirstHitting",
     "Frame",
     "LeftToRight",
     "Plan",
     "Sampler",
     "SemiAutoregressive",
+    "View",
+    "given_times",
+    "grid_times",
     "last_frame",
 ]

@@ -1,6 +1,6 @@
-"""T-step ancestral sampling, position first: when a token is revealed does not depend on the network."""
+"""Sampling the reverse process, position first: when a token is revealed does not depend on the network."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -8,10 +8,11 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from unmask.diffusion.schedule import Schedule
-from unmask.randomness import row_uniforms
-from unmask.samplers.base import SAMPLERS, Canvas, Denoise, Frame, Plan, Sampler, check_steps
+from unmask.samplers.base import SAMPLERS, Canvas, Denoise, Frame, Plan, Sampler, Times, Uniforms
+from unmask.samplers.draft import Draft
+from unmask.samplers.grid import check_grid, grid_times
 
-NEVER = torch.iinfo(torch.long).max
+DONE = -1.0
 
 
 @SAMPLERS.register("ancestral")
@@ -21,42 +22,50 @@ class Ancestral(Sampler):
 
     exact = True
     steps: int = 128
+    grid: str = "uniform"  # or cosine, or times such as 1,0.5,0
 
     def __post_init__(self) -> None:
-        check_steps(self.steps)
+        check_grid(self.grid, self.steps)
 
     def generate(self, denoise: Denoise, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
-        """Draws every token's step first; then each row visits only the steps in which it reveals something.
+        """Draws every token's step first; then each row visits only the steps in which it reveals something."""
+        draft = Draft(denoise, canvas, plan)
+        times = grid_times(self.grid, self.steps)
+        step = reveal_steps(draft.uniforms("reveal").cpu(), plan.schedule, times)
+        return in_turn(draft, times[step], lambda t: t)
 
-        Rows go through their own steps, at their own times, side by side: what a row becomes depends
-        on its seed alone, and the batch is done after as many rounds as its busiest row needs.
-        """
-        z = canvas.tokens.clone()
-        length = z.shape[1]
-        grid = torch.linspace(1, 0, self.steps + 1, dtype=torch.float64)
-        step = reveal_steps(row_uniforms(plan.seeds, "reveal", length), plan.schedule, grid)
-        step = step.to(z.device).masked_fill(~canvas.open, NEVER)
-        token_uniforms = row_uniforms(plan.seeds, "token", length).to(_doubles_on(z.device))
-        calls = torch.zeros(len(z), dtype=torch.long)
-        while True:
-            next_step = step.min(1).values  # of each row
-            active = (next_step < NEVER).nonzero()[:, 0]
-            if not len(active):
-                return
-            revealed = step[active] == next_step[active, None]
-            row, column = revealed.nonzero(as_tuple=True)
-            t = grid[next_step[active].cpu()]
-            rows, columns = active[row], column
-            log_probabilities = denoise(z[active], t, (row, column))
-            uniforms = token_uniforms[
-                rows.to(token_uniforms.device), columns.to(token_uniforms.device)
-            ]
-            z[rows, columns] = plan.choose(log_probabilities, uniforms)
-            step[rows, columns] = NEVER
-            calls[active.cpu()] += 1
-            changed = torch.zeros_like(canvas.open)
-            changed[rows, columns] = True
-            yield Frame(z.clone(), changed, calls.clone())
+
+@SAMPLERS.register("first_hitting")
+@dataclass(frozen=True)
+class FirstHitting(Sampler):
+    """The reverse process in continuous time, one token a call, each at the time it is first revealed."""
+
+    exact = True
+
+    def generate(self, denoise: Denoise, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+        """A token is still masked at t with probability (1 - alpha_t) / (1 - alpha_1): u, solved for t."""
+        draft = Draft(denoise, canvas, plan)
+        end = torch.ones(1, dtype=torch.float64)
+        masked_at_the_end = 1 - plan.schedule.alpha(end).detach()
+        u = draft.uniforms("reveal").cpu()
+        return in_turn(draft, u, lambda u: plan.schedule.inverse(1 - u * masked_at_the_end))
+
+
+def in_turn(draft: Draft, when: Uniforms, clock: Callable[[Times], Times]) -> Iterator[Frame]:
+    """Reveals the tokens of each row from the largest `when` down, equal ones together, at time clock(when).
+
+    Rows go through their own times side by side: what a row becomes depends on its seed alone, and the
+    batch is done after as many rounds as its busiest row needs.
+    """
+    uniforms = draft.uniforms("token")
+    when = when.where(draft.canvas.open.cpu(), DONE)
+    while True:
+        now = when.amax(1)
+        if not (now > DONE).any():
+            return
+        places = (when == now[:, None]) & (now > DONE)[:, None]
+        yield draft.reveal(places.to(draft.z.device), clock(now.clamp(min=0)).detach(), uniforms)
+        when = when.masked_fill(places, DONE)
 
 
 def reveal_steps(
@@ -72,7 +81,3 @@ def reveal_steps(
     revealed = 1 - (1 - alpha[1:]) / (1 - alpha[0])
     revealed[-1] = 1.0
     return torch.searchsorted(revealed, u, right=True)
-
-
-def _doubles_on(device: torch.device) -> torch.device:
-    return torch.device("cpu") if device.type == "mps" else device

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from unmask.randomness import row_uniforms
-from unmask.samplers.base import SAMPLERS, Canvas, Denoise, Frame, Plan, Sampler
+from unmask.samplers.base import SAMPLERS, Canvas, Denoise, Frame, Places, Plan, Sampler, Times
+from unmask.samplers.draft import Draft
 
 
 @SAMPLERS.register("left_to_right")
@@ -17,17 +18,28 @@ class LeftToRight(Sampler):
     exact = True
 
     def generate(self, denoise: Denoise, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
-        z = canvas.tokens.clone()
-        is_open = canvas.open
-        uniforms = row_uniforms(plan.seeds, "token", z.shape[1])
-        calls = torch.zeros(len(z), dtype=torch.long)
-        for column in is_open.any(0).nonzero()[:, 0].tolist():
-            rows = is_open[:, column].nonzero()[:, 0]
-            # the share of the canvas that is still masked is the diffusion time of this state
-            t = plan.schedule.inverse(1 - (z == canvas.mask_id).double().mean(1).cpu())
-            log_probabilities = denoise(z, t, (rows, torch.full_like(rows, column)))
-            z[rows, column] = plan.choose(log_probabilities, uniforms[rows.cpu(), column])
-            calls[rows.cpu()] += 1
-            changed = torch.zeros_like(is_open)
-            changed[rows, column] = True
-            yield Frame(z.clone(), changed, calls.clone())
+        """A row that has drawn EOS is done: what would follow is EOS too, and costs nothing."""
+        draft = Draft(denoise, canvas, plan)
+        uniforms = draft.uniforms("token")
+        for column in canvas.open.any(0).nonzero()[:, 0].tolist():
+            places = only_column(draft.masked, column)
+            if not places.any():
+                continue
+            draft.write(draft.look(places, masked_share(draft), everyone=True), uniforms)
+            if plan.eos_id is not None:
+                ended = (places & (draft.z == plan.eos_id)).any(1)
+                draft.fill(draft.masked & ended[:, None], plan.eos_id)
+            yield draft.frame()
+
+
+def only_column(places: Places, column: int) -> Places:
+    """The places of one column."""
+    here = torch.zeros_like(places)
+    here[:, column] = places[:, column]
+    return here
+
+
+def masked_share(draft: Draft) -> Times:
+    """The diffusion time of a text that is masked so far: alpha_t is the share that is visible."""
+    visible: Tensor = 1 - draft.masked.double().mean(1).cpu()
+    return draft.plan.schedule.inverse(visible).detach()

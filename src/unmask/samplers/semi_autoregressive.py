@@ -1,45 +1,109 @@
 """Text longer than the model: a sliding window whose older part is kept as a prefix."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
 
 from unmask.errors import UnmaskError
 from unmask.randomness import child_seed
 from unmask.samplers.ancestral import Ancestral
-from unmask.samplers.base import SAMPLERS, Canvas, Denoise, Frame, Plan, Sampler
+from unmask.samplers.base import (
+    SAMPLERS,
+    Allow,
+    At,
+    Canvas,
+    Denoise,
+    Frame,
+    Plan,
+    Sampler,
+    Tokens,
+)
+from unmask.samplers.draft import Draft
 
 
 @SAMPLERS.register("semi_autoregressive")
 @dataclass(frozen=True)
 class SemiAutoregressive(Sampler):
-    """Windows of the model's length for text of any length, each continuing the one before."""
+    """Windows of the model's length for text of any length, each continuing the one before.
 
-    window: int = 1024
+    Training rows are framed, so windows may be too: each begins with the row's first `lead` tokens
+    and ends with the id `end`. A row that has drawn EOS is done.
+    """
+
+    window: int = 1024  # tokens that the network reads, the frame included
     stride: int = 0  # new tokens a window; 0 is half of it
     inner: Sampler = field(default_factory=Ancestral)
+    lead: int = 0
+    end: int | None = None
 
     def __post_init__(self) -> None:
-        if self.window < 2:
-            raise UnmaskError(f"window must be 2 or more, not {self.window}")
-        if not 0 <= self.stride <= self.window:
-            raise UnmaskError(f"stride must lie in 0..{self.window}, not {self.stride}")
+        if self.window < 2 or self.body < 1:
+            raise UnmaskError(f"window must be 2 or more, and hold the frame, not {self.window}")
+        if not 0 <= self.stride <= self.body:
+            raise UnmaskError(f"stride must lie in 0..{self.body}, not {self.stride}")
+
+    @property
+    def body(self) -> int:
+        """The tokens of text in a window."""
+        return self.window - self.lead - (self.end is not None)
 
     def generate(self, denoise: Denoise, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
         """Fills the first window, then moves on by `stride` with the rest as fixed prefix."""
-        z = canvas.tokens.clone()
-        length, stride = z.shape[1], self.stride or self.window // 2
-        calls = torch.zeros(len(z), dtype=torch.long)
-        starts = range(0, max(length - self.window, 0) + stride, stride)
+        draft = Draft(denoise, canvas, plan)
+        length = canvas.tokens.shape[1]
+        stride = self.stride or max(self.body // 2, 1)
+        last = max(length - self.body, self.lead)
+        starts = [*range(self.lead, last, stride), last]
         for number, start in enumerate(starts):
-            view = slice(min(start, max(length - self.window, 0)), start + self.window)
-            part = Canvas(z[:, view].clone(), canvas.mask_id)
-            seeds = [child_seed(seed, number) for seed in plan.seeds]
-            done = calls
-            for frame in self.inner.generate(denoise, part, plan.rows(seeds)):
-                z[:, view] = frame.tokens
-                calls = done + frame.calls
-                changed = torch.zeros_like(canvas.open)
-                changed[:, view] = frame.changed
-                yield Frame(z.clone(), changed, calls)
+            view = slice(start, min(start + self.body, length))
+            writing = draft.masked[:, view].any(1)
+            if writing.any():
+                yield from self._window(draft, view, writing, number)
+            if plan.eos_id is not None:
+                ended = (canvas.open & (draft.z == plan.eos_id)).any(1) & draft.masked.any(1)
+                if ended.any():
+                    draft.fill(draft.masked & ended[:, None], plan.eos_id)
+                    yield draft.frame()
+
+    def _window(
+        self, draft: Draft, view: slice, writing: Bool[Tensor, "rows"], number: int
+    ) -> Iterator[Frame]:
+        """The frames of one window, in the rows that have something to write there."""
+        rows = writing.nonzero()[:, 0]
+        seeds = [child_seed(draft.plan.seeds[row], number) for row in rows.tolist()]
+        plan = draft.plan.rows(seeds)
+        if plan.allow is not None:
+            plan = replace(plan, allow=_Seen(plan.allow, draft.z, rows, view, self.lead))
+        text = slice(self.lead, self.lead + view.stop - view.start)
+        part = Canvas(self._framed(draft.z[rows], view), draft.canvas.mask_id)
+        done, here = draft.calls.clone(), rows.cpu()
+        for frame in self.inner.generate(draft.denoise, part, plan):
+            draft.z[rows, view] = frame.tokens[:, text]
+            draft.confidence[rows, view] = frame.confidence[:, text]
+            draft.calls[here] = done[here] + frame.calls
+            draft.t[here] = frame.t
+            yield draft.frame()
+
+    def _framed(self, z: Tokens, view: slice) -> Int[Tensor, "rows window"]:
+        end = [] if self.end is None else [torch.full_like(z[:, :1], self.end)]
+        return torch.cat([z[:, : self.lead], z[:, view], *end], 1)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A constraint on whole rows, asked from within a window."""
+
+    allow: Allow
+    whole: Tokens
+    rows: Int[Tensor, "writing"]
+    view: slice
+    lead: int
+
+    def __call__(self, z: Tokens, at: At) -> Bool[Tensor, "tokens vocabulary"]:
+        rows, columns = at
+        whole = self.whole[self.rows]
+        whole[:, self.view] = z[:, self.lead : self.lead + self.view.stop - self.view.start]
+        return self.allow(whole, (rows, columns - self.lead + self.view.start))

@@ -1,0 +1,135 @@
+"""The text while it is written: look where the network is asked, write what is drawn, hide what is taken back."""
+
+import time
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from unmask.randomness import row_uniforms
+from unmask.samplers.base import (
+    Canvas,
+    Denoise,
+    Frame,
+    LogProbabilities,
+    Places,
+    Plan,
+    Times,
+    Uniforms,
+)
+
+
+@dataclass(frozen=True)
+class View:
+    """What the network says at some places, over the tokens that may be drawn there."""
+
+    rows: Int[Tensor, "tokens"]
+    columns: Int[Tensor, "tokens"]
+    log_probabilities: LogProbabilities
+
+    def only(self, kept: Bool[Tensor, "tokens"]) -> "View":
+        """The same at fewer places."""
+        return View(self.rows[kept], self.columns[kept], self.log_probabilities[kept])
+
+
+class Draft:
+    """Tokens, the confidence in each, and the network calls of each row.
+
+    A row is asked for only when it has a place to look at, and what it becomes depends on its own
+    seed alone.
+    """
+
+    def __init__(self, denoise: Denoise, canvas: Canvas, plan: Plan) -> None:
+        self.denoise, self.canvas, self.plan = denoise, canvas, plan
+        self.z = canvas.tokens.clone()
+        self.confidence = (~canvas.open).float()
+        self.calls = torch.zeros(len(self.z), dtype=torch.long)
+        self.t = torch.ones(len(self.z), dtype=torch.float64)
+        self._openings = canvas.open.sum(1)
+        self._shown = canvas.tokens
+        self._begun = time.perf_counter()
+
+    @property
+    def masked(self) -> Places:
+        """The places still to fill."""
+        return self.z == self.canvas.mask_id
+
+    def uniforms(self, name: str, step: int = 0) -> Uniforms:
+        """Random numbers of this row and step, one a place."""
+        # torch knows no doubles on Apple's GPUs
+        device = "cpu" if self.z.device.type == "mps" else self.z.device
+        return row_uniforms(self.plan.seeds, name, self.z.shape[1], step).to(device)
+
+    def look(self, places: Places, t: Times, everyone: bool = False) -> View:
+        """Asks the network at `places`, in the rows that have one (or in all, for a cache's sake)."""
+        rows, columns = places.nonzero(as_tuple=True)
+        asked = places.any(1)
+        within = asked | everyone
+        index = within.cumsum(0) - 1  # of each row among those that the network reads
+        log_probabilities = self.denoise(self.z[within], t[within.cpu()], (index[rows], columns))
+        asked = asked.cpu()
+        self.calls += asked * getattr(self.denoise, "cost", 1)
+        self.t = torch.where(asked, t, self.t)
+        return View(rows, columns, self.plan.restrict(log_probabilities, self.z, (rows, columns)))
+
+    def write(self, view: View, uniforms: Uniforms) -> None:
+        """Draws tokens where the view looks; under a constraint, one a row after the other."""
+        greedy = self._greedy()
+        first = True
+        for part in self._turns(view):
+            at = (part.rows, part.columns)
+            log_probabilities = part.log_probabilities
+            if not first:
+                log_probabilities = self.plan.restrict(log_probabilities, self.z, at)
+            chance = uniforms[at[0].to(uniforms.device), at[1].to(uniforms.device)]
+            tokens = self.plan.choose(log_probabilities, chance, greedy[part.rows])
+            self.z[at] = tokens
+            self.confidence[at] = log_probabilities.gather(1, tokens[:, None])[:, 0].exp().float()
+            first = False
+
+    def reveal(self, places: Places, t: Times, uniforms: Uniforms) -> Frame:
+        """Looks, writes and shows."""
+        self.write(self.look(places, t), uniforms)
+        return self.frame()
+
+    def hide(self, places: Places) -> None:
+        """Masks what was written."""
+        self.z[places] = self.canvas.mask_id
+        self.confidence[places] = 0.0
+
+    def fill(self, places: Places, token: int) -> None:
+        """Writes a token that nobody needs to be asked for."""
+        self.z[places] = token
+        self.confidence[places] = 1.0
+
+    def frame(self) -> Frame:
+        """The draft as it is now."""
+        changed = self.z != self._shown
+        self._shown = self.z.clone()
+        return Frame(
+            self._shown,
+            changed,
+            self.confidence.clone(),
+            self.calls.clone(),
+            self.t.clone(),
+            time.perf_counter() - self._begun,
+        )
+
+    def _greedy(self) -> Bool[Tensor, "rows"]:
+        """The rows whose next tokens are not drawn but the likeliest."""
+        if self.plan.strategy == "hybrid":
+            return self.masked.sum(1) <= self.plan.tail * self._openings
+        deterministic = self.plan.strategy == "deterministic"
+        return torch.full_like(self._openings, deterministic, dtype=torch.bool)
+
+    def _turns(self, view: View) -> list[View]:
+        """All at once, unless a token may forbid another in the same row."""
+        if self.plan.allow is None or not len(view.rows):
+            return [view]
+        before = torch.arange(len(view.rows), device=view.rows.device)
+        order = view.rows.argsort(stable=True)
+        first = torch.searchsorted(view.rows[order], view.rows[order])
+        turn = torch.empty_like(before)
+        turn[order] = before - first
+        return [view.only(turn == number) for number in range(int(turn.max()) + 1)]
