@@ -48,7 +48,8 @@ def test_every_prompt_gets_n_texts_in_order(model):
 
 def test_the_prompt_stays_verbatim(either):
     v = either.tokenizer.vocabulary
-    for prompt, result in zip(PROMPTS, either.generate(PROMPTS, length=20), strict=True):
+    results = either.generate(PROMPTS, length=20, stop=False)
+    for prompt, result in zip(PROMPTS, results, strict=True):
         begun = [v.bos_id, *either.tokenizer.encode(prompt)]
         assert result.ids[: len(begun)] == begun
         assert str(result).startswith(prompt)
@@ -61,26 +62,30 @@ def test_the_text_ends_at_its_first_eos(either):
     ended = [result for result in either.generate(n=40) if eos in result.ids]
     assert ended
     for result in ended:
-        assert str(result) == either.tokenizer.decode(result.ids[: result.ids.index(eos)])
+        assert result.ids.index(eos) == len(result.ids) - 1
+        assert str(result) == either.tokenizer.decode(result.ids)
 
 
 def test_calls_are_at_most_the_steps_and_the_tokens(model, left_to_right):
     few = model.generate("The", steps=3, n=4)
     assert all(1 <= result.calls <= 3 for result in few)
     assert all(result.calls <= LENGTH - 1 for result in model.generate(n=4, steps=1000))
-    assert {result.calls for result in left_to_right.generate(["", "The"])} == {23, 20}
+    whole = left_to_right.generate(["", "The"], stop=False)
+    assert {result.calls for result in whole} == {23, 20}
+    for result in left_to_right.generate(n=4):  # nothing is computed behind the end
+        assert result.calls == len(result.ids) - 1
     assert all(result.seconds > 0 for result in few)
 
 
 @pytest.mark.parametrize("length", [LENGTH + 1, 2 * LENGTH, 61])
 def test_text_longer_than_the_model_is_written_in_windows(either, length):
     v = either.tokenizer.vocabulary
-    results = either.generate(["The cat", "The"], length=length, seed=2)
+    results = either.generate(["The cat", "The"], length=length, seed=2, stop=False)
     for prompt, result in zip(["The cat", "The"], results, strict=True):
         assert len(result.ids) == length
         assert str(result).startswith(prompt)
         assert not {v.mask_id, v.eos_id} & set(result.ids)
-        alone = either.generate(prompt, length=length, seed=result.seed)[0]
+        alone = either.generate(prompt, length=length, seed=result.seed, stop=False)[0]
         assert content(alone) == content(result)
 
 
@@ -88,10 +93,12 @@ def test_samplers_by_name_and_as_objects(model):
     by_name = model.generate("The", sampler="ancestral", steps=6, seed=1)
     as_object = model.generate("The", sampler=Ancestral(steps=6), seed=1)
     assert content(by_name[0]) == content(as_object[0])
-    in_order = model.generate("The", sampler="left_to_right")[0]
+    in_order = model.generate("The", sampler="left_to_right", stop=False)[0]
     assert in_order.calls == LENGTH - 1 - len(model.tokenizer.encode("The"))
-    assert len(model.generate("The", sampler="semi_autoregressive")[0].ids) == LENGTH
-    assert len(model.generate("The", sampler=LeftToRight(), length=40)[0].ids) == 40
+    whole = model.generate("The", sampler="semi_autoregressive", stop=False)[0]
+    assert len(whole.ids) == LENGTH
+    longer = model.generate("The", sampler=LeftToRight(), length=40, stop=False)[0]
+    assert len(longer.ids) == 40
 
 
 def test_temperature_zero_takes_the_likeliest_token_whatever_the_seed(left_to_right):

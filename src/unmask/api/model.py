@@ -1,46 +1,33 @@
 """A trained model: what a user holds."""
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
+from unmask.api.canvases import LONGEST, Edit, Job, editing, filling, leave_one_out, writing
+from unmask.api.running import Result, Running
+from unmask.api.sampling import Sampling
 from unmask.config import RunConfig, to_dict
-from unmask.data import Rows, Tokenizer, load_data, parse_blanks, rows_from
+from unmask.data import Rows, Tokenizer, load_data, rows_from
 from unmask.errors import UnmaskError
 from unmask.evaluation import Bound, likelihood
 from unmask.methods import Method
 from unmask.randomness import row_seeds
-from unmask.samplers import (
-    SAMPLERS,
-    Canvas,
-    LeftToRight,
-    Plan,
-    Sampler,
-    SemiAutoregressive,
-    last_frame,
-)
+from unmask.samplers import Frame
 from unmask.training import atomic_folder, write_json, write_weights
 
-
-@dataclass(frozen=True)
-class Result:
-    """A generated text: `str()` of it is the text; `calls` counts the network calls it took."""
-
-    text: str
-    ids: list[int]
-    calls: int
-    seconds: float  # of the batch that it was made in
-    seed: int  # makes this text again, alone
-
-    def __str__(self) -> str:
-        return self.text
+Length = int | Literal["auto"] | None
 
 
 class Model:
-    """A trained model with its tokenizer: writes, fills gaps, and measures text."""
+    """A trained model with its tokenizer: writes, fills gaps, edits, and measures text.
+
+    `generate`, `fill`, `edit` and `stream` take the fields of `Sampling` as options: n, sampler, steps,
+    grid, temperature, top_k, top_p, strategy, seed, regex, ban, include, label, guidance, and more.
+    """
 
     def __init__(self, method: Method, tokenizer: Tokenizer, config: RunConfig) -> None:
         self.method = method.eval()
@@ -52,81 +39,76 @@ class Model:
         """The longest text that the network was trained on, in tokens."""
         return self.config.data.length
 
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next(self.method.parameters()).device
+
     def generate(
         self,
         prompts: str | Sequence[str] | None = None,
         *,
-        n: int = 1,
-        length: int | None = None,
-        steps: int | None = None,
-        sampler: str | Sampler | None = None,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | Sequence[int] = 0,
-        batch: int = 64,
+        length: Length = None,
+        stop: bool = True,
+        **options: Any,
     ) -> list[Result]:
-        """Writes `n` texts of `length` tokens after each prompt, or from nothing.
+        """Writes `n` texts after each prompt, or from nothing, to their end or `length` tokens in all.
 
-        `steps` is the number of denoising steps (as many as tokens unless given). A text longer than
-        the model is written in windows that slide over it.
+        A text longer than the model is written in windows that slide over it; "auto" goes on until the
+        model ends the text. `stop=False` writes all of the length, with no end.
         """
-        if prompts is None or isinstance(prompts, str):
-            prompts = [prompts or ""]
-        if not prompts:
+        sampling = Sampling.of(options)
+        if prompts is not None and not isinstance(prompts, str) and not prompts:
             return []
-        length = self.length if length is None else length
-        if length < 2:
-            raise UnmaskError(f"length must be 2 or more, not {length}")
-        prefixes = [self._framed(self.tokenizer.encode(prompt)) for prompt in prompts]
-        for prompt, ids in zip(prompts, prefixes, strict=True):
-            if len(ids) >= length:
-                raise UnmaskError(
-                    f"the prompt {prompt[:20]!r} has {len(ids)} tokens and leaves no room in a length "
-                    f"of {length}: raise length"
-                )
-        mask = self.tokenizer.vocabulary.mask_id
-        canvases = [ids + [mask] * (length - len(ids)) for ids in prefixes for _ in range(n)]
-        fixed = [len(ids) for ids in prefixes for _ in range(n)]
-        chosen = self._sampler(sampler, steps, length)
-        # training rows end in EOS; a window in the middle of a long text must not
-        eos = self.tokenizer.vocabulary.eos_id
-        banned = (eos,) if length > self.length and eos is not None else ()
-        plan = self._plan(seed, len(canvases), temperature, top_k, top_p, banned)
-        results = self._run(chosen, canvases, plan, batch)
-        return [self._until_end(*pair) for pair in zip(results, fixed, strict=True)]
+        return Running(self, self._writing(prompts, length, stop, sampling), sampling).results()
 
-    def fill(
+    def fill(self, text: str, **options: Any) -> list[Result]:
+        """Fills the gaps of a text, `[MASK]` one token and `[MASK:4]` four, in `n` ways."""
+        sampling = Sampling.of(options)
+        return Running(self, self._filling(text, sampling), sampling).results()
+
+    def edit(
         self,
         text: str,
         *,
-        n: int = 1,
-        steps: int | None = None,
-        sampler: str | Sampler | None = None,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | Sequence[int] = 0,
-        batch: int = 64,
+        remask: float | None = None,
+        remask_span: tuple[int, int] | None = None,
+        remask_uncertain: int | None = None,
+        **options: Any,
     ) -> list[Result]:
-        """Fills the gaps of a text, `[MASK]` one token and `[MASK:4]` four, in `n` ways."""
-        if self.method.order != "any":
-            raise UnmaskError(
-                "an autoregressive model cannot see what follows a gap: fill with a diffusion model"
-            )
-        ids = parse_blanks(text, self.tokenizer)
-        v = self.tokenizer.vocabulary
-        gaps = ids.count(v.mask_id)
-        if not gaps:
-            raise UnmaskError("the text has no gap: write [MASK] or [MASK:4] where to fill")
-        ids = self._framed(ids) + ([] if v.eos_id is None else [v.eos_id])
-        if len(ids) > self.length:
-            raise UnmaskError(f"the text has {len(ids)} tokens and the model reads {self.length}")
-        chosen = self._sampler(sampler, gaps if steps is None else steps, len(ids))
-        # a gap is words: it holds no beginning and no end of a text
-        banned = tuple(i for i in (v.bos_id, v.eos_id, v.pad_id) if i is not None)
-        plan = self._plan(seed, n, temperature, top_k, top_p, banned)
-        return self._run(chosen, [ids] * n, plan, batch)
+        """Masks part of a text and writes it again, in `n` ways; the rest stays as it is.
+
+        `remask` is a share of its tokens, `remask_span` (start, stop) in tokens, `remask_uncertain`
+        how many of the tokens that the model finds least likely. Without them a sampler that revises a
+        finished text, such as gibbs, may change any of it.
+        """
+        sampling = Sampling.of(options)
+        edit = Edit(remask, remask_span, remask_uncertain)
+        return Running(self, self._editing(text, edit, sampling), sampling).results()
+
+    def stream(
+        self,
+        prompts: str | Sequence[str] | None = None,
+        *,
+        fill: str | None = None,
+        edit: str | None = None,
+        length: Length = None,
+        stop: bool = True,
+        remask: float | None = None,
+        remask_span: tuple[int, int] | None = None,
+        remask_uncertain: int | None = None,
+        **options: Any,
+    ) -> Iterator[Frame]:
+        """Every step of `generate`, or of filling or editing a text, as it is taken."""
+        sampling = Sampling.of(options)
+        if fill is not None:
+            job = self._filling(fill, sampling)
+        elif edit is not None:
+            chosen = Edit(remask, remask_span, remask_uncertain)
+            job = self._editing(edit, chosen, sampling)
+        else:
+            job = self._writing(prompts, length, stop, sampling)
+        return Running(self, job, sampling).frames()
 
     def perplexity(
         self,
@@ -161,77 +143,55 @@ class Model:
             return load_data(config, self.tokenizer).valid
         return rows_from(data, self.tokenizer, config)
 
-    def _framed(self, ids: list[int]) -> list[int]:
-        """A text as training rows begin."""
-        bos = self.tokenizer.vocabulary.bos_id
-        return ids if bos is None else [bos, *ids]
+    def _writing(
+        self, prompts: str | Sequence[str] | None, length: Length, stop: bool, sampling: Sampling
+    ) -> Job:
+        if prompts is None or isinstance(prompts, str):
+            prompts = [prompts or ""]
+        if length == "auto":
+            if self.tokenizer.vocabulary.eos_id is None or not stop:
+                raise UnmaskError("length auto needs an end: this text has none")
+            length = LONGEST * self.length
+        length = self.length if length is None else length
+        return writing(self.tokenizer, self._first(), prompts, sampling.n, length, stop)
 
-    def _sampler(self, sampler: str | Sampler | None, steps: int | None, length: int) -> Sampler:
-        """The sampler that was asked for, in windows where the text is longer than the model."""
-        left_to_right = self.method.order == "left_to_right"
-        windows = length > self.length or sampler == "semi_autoregressive"
-        if sampler is None or sampler == "semi_autoregressive":
-            sampler = "left_to_right" if left_to_right else "ancestral"
-        if isinstance(sampler, str):
-            steps = min(length, self.length) if steps is None else steps
-            names = {field.name for field in fields(SAMPLERS[sampler])}  # type: ignore[arg-type]
-            sampler = SAMPLERS.build(sampler, **({"steps": steps} if "steps" in names else {}))
-        inner = sampler.inner if isinstance(sampler, SemiAutoregressive) else sampler
-        if left_to_right and not isinstance(inner, LeftToRight):
-            raise UnmaskError("an autoregressive model has one sampler: left_to_right")
-        return (
-            SemiAutoregressive(self.length, inner=sampler)
-            if windows and inner is sampler
-            else sampler
-        )
+    def _filling(self, text: str, sampling: Sampling) -> Job:
+        self._sees_both_sides("fill")
+        return filling(self.tokenizer, self._first(), text, sampling.n, self.length)
 
-    def _plan(
-        self,
-        seed: int | Sequence[int],
-        rows: int,
-        temperature: float,
-        top_k: int | None,
-        top_p: float | None,
-        banned: tuple[int, ...],
-    ) -> Plan:
-        try:
-            seeds = row_seeds(seed, rows)
-        except ValueError as error:
-            raise UnmaskError(str(error)) from None
-        return Plan(seeds, self.method.schedule, temperature, top_k, top_p, banned=banned)
-
-    def _run(
-        self, sampler: Sampler, canvases: list[list[int]], plan: Plan, batch: int
-    ) -> list[Result]:
-        if not canvases:
-            raise UnmaskError("n must be 1 or more")
-        if batch < 1:
-            raise UnmaskError(f"batch must be 1 or more, not {batch}")
-        results: list[Result] = []
-        for first in range(0, len(canvases), batch):
-            part = slice(first, first + batch)
-            results += self._batch(sampler, canvases[part], plan.rows(plan.seeds[part]))
-        return results
+    def _editing(self, text: str, edit: Edit, sampling: Sampling) -> Job:
+        self._sees_both_sides("edit")
+        ids = self.tokenizer.encode(text)
+        if not ids:
+            raise UnmaskError("the text is empty")
+        seeds = row_seeds(sampling.seed, sampling.n)
+        masked = [edit.places(ids, seed, lambda: self._confidence(ids)) for seed in seeds]
+        return editing(self.tokenizer, self._first(), ids, masked, self.length)
 
     @torch.inference_mode()
-    def _batch(self, sampler: Sampler, canvases: list[list[int]], plan: Plan) -> list[Result]:
-        start = time.perf_counter()
-        device = next(self.method.parameters()).device
-        tokens = torch.tensor(canvases, device=device)
-        canvas = Canvas(tokens, self.tokenizer.vocabulary.mask_id)
-        frame = last_frame(sampler.generate(self.method.denoiser(), canvas, plan), canvas)
-        seconds = time.perf_counter() - start
-        return [
-            Result(self.tokenizer.decode(ids), ids, calls, seconds, seed)
-            for ids, calls, seed in zip(
-                frame.tokens.tolist(), frame.calls.tolist(), plan.seeds, strict=True
-            )
-        ]
+    def _confidence(self, ids: list[int]) -> torch.Tensor:
+        """log p of each token given all others of its row, each masked once."""
+        mask_id = self.tokenizer.vocabulary.mask_id
+        job = editing(self.tokenizer, self._first(), ids, [[]], self.length)
+        parts = []
+        for row in job.canvases:
+            tokens = torch.tensor(row, device=self.device)
+            columns = torch.arange(len(self._first()), len(row) - 1, device=self.device)
+            alone = torch.tensor(1 - 1 / len(row), dtype=torch.float64)
+            t = float(self.method.schedule.inverse(alone[None]).detach())
+            denoise = self.method.denoiser()
+            parts += [
+                leave_one_out(denoise, tokens, some, mask_id, t) for some in columns.split(64)
+            ]
+        return torch.cat(parts).cpu()
 
-    def _until_end(self, result: Result, fixed: int) -> Result:
-        """The text up to the first EOS behind the prompt."""
-        eos = self.tokenizer.vocabulary.eos_id
-        written = result.ids[fixed:]
-        if eos not in written:
-            return result
-        return replace(result, text=self.tokenizer.decode(result.ids[: fixed + written.index(eos)]))
+    def _sees_both_sides(self, verb: str) -> None:
+        if self.method.order != "any":
+            raise UnmaskError(
+                f"an autoregressive model cannot see what follows a gap: {verb} with a diffusion model"
+            )
+
+    def _first(self) -> list[int]:
+        """What training rows begin with."""
+        bos = self.tokenizer.vocabulary.bos_id
+        return [] if bos is None else [bos]

@@ -129,6 +129,7 @@ class Sampler(ABC):
 
     exact: ClassVar[bool] = False  # does it reproduce the model's own distribution?
     revises: ClassVar[bool] = False  # does it change what it has written?
+    rewrites: ClassVar[bool] = False  # does it change finished text, where it may?
 
     @abstractmethod
     def generate(self, denoise: Denoise, canvas: Canvas, plan: Plan) -> Iterator[Frame]:

@@ -1,0 +1,159 @@
+"""A job on its way: the sampler, the plan and the constraint that fit it, checked before any network call."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from unmask.api.canvases import Job
+from unmask.api.sampling import Sampling, choose_sampler, in_windows
+from unmask.errors import UnmaskError
+from unmask.randomness import child_seed, row_seeds
+from unmask.samplers import Canvas, Denoise, Frame, Plan, Sampler, SemiAutoregressive, last_frame
+
+if TYPE_CHECKING:
+    from unmask.api.model import Model
+
+
+@dataclass(frozen=True)
+class Result:
+    """A generated text: `str()` of it is the text; `calls` counts the network calls it took."""
+
+    text: str
+    ids: list[int]  # from the first to the end of the text, EOS included where it was drawn
+    calls: int
+    seconds: float  # of the batch that it was made in
+    seed: int  # makes this text again, alone
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Running:
+    """Fills the rows of a job."""
+
+    def __init__(self, model: "Model", job: Job, sampling: Sampling) -> None:
+        self.model, self.job, self.sampling = model, job, sampling
+        self.texts = len(job.canvases) // job.rows
+        try:
+            self.seeds = row_seeds(sampling.seed, self.texts)
+        except ValueError as error:
+            raise UnmaskError(str(error)) from None
+        self.sampler = self._sampler()
+        self.plan = self._plan()
+
+    def frames(self) -> Iterator[Frame]:
+        """Every step of all rows side by side."""
+        if len({len(row) for row in self.job.canvases}) > 1:
+            raise UnmaskError("the text is longer than the model: its parts cannot form together")
+        return self._batch(range(len(self.job.canvases)))
+
+    def results(self) -> list[Result]:
+        """The finished texts."""
+        rows: list[tuple[list[int], int, float]] = [([], 0, 0.0)] * len(self.job.canvases)
+        for part in self._batches():
+            start = time.perf_counter()
+            last = last_frame(self._shown(self._batch(part)), self._canvas(part))
+            seconds = time.perf_counter() - start
+            for row, ids, calls in zip(
+                part, last.tokens.tolist(), last.calls.tolist(), strict=True
+            ):
+                rows[row] = (ids, calls, seconds)
+        size = self.job.rows
+        return [self._result(rows[i * size : (i + 1) * size], i) for i in range(self.texts)]
+
+    def _shown(self, frames: Iterator[Frame]) -> Iterator[Frame]:
+        for frame in frames:
+            if self.sampling.on_frame:
+                self.sampling.on_frame(frame)
+            yield frame
+
+    def _batches(self) -> Iterator[list[int]]:
+        """Rows of one length, as many as go side by side."""
+        canvases, size = self.job.canvases, self.sampling.batch
+        by_length = sorted(range(len(canvases)), key=lambda row: len(canvases[row]))
+        for _, group in groupby(by_length, key=lambda row: len(canvases[row])):
+            rows = list(group)
+            yield from (rows[first : first + size] for first in range(0, len(rows), size))
+
+    def _batch(self, rows: list[int] | range) -> Iterator[Frame]:
+        seeds = [self._row_seed(row) for row in rows]
+        frames = self.sampler.generate(self._denoise(), self._canvas(rows), self.plan.rows(seeds))
+        while True:
+            with torch.inference_mode():  # a generator must not leave it on between its frames
+                frame = next(frames, None)
+            if frame is None:
+                return
+            yield frame
+
+    def _row_seed(self, row: int) -> int:
+        text, part = divmod(row, self.job.rows)
+        return child_seed(self.seeds[text], part)
+
+    def _canvas(self, rows: list[int] | range) -> Canvas:
+        tokens = torch.tensor([self.job.canvases[row] for row in rows], device=self.model.device)
+        return Canvas(
+            tokens, self.model.tokenizer.vocabulary.mask_id, self._revisable(tokens, rows)
+        )
+
+    def _revisable(self, tokens: Tensor, rows: list[int] | range) -> Tensor | None:
+        """All of the text, none of its frame."""
+        if not self.job.revisable:
+            return None
+        places = torch.zeros_like(tokens, dtype=torch.bool)
+        places[:, self.job.fixed[rows[0]] : -1] = True
+        return places
+
+    def _denoise(self) -> Denoise:
+        return self.model.method.denoiser()
+
+    def _sampler(self) -> Sampler:
+        model = self.model
+        longest = max(map(len, self.job.canvases))
+        sampler = choose_sampler(
+            self.sampling,
+            model.method.order == "left_to_right",
+            min(self.job.openings, model.length),
+        )
+        if longest > model.length or isinstance(sampler, SemiAutoregressive):
+            sampler = in_windows(
+                sampler, model.length, self.job.lead, model.tokenizer.vocabulary.eos_id
+            )
+        if self.job.revisable and not sampler.rewrites:
+            raise UnmaskError(
+                "say what to rewrite (remask, remask_span or remask_uncertain), or take a sampler "
+                "that revises a finished text: gibbs"
+            )
+        return sampler
+
+    def _plan(self) -> Plan:
+        s, v = self.sampling, self.model.tokenizer.vocabulary
+        special = {v.bos_id, v.pad_id, v.eos_id} - {None}
+        if self.job.ends:
+            special -= {v.eos_id}
+        return Plan(
+            self.seeds,
+            self.model.method.schedule,
+            s.temperature,
+            s.top_k,
+            s.top_p,
+            s.strategy,
+            s.tail,
+            banned=tuple(sorted(i for i in special if i is not None)),
+            eos_id=v.eos_id if self.job.ends else None,
+        )
+
+    def _result(self, rows: list[tuple[list[int], int, float]], text: int) -> Result:
+        """The text of its rows, up to the first EOS behind the prompt."""
+        tokenizer, job = self.model.tokenizer, self.job
+        first, eos = job.fixed[text * job.rows], tokenizer.vocabulary.eos_id
+        ids = rows[0][0] if len(rows) == 1 else [i for row, _, _ in rows for i in row[first:-1]]
+        end = len(ids)
+        if job.ends and eos in ids[first:]:
+            end = ids.index(eos, first)
+        calls, seconds = sum(calls for _, calls, _ in rows), sum(spent for _, _, spent in rows)
+        return Result(tokenizer.decode(ids[:end]), ids[: end + 1], calls, seconds, self.seeds[text])

@@ -1,0 +1,125 @@
+"""How a text is to be written: the options that generate, fill, edit and stream share."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from unmask.config.values import read_value
+from unmask.errors import UnmaskError, unknown
+from unmask.samplers import (
+    SAMPLERS,
+    Frame,
+    LeftToRight,
+    Sampler,
+    SemiAutoregressive,
+    given_times,
+)
+
+if TYPE_CHECKING:
+    from unmask.api.model import Model
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What decides how tokens are chosen; every field is an option of generate, fill, edit and stream."""
+
+    n: int = 1  # texts for each prompt
+    sampler: str | Sampler | None = None  # a name, "name:field=value,…", or a Sampler
+    steps: int | None = None  # denoising steps; None: as many as tokens
+    grid: str | None = None  # when they are taken: uniform, cosine, or times such as "1,0.5,0"
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    strategy: str = "stochastic"  # or deterministic (the likeliest token), or hybrid (at the tail)
+    tail: float = 0.1  # the last share of a text, where hybrid takes the likeliest token
+    seed: int | Sequence[int] = 0  # one, or one a text
+    batch: int = 64  # texts side by side
+
+    regex: str | None = None  # that the whole text must match
+    ban: Sequence[str] = ()  # phrases that must not occur in it
+    include: Sequence[str] = ()  # phrases that must
+    allowed: Mapping[int, Collection[str | int]] | None = None  # tokens by place in the text
+
+    label: str | None = None  # the class of a model that was trained with labels
+    guidance: float = 1.0  # how strongly it is followed: 1 is the model itself
+    guide: "Model | None" = None  # another labelled model, whose gradient guides
+
+    on_frame: Callable[[Frame], object] | None = None  # is shown every frame
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise UnmaskError(f"n must be 1 or more, not {self.n}")
+        if self.batch < 1:
+            raise UnmaskError(f"batch must be 1 or more, not {self.batch}")
+        for option in ("ban", "include"):
+            if isinstance(getattr(self, option), str):
+                object.__setattr__(self, option, (getattr(self, option),))
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> "Sampling":
+        """From keyword arguments, of which none may be unknown."""
+        known = {field.name for field in fields(cls)}
+        for name in options:
+            if name not in known:
+                raise unknown("option", name, known)
+        return cls(**options)
+
+
+def choose_sampler(sampling: Sampling, left_to_right: bool, openings: int) -> Sampler:
+    """The sampler that was asked for, with as many steps as there are open places unless told."""
+    usual = "left_to_right" if left_to_right else "ancestral"
+    chosen = sampling.sampler
+    if isinstance(chosen, Sampler):
+        if sampling.steps is not None or sampling.grid is not None:
+            raise UnmaskError("steps and grid go with a sampler's name: this one has its own")
+    else:
+        clock = {"steps": sampling.steps, "grid": sampling.grid}
+        clock = {option: value for option, value in clock.items() if value is not None}
+        chosen = read_sampler(chosen or usual, clock, openings, usual)
+    inner = chosen.inner if isinstance(chosen, SemiAutoregressive) else chosen
+    if left_to_right and not isinstance(inner, LeftToRight):
+        raise UnmaskError("an autoregressive model has one sampler: left_to_right")
+    return chosen
+
+
+def read_sampler(spec: str, clock: dict[str, Any], openings: int, usual: str) -> Sampler:
+    """A sampler from `NAME` or `NAME:field=value,…`; `clock` is the steps and grid asked for."""
+    name, _, rest = spec.partition(":")
+    kind: Any = SAMPLERS[name]
+    hints = {field.name: get_type_hints(kind)[field.name] for field in fields(kind)}
+    values: dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        field, _, text = part.partition("=")
+        if field not in hints:
+            raise unknown(f"setting of {name}", field, hints)
+        if hints[field] is Sampler:
+            values[field] = read_sampler(text, {}, openings, usual)
+        else:
+            values[field] = _value(hints[field], f"{name}:{field}", text)
+    if name == "semi_autoregressive":  # it has no clock of its own
+        if "inner" not in values or clock:
+            inner = dict(part.partition("=")[::2] for part in rest.split(",")).get("inner", usual)
+            values["inner"] = read_sampler(inner, clock, openings, usual)
+        return kind(**values)
+    for option, value in clock.items():
+        if option not in hints:
+            raise UnmaskError(f"the sampler {name} has no {option}: leave it out")
+        values.setdefault(option, value)
+    if "steps" in hints and "steps" not in values:
+        times = given_times(values.get("grid", "uniform"))
+        values["steps"] = max(openings, 1) if times is None else len(times) - 1
+    return kind(**values)
+
+
+def in_windows(sampler: Sampler, window: int, lead: int, end: int | None) -> Sampler:
+    """The sampler in windows of the model's length, framed as the training rows are."""
+    if not isinstance(sampler, SemiAutoregressive):
+        return SemiAutoregressive(window, inner=sampler, lead=lead, end=end)
+    return replace(sampler, window=min(sampler.window, window), lead=lead, end=end)
+
+
+def _value(hint: Any, field: str, text: str) -> Any:
+    try:
+        return read_value(hint, text)
+    except ValueError as error:
+        raise UnmaskError(f"{field}: {error}") from None
