@@ -1,11 +1,9 @@
 """unmask fill: the gaps of a text, filled."""
 
-import json
 import re
 from argparse import Namespace
-from dataclasses import asdict
 
-from unmask.cli.parser import SAMPLING, Commands, add_model, add_sampling, given
+from unmask.cli.parser import Commands, add_model, add_sampling
 
 _GAP = re.compile(r"\[MASK(?::\d+)?\]")
 
@@ -20,22 +18,20 @@ def add(commands: Commands) -> None:
 
 
 def execute(args: Namespace) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    from unmask import api
+    from unmask.cli.writing import prepared, show
 
-    model = api.load(args.model, **given(args, "device"))
-    results = model.fill(args.text, **given(args, *SAMPLING))
-    console = Console(highlight=False, soft_wrap=True)
-    for result in results:
-        if args.json:
-            print(json.dumps(asdict(result)))
-            continue
+    with prepared(args) as (model, options):
+        results = model.fill(args.text, **options)
+
+    def marked(result: object) -> Text:
         line = Text(str(result))
         for start, end in filled_spans(args.text, str(result)):
             line.stylize("bold green", start, end)
-        console.print(line)
+        return line
+
+    show(results, args.json, marked, gap="")
 
 
 def filled_spans(template: str, text: str) -> list[tuple[int, int]]:

@@ -1,11 +1,10 @@
 """unmask generate: text from a model."""
 
 import argparse
-import json
 from argparse import Namespace
-from dataclasses import asdict
 
-from unmask.cli.parser import SAMPLING, Commands, add_model, add_sampling, given
+from unmask.cli.parser import Commands, add_model, add_sampling, given
+from unmask.errors import UnmaskError
 
 
 def add(commands: Commands) -> None:
@@ -14,18 +13,37 @@ def add(commands: Commands) -> None:
     add_model(parser)
     parser.add_argument("--prompt", action="append", metavar="TEXT", help="may be given repeatedly")
     parser.add_argument(
-        "--length", type=int, metavar="N", default=argparse.SUPPRESS, help="tokens, prompt included"
+        "--length",
+        metavar="N",
+        default=argparse.SUPPRESS,
+        help="tokens, prompt included; auto: until the text ends",
+    )
+    parser.add_argument(
+        "--no-stop",
+        action="store_false",
+        dest="stop",
+        default=argparse.SUPPRESS,
+        help="write all of the length, with no end",
     )
     add_sampling(parser)
     parser.set_defaults(execute=execute)
 
 
 def execute(args: Namespace) -> None:
-    from unmask import api
+    from unmask.cli.writing import prepared, show
 
-    model = api.load(args.model, **given(args, "device"))
-    results = model.generate(args.prompt, **given(args, "length", *SAMPLING))
-    if args.json:
-        print(*(json.dumps(asdict(result)) for result in results), sep="\n")
-    else:
-        print(*results, sep="\n\n")
+    options = given(args, "stop")
+    if hasattr(args, "length"):
+        options["length"] = _length(args.length)
+    with prepared(args) as (model, sampling):
+        results = model.generate(args.prompt, **options, **sampling)
+    show(results, args.json)
+
+
+def _length(text: str) -> int | str:
+    if text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise UnmaskError(f"--length takes a number of tokens or auto, not {text!r}") from None

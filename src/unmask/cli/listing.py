@@ -11,6 +11,7 @@ from unmask.registry import Registry
 _REGISTRIES = {
     "methods": ("unmask.methods", "METHODS"),
     "samplers": ("unmask.samplers", "SAMPLERS"),
+    "grids": ("unmask.samplers", "GRIDS"),
     "schedules": ("unmask.diffusion", "SCHEDULES"),
     "times": ("unmask.diffusion", "TIME_SAMPLERS"),
     "backbones": ("unmask.backbones", "BACKBONES"),

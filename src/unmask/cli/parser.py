@@ -67,15 +67,32 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_sampling(parser: Parser) -> None:
-    """The options that `generate` and `fill` share; one that is not given keeps the API's default."""
-    add = parser.add_argument_group("sampling", argument_default=argparse.SUPPRESS).add_argument
+    """The options of everything that writes; one that is not given keeps the API's default."""
+    group = parser.add_argument_group("sampling", argument_default=argparse.SUPPRESS)
+    add = group.add_argument
     add("--n", type=int, metavar="N", help="how many texts")
+    add(
+        "--sampler", metavar="NAME", help="'unmask samplers' lists them; NAME:field=value,… sets it"
+    )
     add("--steps", type=int, metavar="N", help="denoising steps: more is better and slower")
-    add("--sampler", metavar="NAME", help="see 'unmask samplers'")
+    add("--grid", metavar="GRID", help="when they are taken: uniform, cosine, or 1,0.5,0")
     add("--temperature", type=float, metavar="X", help="below 1 is safer, above 1 is wilder")
     add("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens only")
     add("--top-p", type=float, metavar="P", help="draw from the likeliest tokens that make up P")
+    add("--strategy", metavar="NAME", help="stochastic, deterministic, or hybrid: at the tail")
+    add("--tail", type=float, metavar="X", help="the share at the end that hybrid does not draw")
     add("--seed", type=int, metavar="N", help="the same seed writes the same text")
+    group = parser.add_argument_group("control", argument_default=argparse.SUPPRESS)
+    add = group.add_argument
+    add("--regex", metavar="PATTERN", help="what the whole text must match")
+    add("--ban", action="append", metavar="TEXT", help="must not occur; may be given repeatedly")
+    add("--must-include", action="append", dest="include", metavar="TEXT", help="must occur")
+    add("--label", metavar="NAME", help="the class of a model trained with labels")
+    add(
+        "--guidance", type=float, metavar="X", help="how strongly the label is followed; 1 is plain"
+    )
+    add("--guide", metavar="MODEL", help="a labelled model whose gradient guides")
+    parser.add_argument("--watch", action="store_true", help="show the text forming")
 
 
 def add_model(parser: Parser) -> None:
@@ -92,4 +109,20 @@ def given(args: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {name: getattr(args, name) for name in names if hasattr(args, name)}
 
 
-SAMPLING = ("n", "steps", "sampler", "temperature", "top_k", "top_p", "seed")
+SAMPLING = (
+    "n",
+    "sampler",
+    "steps",
+    "grid",
+    "temperature",
+    "top_k",
+    "top_p",
+    "strategy",
+    "tail",
+    "seed",
+    "regex",
+    "ban",
+    "include",
+    "label",
+    "guidance",
+)

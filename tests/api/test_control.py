@@ -1,0 +1,253 @@
+"""What a user decides: the sampler and its settings, where a text ends, which part of it is rewritten."""
+
+import pytest
+import torch
+from tiny_models import LENGTH, PROMPTS, content, one_line
+
+from unmask.errors import UnmaskError
+from unmask.samplers import SAMPLERS, Ancestral, FirstHitting, SemiAutoregressive
+
+ANY_ORDER = [name for name in SAMPLERS if name != "analytic"]  # which needs scores
+
+# Samplers
+
+
+@pytest.mark.parametrize("name", ANY_ORDER)
+def test_thirty_two_prompts_together_are_what_they_are_alone(model, name):
+    prompts = [f"{PROMPTS[i % len(PROMPTS)]}{' the' * (i % 5)}" for i in range(32)]
+    together = model.generate(prompts, sampler=name, seed=11)
+    for prompt, result in zip(prompts, together, strict=True):
+        alone = model.generate(prompt, sampler=name, seed=result.seed)[0]
+        assert content(alone) == content(result)
+
+
+@pytest.mark.parametrize("name", ANY_ORDER)
+def test_every_sampler_fills_gaps(model, name):
+    for result in model.fill("The [MASK:3] sat on the [MASK].", n=3, sampler=name):
+        assert str(result).startswith("The")
+        assert " sat on the" in str(result)
+        assert model.tokenizer.vocabulary.mask_id not in result.ids
+
+
+@pytest.mark.parametrize("name", ANY_ORDER)
+def test_every_sampler_writes_long_texts(model, name):
+    long = model.generate("The", sampler=name, length=2 * LENGTH + 5, stop=False)[0]
+    assert len(long.ids) == 2 * LENGTH + 5
+
+
+def test_a_sampler_is_set_where_it_is_named(model):
+    def written(**options):
+        return content(model.generate("The", seed=1, **options)[0])
+
+    six = written(sampler=Ancestral(6, "cosine"))
+    assert written(sampler="ancestral:steps=6,grid=cosine") == six
+    assert written(sampler="ancestral", steps=6, grid="cosine") == six
+    assert written(steps=6, grid="cosine") == six
+    assert written(sampler="ancestral:steps=6", steps=9, grid="cosine") == six  # the nearer one
+    assert written(steps=6) != six
+    assert written(sampler="first_hitting") == written(sampler=FirstHitting())
+    given = written(grid="1,0.5,0.1,0")
+    assert given == written(sampler=Ancestral(3, "1,0.5,0.1,0"))
+
+
+def test_windows_can_be_set(model):
+    spec = "semi_autoregressive:stride=5,window=12,inner=first_hitting"
+    v = model.tokenizer.vocabulary
+    asked = SemiAutoregressive(12, 5, FirstHitting(), lead=1, end=v.eos_id)
+    texts = [
+        content(model.generate("The", sampler=sampler, length=40, stop=False)[0])
+        for sampler in (spec, asked)
+    ]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampler": "ancestral:stepps=3"}, "did you mean 'steps'?"),
+        ({"sampler": "ancestral:steps=three"}, "ancestral:steps: 'three' is not a whole number"),
+        ({"sampler": "first_hitting", "steps": 3}, "first_hitting has no steps"),
+        ({"sampler": "left_to_right", "grid": "cosine"}, "left_to_right has no grid"),
+        ({"sampler": FirstHitting(), "steps": 3}, "this one has its own"),
+        ({"grid": "cosin"}, "did you mean 'cosine'?"),
+        ({"grid": "1,0.5,0.7,0"}, "must fall from 1 to 0"),
+        ({"grid": "1,0.5"}, "must fall from 1 to 0"),
+        ({"grid": "1,x,0"}, "is no list of times"),
+        ({"grid": "1,0.5,0", "steps": 3}, "the grid has 2 steps, and steps is 3"),
+        ({"strategy": "hybird"}, "did you mean 'hybrid'?"),
+        ({"strategy": "hybrid", "tail": 1.5}, "tail must lie in [0, 1]"),
+        ({"temprature": 1.0}, "did you mean 'temperature'?"),
+        ({"prompts": "The [MASK] sat"}, "has a gap: fill fills gaps"),
+        ({"length": "auto", "stop": False}, "length auto needs an end"),
+    ],
+)
+def test_a_mistake_is_one_line(model, options, message):
+    with pytest.raises(UnmaskError) as caught:
+        model.generate(**options)
+    assert message in one_line(caught)
+
+
+def test_a_gap_of_a_thousand_million_is_refused(model):
+    with pytest.raises(UnmaskError, match="is no gap"):
+        model.fill("The [MASK:1000000000]")
+
+
+def test_the_tail_is_not_drawn(model):
+    def texts(**options):
+        return [str(r) for r in model.generate("The", n=6, sampler="left_to_right", **options)]
+
+    certain = texts(strategy="deterministic")
+    assert len(set(certain)) == 1
+    assert certain == texts(strategy="hybrid", tail=1.0) == texts(temperature=0.0)
+    assert texts(strategy="hybrid", tail=0.0) == texts() != certain
+
+
+# Where a text ends
+
+
+def test_a_text_of_automatic_length_ends_itself(either):
+    eos = either.tokenizer.vocabulary.eos_id
+    results = either.generate(n=6, length="auto")
+    assert all(result.ids[-1] == eos for result in results)
+    assert len({len(result.ids) for result in results}) > 1
+    for result in results:
+        assert content(either.generate(length="auto", seed=result.seed)[0]) == content(result)
+
+
+def test_nothing_is_written_behind_the_end_of_a_long_text(either):
+    v = either.tokenizer.vocabulary
+    for result in either.generate(n=8, length=4 * LENGTH):
+        assert v.eos_id not in result.ids[:-1]
+        assert not {v.mask_id, v.pad_id} & set(result.ids)
+        windows = -(-len(result.ids) // (LENGTH // 2 - 1)) + 1
+        assert result.calls <= windows * LENGTH  # and not those of the whole canvas
+
+
+# Editing
+
+TEXT = "The cat sat on the mat. The dog sat on"
+
+
+def body(model, result) -> list[int]:
+    return result.ids[1:-1]
+
+
+def test_a_share_is_rewritten_and_the_rest_kept(model):
+    ids = model.tokenizer.encode(TEXT)
+    count = round(0.3 * len(ids))
+    rewritten = set()
+    for result in model.edit(TEXT, remask=0.3, n=8, temperature=3.0):
+        changed = [
+            i for i, (a, b) in enumerate(zip(body(model, result), ids, strict=True)) if a != b
+        ]
+        assert len(changed) <= count
+        assert result.calls <= count
+        rewritten.update(changed)
+        again = model.edit(TEXT, remask=0.3, temperature=3.0, seed=result.seed)[0]
+        assert content(again) == content(result)
+    assert len(rewritten) > count  # other places in other texts
+
+
+def test_a_span_is_rewritten(model):
+    ids = model.tokenizer.encode(TEXT)
+    results = model.edit(TEXT, remask_span=(2, 6), n=8, temperature=3.0)
+    for result in results:
+        written = body(model, result)
+        assert written[:2] == ids[:2]
+        assert written[6:] == ids[6:]
+    assert len({str(result) for result in results}) > 1
+
+
+def test_what_fits_least_is_rewritten(model):
+    odd = TEXT.replace("dog", "qqq")
+    ids = model.tokenizer.encode(odd)
+    strange = {i for i, token in enumerate(ids) if "q" in model.tokenizer.decode([token])}
+    count = len(strange) + 2
+    masked = next(iter(model.stream(edit=odd, remask_uncertain=count, sampler="left_to_right")))
+    hidden = masked.changed | (masked.tokens == model.tokenizer.vocabulary.mask_id)
+    assert hidden.sum() == count
+    assert strange <= {int(column) - 1 for column in hidden[0].nonzero()}
+
+
+def test_a_text_longer_than_the_model_is_edited_row_by_row(model):
+    long = " ".join([TEXT] * 4)
+    ids = model.tokenizer.encode(long)
+    assert len(ids) > 2 * LENGTH
+    for result in model.edit(long, remask=0.2, n=2):
+        assert len(result.ids) == len(ids)
+        assert sum(a != b for a, b in zip(result.ids, ids, strict=True)) <= round(0.2 * len(ids))
+        assert str(result) == model.tokenizer.decode(result.ids)
+
+
+def test_gibbs_revises_a_finished_text(model):
+    results = model.edit(TEXT, sampler="gibbs", steps=40, n=3, temperature=2.0)
+    assert all(str(result) != TEXT for result in results)
+    assert {result.calls for result in results} == {40}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "say what to rewrite"),
+        ({"sampler": "remask"}, "say what to rewrite"),
+        ({"remask": 0.0}, "remask must lie in (0, 1]"),
+        ({"remask": 0.5, "remask_span": (1, 2)}, "give one of"),
+        ({"remask_span": (3, 99)}, "does not lie in the text's"),
+        ({"remask_span": (3, 3)}, "does not lie in the text's"),
+        ({"remask_uncertain": 0}, "remask_uncertain must be 1 or more"),
+        ({"text": "", "remask": 0.5}, "the text is empty"),
+    ],
+)
+def test_a_mistake_in_editing_is_one_line(model, options, message):
+    with pytest.raises(UnmaskError) as caught:
+        model.edit(**{"text": TEXT, **options})
+    assert message in one_line(caught)
+
+
+def test_an_autoregressive_model_does_not_edit(left_to_right):
+    with pytest.raises(UnmaskError, match="diffusion model"):
+        left_to_right.edit(TEXT, remask=0.5)
+
+
+# Frames
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prompts": "The", "length": 20},
+        {"fill": "The [MASK:4] sat."},
+        {"edit": TEXT, "remask": 0.5},
+    ],
+)
+def test_the_last_frame_is_the_result(model, options):
+    frames = list(model.stream(**options, n=2, seed=3))
+    assert frames[-1].seconds >= frames[0].seconds > 0
+    for before, after in zip(frames, frames[1:], strict=False):
+        assert torch.equal(after.changed, after.tokens != before.tokens)
+        assert (after.calls >= before.calls).all()
+        assert (after.t <= before.t).all()
+    last = frames[-1]
+    masked = model.tokenizer.vocabulary.mask_id
+    assert (last.tokens != masked).all()
+    assert ((last.confidence > 0) & (last.confidence <= 1)).all()
+    verb = "fill" if "fill" in options else "edit" if "edit" in options else "generate"
+    options = dict(options)
+    text = options.pop("prompts" if verb == "generate" else verb)
+    results = getattr(model, verb)(text, **options, n=2, seed=3)
+    for row, result in zip(last.tokens.tolist(), results, strict=True):
+        assert row[: len(result.ids)] == result.ids
+    assert last.calls.tolist() == [result.calls for result in results]
+
+
+def test_frames_can_be_shown_while_results_are_made(model):
+    seen = []
+    results = model.generate("The", n=3, batch=2, on_frame=seen.append)
+    assert {frame.tokens.shape[0] for frame in seen} == {1, 2}
+    assert results[2].calls == seen[-1].calls[0]
+
+
+def test_streaming_does_not_leave_gradients_off(model):
+    for _ in model.stream("The", length=8):
+        assert torch.is_grad_enabled()
+        assert not torch.is_inference_mode_enabled()
