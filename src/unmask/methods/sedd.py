@@ -3,14 +3,16 @@
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from unmask.backbones.base import Backbone
-from unmask.diffusion.parameterization import sedd_offset
+from unmask.diffusion.parameterization import sedd_log_score, sedd_offset
 from unmask.diffusion.score_entropy import score_entropy
 from unmask.errors import UnmaskError
-from unmask.methods.base import METHODS
-from unmask.methods.diffusion import Diffusion
+from unmask.methods.base import METHODS, At, LogProbabilities, Tokens
+from unmask.methods.diffusion import LARGEST_SIGMA, Diffusion
 from unmask.methods.head import RowLoss, summary
 
 
@@ -41,3 +43,31 @@ class SEDD(Diffusion):
 
     def loss_inputs(self, t: Tensor) -> list[Tensor]:
         return [self.schedule.sigma_prime(t), self.schedule.sigma(t)]
+
+    def log_score(
+        self, z_t: Tokens, t: Float[Tensor, "rows"], at: At
+    ) -> Float[Tensor, "tokens vocabulary"]:
+        """The network's own word: the log ratio of each token's probability to that of what is there."""
+        h = self.backbone.features(z_t, self.condition(t, z_t.device))[at]
+        logits = nn.functional.linear(h, self.backbone.head.weight, self.backbone.head.bias)
+        sigma = self.schedule.sigma(t.double().cpu()).detach().clamp(max=LARGEST_SIGMA)
+        sigma_at = sigma.to(z_t.device, torch.float32)[at[0]]
+        return sedd_log_score(logits.float(), z_t[at], sigma_at)
+
+    def denoiser(self) -> "ScoreDenoiser":
+        return ScoreDenoiser(self)
+
+
+@dataclass(frozen=True)
+class ScoreDenoiser:
+    """A denoiser whose score can be asked for too, as analytic sampling does."""
+
+    method: SEDD
+
+    def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
+        return self.method.log_x_theta(z_t, t, at)
+
+    def log_score(
+        self, z_t: Tokens, t: Float[Tensor, "rows"], at: At
+    ) -> Float[Tensor, "tokens vocabulary"]:
+        return self.method.log_score(z_t, t, at)

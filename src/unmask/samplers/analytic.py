@@ -1,0 +1,100 @@
+"""Analytic (Tweedie) sampling for models of scores: how fast tokens appear is the network's own word."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from unmask.diffusion.schedule import Schedule
+from unmask.errors import UnmaskError
+from unmask.samplers.base import (
+    SAMPLERS,
+    At,
+    Canvas,
+    Denoise,
+    Frame,
+    LogProbabilities,
+    Plan,
+    Sampler,
+    Tokens,
+)
+from unmask.samplers.draft import Draft
+from unmask.samplers.grid import check_grid, grid_times
+
+LEAST_ALPHA = 1e-8  # where a schedule without a floor would ask for an infinite score
+
+
+@runtime_checkable
+class Scores(Protocol):
+    """A denoiser that also knows log s_y, the ratio of each token's probability to MASK's."""
+
+    def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities: ...
+
+    def log_score(
+        self, z_t: Tokens, t: Float[Tensor, "rows"], at: At
+    ) -> Float[Tensor, "tokens vocabulary"]: ...
+
+
+@SAMPLERS.register("analytic")
+@dataclass(frozen=True)
+class Analytic(Sampler):
+    """Tweedie tau-leaping of SEDD: a token y appears with probability s_y (alpha_s / alpha_t - 1)."""
+
+    exact = True
+    steps: int = 128
+    grid: str = "uniform"  # or cosine, or times such as 1,0.5,0
+
+    def __post_init__(self) -> None:
+        check_grid(self.grid, self.steps)
+
+    def generate(self, denoise: Denoise, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+        """Every step looks at all masks, since the network decides how many of them to reveal."""
+        if not isinstance(denoise, Scores):
+            raise UnmaskError("the sampler analytic needs a model of scores: method sedd")
+        return self._frames(_Weighed(denoise, canvas.mask_id), canvas, plan)
+
+    def _frames(self, denoise: "_Weighed", canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+        draft = Draft(denoise, canvas, plan)
+        uniforms = draft.uniforms("token")
+        times, alpha = finite_clock(grid_times(self.grid, self.steps), plan.schedule)
+        for step, t in enumerate(times[:-1]):
+            if not draft.masked.any():
+                return
+            view = draft.look(draft.masked, t.expand(len(draft.z)))
+            chance = denoise.mass * (alpha[step + 1] / alpha[step] - 1)
+            if step == self.steps - 1:
+                chance = torch.ones_like(chance)
+            u = draft.uniforms("reveal", step).cpu()[view.rows.cpu(), view.columns.cpu()]
+            revealed = (u < chance).to(view.rows.device)
+            if revealed.any():
+                draft.write(view.only(revealed), uniforms)
+            yield draft.frame()
+
+
+class _Weighed:
+    """Scores as a denoiser: normalised, with the mass that they had before at hand."""
+
+    def __init__(self, scores: Scores, mask_id: int) -> None:
+        self.scores, self.mask_id = scores, mask_id
+        self.cost: int = getattr(scores, "cost", 1)
+        self.mass: Float64[Tensor, "tokens"]  # of the last call, on the CPU
+
+    def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
+        log_score = self.scores.log_score(z_t, t, at).clone()
+        log_score[:, self.mask_id] = -math.inf
+        self.mass = log_score.logsumexp(-1).cpu().double().exp()
+        return log_score.log_softmax(-1)
+
+
+def finite_clock(
+    times: Float64[Tensor, "times"], schedule: Schedule
+) -> tuple[Float64[Tensor, "times"], Float64[Tensor, "times"]]:
+    """Times and their alphas, moved away from where alpha is 0 and the score infinite."""
+    alpha = schedule.alpha(times).detach()
+    earliest = schedule.inverse(alpha.clamp(min=LEAST_ALPHA)).detach()
+    times = torch.where(alpha < LEAST_ALPHA, earliest, times)
+    return times, schedule.alpha(times).detach()

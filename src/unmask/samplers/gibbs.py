@@ -1,0 +1,43 @@
+"""Gibbs sampling over a finished text: a chain without a clock, whose rest is the model's own distribution."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from unmask.randomness import row_uniforms
+from unmask.samplers.ancestral import Ancestral
+from unmask.samplers.base import SAMPLERS, Canvas, Denoise, Frame, Plan, Sampler, check_steps
+from unmask.samplers.draft import Draft
+from unmask.samplers.left_to_right import masked_share
+
+
+@SAMPLERS.register("gibbs")
+@dataclass(frozen=True)
+class Gibbs(Sampler):
+    """Fills the canvas by another sampler, then hides and redraws one random place of each row at a time."""
+
+    revises = True
+    steps: int = 128  # places redrawn
+    inner: Sampler = field(default_factory=Ancestral)
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps)
+
+    def generate(self, denoise: Denoise, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+        """Each place is drawn given all others, so true texts stay true and others become so."""
+        draft = Draft(denoise, canvas, plan)
+        if canvas.open.any():
+            for frame in self.inner.generate(denoise, canvas, plan):
+                draft.z, draft.confidence = frame.tokens.clone(), frame.confidence.clone()
+                draft.calls, draft.t = frame.calls.clone(), frame.t.clone()
+                yield draft.frame()
+        if not canvas.free.any():
+            return
+        where, tokens = (row_uniforms(plan.seeds, name, self.steps) for name in ("gibbs", "redraw"))
+        free = canvas.free.cpu()
+        rank = free.cumsum(1) - 1  # of each free place among those of its row
+        for step in range(self.steps):
+            chosen = (where[:, step] * free.sum(1)).long()
+            places = (free & (rank == chosen[:, None])).to(draft.z.device)
+            draft.hide(places)
+            uniforms = tokens[:, step, None].expand(draft.z.shape)
+            yield draft.reveal(places, masked_share(draft), uniforms)
