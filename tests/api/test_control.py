@@ -1,5 +1,7 @@
 """What a user decides: the sampler and its settings, where a text ends, which part of it is rewritten."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from tiny_models import LENGTH, PROMPTS, content, one_line
@@ -223,7 +225,7 @@ def test_an_autoregressive_model_does_not_edit(left_to_right):
 def test_the_last_frame_is_the_result(model, options):
     frames = list(model.stream(**options, n=2, seed=3))
     assert frames[-1].seconds >= frames[0].seconds > 0
-    for before, after in zip(frames, frames[1:], strict=False):
+    for before, after in pairwise(frames):
         assert torch.equal(after.changed, after.tokens != before.tokens)
         assert (after.calls >= before.calls).all()
         assert (after.t <= before.t).all()

@@ -87,20 +87,18 @@ def read_sampler(spec: str, clock: dict[str, Any], openings: int, usual: str) ->
     name, _, rest = spec.partition(":")
     kind: Any = SAMPLERS[name]
     hints = {field.name: get_type_hints(kind)[field.name] for field in fields(kind)}
-    values: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
-        field, _, text = part.partition("=")
+    given = dict(part.partition("=")[::2] for part in rest.split(",") if part)
+    for field in given:
         if field not in hints:
             raise unknown(f"setting of {name}", field, hints)
-        if hints[field] is Sampler:
-            values[field] = read_sampler(text, {}, openings, usual)
-        else:
-            values[field] = _value(hints[field], f"{name}:{field}", text)
-    if name == "semi_autoregressive":  # it has no clock of its own
-        if "inner" not in values or clock:
-            inner = dict(part.partition("=")[::2] for part in rest.split(",")).get("inner", usual)
-            values["inner"] = read_sampler(inner, clock, openings, usual)
-        return kind(**values)
+    values: dict[str, Any] = {}
+    if "inner" in hints:  # which runs by the clock where the outer one has none
+        inner_clock, clock = ({}, clock) if "steps" in hints else (clock, {})
+        inner = given.pop("inner", usual)
+        values["inner"] = read_sampler(inner, inner_clock, openings, usual)
+    values |= {
+        field: _value(hints[field], f"{name}:{field}", text) for field, text in given.items()
+    }
     for option, value in clock.items():
         if option not in hints:
             raise UnmaskError(f"the sampler {name} has no {option}: leave it out")

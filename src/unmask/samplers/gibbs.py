@@ -15,7 +15,7 @@ from unmask.samplers.left_to_right import masked_share
 class Gibbs(Sampler):
     """Fills the canvas by another sampler, then hides and redraws one random place of each row at a time."""
 
-    revises = True
+    revises = rewrites = True
     steps: int = 128  # places redrawn
     inner: Sampler = field(default_factory=Ancestral)
 
