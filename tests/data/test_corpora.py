@@ -7,6 +7,7 @@ import os
 import sys
 from itertools import pairwise
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pyarrow
 import pyarrow.parquet
@@ -174,6 +175,7 @@ def test_standard_input_errors(monkeypatch):
 
 class FakeDataset(list):
     column_names = ("text", "title")
+    features: ClassVar = {"text": "string", "title": "string"}
 
     def select_columns(self, names):
         return [{name: row[name] for name in names} for row in self]

@@ -235,6 +235,9 @@ def test_rows_of_texts_stay_in_memory(config, tmp_path):
         ({"packing": "warp"}, "unknown packing 'warp'; did you mean 'wrap'"),
         ({"separator": " "}, "data.separator is empty"),
         ({"text_field": ""}, "data.text_field is empty"),
+        ({"label_dropout": 1.0}, r"data.label_dropout is 1.0; it must lie in \[0, 1\)"),
+        ({"label_dropout": -0.1}, "data.label_dropout is -0.1"),
+        ({"label_field": "kind"}, "needs one document a row: set data.packing pad, or split"),
     ],
 )
 def test_config_ranges(fields, message):

@@ -8,7 +8,7 @@ import torch
 from unmask.api.build import build_method, existing
 from unmask.api.model import Model
 from unmask.config import RunConfig, dump_yaml, from_dict, load_recipe, resolve, to_dict
-from unmask.data import Loader, Rows, load_data, load_tokenizer
+from unmask.data import LabelDropout, Loader, Rows, load_data, load_tokenizer
 from unmask.errors import UnmaskError
 from unmask.evaluation import Bound, likelihood
 from unmask.training import (
@@ -53,9 +53,10 @@ def _train(config: RunConfig, run: Path, say: Say) -> Model:
     def sample() -> list[str]:
         return [str(result) for result in model.generate(n=2, seed=config.seed)]
 
+    dropout = LabelDropout(data.tokenizer, config.data.label_dropout)
     trainer = Trainer(
         method,
-        Loader(data.train, config.training.batch, config.seed),
+        Loader(data.train, config.training.batch, config.seed, dropout),
         config.training,
         run,
         config.seed,

@@ -4,6 +4,7 @@ from unmask.data.blanks import count_blanks, parse_blanks
 from unmask.data.characters import ByteTokenizer, CharacterTokenizer, Text8Tokenizer
 from unmask.data.config import DataConfig, TokenizerConfig
 from unmask.data.corpora import Corpus, open_corpus
+from unmask.data.labels import LabelDropout
 from unmask.data.load import Data, load_data, rows_from
 from unmask.data.loader import Loader
 from unmask.data.rows import Rows, batches
@@ -17,6 +18,7 @@ __all__ = [
     "Corpus",
     "Data",
     "DataConfig",
+    "LabelDropout",
     "Loader",
     "Rows",
     "SubwordTokenizer",

@@ -38,6 +38,8 @@ class DataConfig:
     packing: str = "wrap"
     separator: str = "<|endoftext|>"  # a line between documents, or "line", or "file"
     text_field: str = "text"
+    label_field: str = ""  # "": documents have no class
+    label_dropout: float = 0.1  # share of labelled rows that train without their class
     cache: str = ""  # "": $UNMASK_CACHE, or ~/.cache/unmask
 
     def __post_init__(self) -> None:
@@ -55,3 +57,9 @@ class DataConfig:
             raise UnmaskError('data.separator is empty; give a line of text, "line" or "file"')
         if not self.text_field:
             raise UnmaskError('data.text_field is empty; the usual name is "text"')
+        if self.label_field and self.packing == "wrap":
+            raise UnmaskError(
+                "data.label_field needs one document a row: set data.packing pad, or split for long ones"
+            )
+        if not 0 <= self.label_dropout < 1:
+            raise UnmaskError(f"data.label_dropout is {self.label_dropout}; it must lie in [0, 1)")

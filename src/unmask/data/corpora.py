@@ -16,7 +16,15 @@ from io import BufferedReader
 from pathlib import Path
 
 from unmask.data.extras import extra
-from unmask.data.files import Reading, digest_of, known_file, read_documents, read_text
+from unmask.data.files import (
+    Reading,
+    digest_of,
+    has_fields,
+    known_file,
+    read_documents,
+    read_text,
+)
+from unmask.data.labels import Labelled
 from unmask.errors import UnmaskError, unknown
 
 _HASH_FRACTION = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
@@ -29,6 +37,7 @@ class Corpus:
     name: str
     read: Callable[[], Iterator[str]]
     hash_content: Callable[[], str]
+    has_fields: bool = False  # beside the text: plain text has none
 
     @cached_property
     def digest(self) -> str:
@@ -71,11 +80,13 @@ def open_corpus(source: str, reading: Reading) -> Corpus:
     return _files(Path(source), reading)
 
 
-def _hash_texts(texts: Iterable[str]) -> str:
+def _hash_documents(documents: Iterable[str]) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    for text in texts:
-        content = text.encode("utf-8", "surrogatepass")
-        digest.update(len(content).to_bytes(8, "little") + content)
+    for document in documents:
+        parts = [document, repr(document.label)] if isinstance(document, Labelled) else [document]
+        for part in parts:
+            content = part.encode("utf-8", "surrogatepass")
+            digest.update(len(content).to_bytes(8, "little") + content)
     return digest.hexdigest()
 
 
@@ -88,7 +99,7 @@ def _builtin(name: str) -> Corpus:
 
         return (topics[topic].strip() for topic in sorted(topics))
 
-    return Corpus("builtin:pydoc", read, lambda: _hash_texts(read()))
+    return Corpus("builtin:pydoc", read, lambda: _hash_documents(read()))
 
 
 def _files(path: Path, reading: Reading) -> Corpus:
@@ -107,7 +118,7 @@ def _files(path: Path, reading: Reading) -> Corpus:
     def hash_content() -> str:
         return hashlib.blake2b("".join(map(digest_of, paths)).encode(), digest_size=16).hexdigest()
 
-    return Corpus(str(path), read, hash_content)
+    return Corpus(str(path), read, hash_content, all(map(has_fields, paths)))
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -161,11 +172,16 @@ def _dataset(name: str, reading: Reading) -> Corpus:
         except (OSError, ValueError) as error:
             reason = str(error).strip().partition("\n")[0]
             raise UnmaskError(f"the dataset hf:{name} cannot be loaded: {reason}") from None
-        if reading.text_field not in rows.column_names:
-            raise UnmaskError(
-                f"the dataset hf:{name} has no field {reading.text_field!r}; "
-                f"it has {', '.join(rows.column_names)}: set data.text_field"
-            )
-        return (row[reading.text_field] or "" for row in rows.select_columns([reading.text_field]))
+        columns = reading.columns(rows.column_names, f"the dataset hf:{name}")
+        names = getattr(rows.features.get(reading.label_field), "names", None)  # of a ClassLabel
+        for row in rows.select_columns(columns):
+            if names:
+                row[reading.label_field] = _named(names, row[reading.label_field])
+            yield reading.document(row, f"hf:{name}")
 
-    return Corpus(f"hf:{name}", read, lambda: _hash_texts(read()))
+    return Corpus(f"hf:{name}", read, lambda: _hash_documents(read()), has_fields=True)
+
+
+def _named(names: list[str], index: int | None) -> str | None:
+    """The name of a dataset's class; -1 is none."""
+    return None if index is None or index < 0 else names[index]

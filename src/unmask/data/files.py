@@ -6,13 +6,14 @@ import hashlib
 import json
 import lzma
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unmask.data.extras import extra
+from unmask.data.labels import Labelled, class_name
 from unmask.errors import UnmaskError
 
 _OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
@@ -23,15 +24,39 @@ _PARQUET = (".parquet",)
 
 @dataclass(frozen=True)
 class Reading:
-    """How files become documents: the separator of plain text, the field of structured text."""
+    """How files become documents: the separator of plain text, the fields of structured text."""
 
     separator: str
     text_field: str
+    label_field: str = ""
+
+    def columns(self, names: Sequence[str], place: str) -> list[str]:
+        """The fields to read, all of which must be among `names`."""
+        wanted = {"text_field": self.text_field, "label_field": self.label_field}
+        for setting, field in wanted.items():
+            if field and field not in names:
+                raise UnmaskError(
+                    f"{place} has no field {field!r}; it has {', '.join(names)}: set data.{setting}"
+                )
+        return [field for field in wanted.values() if field]
+
+    def document(self, record: Mapping[str, object], place: str) -> str:
+        """A record's text, with its class where a field holds one."""
+        text = _text(record[self.text_field], place, self.text_field)
+        if not self.label_field:
+            return text
+        label = class_name(record[self.label_field], place, self.label_field)
+        return Labelled(text, label and _text(label, place, self.label_field))
 
 
 def known_file(path: Path) -> bool:
     """Whether a folder's file is taken for text; a file named by itself always is."""
     return _suffix(path) in _TEXT + _JSON_LINES + _PARQUET
+
+
+def has_fields(path: Path) -> bool:
+    """Whether a file's documents have fields: plain text has none."""
+    return _form(path) != "text"
 
 
 def digest_of(path: Path) -> str:
@@ -44,12 +69,12 @@ def read_documents(path: Path, reading: Reading) -> Iterator[str]:
     """The documents of a file, one at a time."""
     form = _form(path)
     if form == "parquet":
-        yield from _read_parquet(path, reading.text_field)
+        yield from _read_parquet(path, reading)
         return
     opener = _OPENERS.get(path.suffix, lambda p: p.open("rb"))
     with _readable(path), opener(path) as stream:
         if form == "json":
-            yield from _read_json_lines(stream, path, reading.text_field)
+            yield from _read_json_lines(stream, path, reading)
         else:
             yield from read_text(stream, str(path), reading.separator)
 
@@ -107,7 +132,7 @@ def _decoded_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
         yield line[:-2] + "\n" if line.endswith("\r\n") else line
 
 
-def _read_json_lines(stream: Iterable[bytes], path: Path, field: str) -> Iterator[str]:
+def _read_json_lines(stream: Iterable[bytes], path: Path, reading: Reading) -> Iterator[str]:
     for number, line in enumerate(_decoded_lines(stream, str(path)), start=1):
         if line.isspace():
             continue
@@ -115,10 +140,11 @@ def _read_json_lines(stream: Iterable[bytes], path: Path, field: str) -> Iterato
             record = json.loads(line)
         except (ValueError, RecursionError):
             raise UnmaskError(f"{path}:{number} is not JSON") from None
-        if not isinstance(record, dict) or field not in record:
-            has = f"it has {', '.join(record)}" if isinstance(record, dict) else "it is no object"
-            raise UnmaskError(f"{path}:{number} has no field {field!r}; {has}: set data.text_field")
-        yield _text(record[field], f"{path}:{number}", field)
+        place = f"{path}:{number}"
+        if not isinstance(record, dict):
+            raise UnmaskError(f"{place} has no field {reading.text_field!r}; it is no object")
+        reading.columns(list(record), place)
+        yield reading.document(record, place)
 
 
 def _text(value: object, place: str, field: str) -> str:
@@ -134,17 +160,13 @@ def _text(value: object, place: str, field: str) -> str:
     return value
 
 
-def _read_parquet(path: Path, field: str) -> Iterator[str]:
+def _read_parquet(path: Path, reading: Reading) -> Iterator[str]:
     parquet, arrow = extra("pyarrow.parquet", str(path)), extra("pyarrow", str(path))
     try:
         with parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            if field not in names:
-                raise UnmaskError(
-                    f"{path} has no field {field!r}; it has {', '.join(names)}: set data.text_field"
-                )
-            for batch in file.iter_batches(batch_size=256, columns=[field]):
-                for value in batch.column(0).to_pylist():
-                    yield _text(value, str(path), field)
+            columns = reading.columns(file.schema_arrow.names, str(path))
+            for batch in file.iter_batches(batch_size=256, columns=columns):
+                for record in batch.to_pylist():
+                    yield reading.document(record, str(path))
     except (arrow.ArrowException, OSError) as error:
         raise UnmaskError(f"{path} is damaged or no Parquet file: {error}") from None

@@ -10,6 +10,7 @@ from unmask.data.cache import cache_folder, cache_key, store_rows, stored_rows
 from unmask.data.config import DataConfig
 from unmask.data.corpora import Corpus, open_corpus
 from unmask.data.files import Reading
+from unmask.data.labels import class_names
 from unmask.data.packing import Totals, pack
 from unmask.data.rows import Rows
 from unmask.data.subwords import SubwordTokenizer
@@ -29,10 +30,10 @@ class Data:
 
 def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
     """The rows of a configuration; without a tokenizer one is built, on training documents only."""
-    corpus = open_corpus(config.train, _reading(config))
+    corpus = _opened(config.train, config)
     if config.valid:
         train, train_part = partial(iter, corpus), "all"
-        valid = open_corpus(config.valid, _reading(config))
+        valid = _opened(config.valid, config)
         valid_rows = partial(_rows, valid, partial(iter, valid), "all")
     else:
         train, train_part = partial(corpus.part, config.holdout, False), f"but {config.holdout!r}"
@@ -42,6 +43,8 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
         tokenizer = build_tokenizer(config.tokenizer, train())
         if config.packing != "wrap" and isinstance(tokenizer, SubwordTokenizer):
             tokenizer = tokenizer.with_pad()
+        if config.label_field:
+            tokenizer = tokenizer.with_labels(class_names(train(), config.label_field))
     train_rows = _rows(corpus, train, train_part, tokenizer, config)
     return Data(tokenizer, train_rows, valid_rows(tokenizer, config))
 
@@ -60,7 +63,18 @@ def rows_from(source: str | Iterable[str], tokenizer: Tokenizer, config: DataCon
 
 
 def _reading(config: DataConfig) -> Reading:
-    return Reading(config.separator, config.text_field)
+    return Reading(config.separator, config.text_field, config.label_field)
+
+
+def _opened(source: str, config: DataConfig) -> Corpus:
+    """A corpus of the run, which must be able to hold the classes that the configuration asks for."""
+    corpus = open_corpus(source, _reading(config))
+    if config.label_field and not corpus.has_fields:
+        raise UnmaskError(
+            f"{corpus.name} is plain text, which has no field {config.label_field!r}: "
+            "data.label_field needs JSON lines, Parquet or hf:"
+        )
+    return corpus
 
 
 def _rows(
@@ -81,6 +95,7 @@ def _rows(
             "packing": config.packing,
             "separator": config.separator,
             "text_field": config.text_field,
+            "label_field": config.label_field,
         }
     )
     rows = stored_rows(folder, key, config.length)

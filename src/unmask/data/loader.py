@@ -7,9 +7,10 @@ from jaxtyping import Bool, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.data.labels import LabelDropout
 from unmask.data.rows import Rows
 from unmask.errors import UnmaskError
-from unmask.randomness import row_uniforms
+from unmask.randomness import RowStream, row_uniforms
 
 
 @lru_cache(maxsize=2)  # a batch may lie across the border of two epochs
@@ -22,18 +23,24 @@ def _order(seed: int, epoch: int, rows: int) -> NDArray[np.int64]:
 class Loader:
     """Full batches of `batch` rows, epoch after epoch, each epoch in an order of its own."""
 
-    def __init__(self, rows: Rows, batch: int, seed: int) -> None:
+    def __init__(
+        self, rows: Rows, batch: int, seed: int, dropout: LabelDropout | None = None
+    ) -> None:
         if batch < 1:
             raise UnmaskError(f"the batch size is {batch}; it must be at least 1")
         self.rows = rows
         self.size = batch
         self.seed = seed
+        self.dropout = dropout
 
     def batch(
         self, step: int, part: range
     ) -> tuple[Int64[Tensor, "part length"], Bool[Tensor, "part length"]]:
         """The rows `part`, numbered 0 to batch - 1, of the global batch of a step."""
-        return self.rows[self.indices(step, part)]
+        x, valid = self.rows[self.indices(step, part)]
+        if self.dropout is not None:
+            x = self.dropout(x, RowStream(self.seed, step, part, self.size))
+        return x, valid
 
     def indices(self, step: int, part: range) -> NDArray[np.int64]:
         """Which rows those are."""

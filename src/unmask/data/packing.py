@@ -5,6 +5,8 @@
 `pad`: one document a row, BOS text EOS, cut or filled to `length`.
 `split`: like `pad`, but what does not fit goes on in the next row, so that nothing is left out.
 
+In `pad` and `split` the rows of a document with a class begin with the class in place of BOS.
+
 A row is stored with its number of valid tokens in front: valid tokens always come first.
 """
 
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.data.labels import first_token
 from unmask.data.tokenizer import Ids, Tokenizer, encoded
 from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
@@ -102,7 +105,7 @@ def pad(
         for text, ids, kept in zip(texts, encodings, rows, strict=True):
             whole = len(kept) == len(ids)
             totals.add_text(text if whole else text[: tokenizer.covered(text, len(kept))])
-        yield _filled(rows, length, tokenizer.vocabulary)
+        yield _filled(list(zip(texts, rows, strict=True)), length, tokenizer)
 
 
 def split(
@@ -111,11 +114,12 @@ def split(
     """Every document whole, in as many rows as it needs."""
     body = length - 2
     for block in _blocks(_Piece(document, True) for document in documents):
-        rows: list[Ids] = []
+        rows: list[tuple[str, Ids]] = []
         for piece, ids in zip(block, tokenizer.encode_batch([p.text for p in block]), strict=True):
-            rows += [ids[first : first + body] for first in range(0, max(len(ids), 1), body)]
+            starts = range(0, max(len(ids), 1), body)
+            rows += [(piece.text, ids[start : start + body]) for start in starts]
             totals.add_text(piece.text)
-        yield _filled(rows, length, tokenizer.vocabulary)
+        yield _filled(rows, length, tokenizer)
 
 
 PACKERS = {"wrap": wrap, "pad": pad, "split": split}
@@ -135,15 +139,16 @@ def _framed(chunks: Ids, bos: int, eos: int) -> Table:
     return table
 
 
-def _filled(rows: list[Ids], length: int, vocabulary: Vocabulary) -> Table:
-    """Framed rows of their own lengths; the filling behind them is never valid."""
+def _filled(rows: list[tuple[str, Ids]], length: int, tokenizer: Tokenizer) -> Table:
+    """Rows of documents, framed, of their own lengths; the filling behind them is never valid."""
+    vocabulary = tokenizer.vocabulary
     bos, eos = _frame(vocabulary)
     # A tokenizer without a pad id may fill with EOS, never with MASK.
     fill = eos if vocabulary.pad_id is None else vocabulary.pad_id
     table = np.full((len(rows), 1 + length), fill, dtype=np.int64)
-    for row, ids in zip(table, rows, strict=True):
+    for row, (document, ids) in zip(table, rows, strict=True):
         row[0] = len(ids) + 2
-        row[1], row[2 + len(ids)] = bos, eos
+        row[1], row[2 + len(ids)] = first_token(document, tokenizer.labels, bos), eos
         row[2 : 2 + len(ids)] = ids
     return table
 

@@ -57,7 +57,7 @@ class SubwordTokenizer(Tokenizer):
         v = self.vocabulary
         if v.pad_id is not None:
             return self
-        return SubwordTokenizer(self._backend, replace(v, size=v.size + 1, pad_id=v.size))
+        return self.having(replace(v, size=v.size + 1, pad_id=v.size), self.labels)
 
     def _checked(self, ids: Ids) -> Ids:
         """The ids, or an error if the tokenizer makes MASK out of plain text."""

@@ -3,11 +3,12 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +27,7 @@ class Tokenizer(ABC):
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
+        self.labels: dict[str, int] = {}  # the class tokens by name
 
     @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
@@ -45,7 +47,9 @@ class Tokenizer(ABC):
 
     def files(self) -> dict[str, str]:
         """What `save` writes, by file name: everything that changes ids."""
-        state = {"kind": self.kind, "vocabulary": asdict(self.vocabulary)}
+        state: dict[str, Any] = {"kind": self.kind, "vocabulary": asdict(self.vocabulary)}
+        if self.labels:
+            state["labels"] = self.labels
         return {"vocabulary.json": json.dumps(state, indent=1) + "\n"}
 
     def save(self, folder: str | Path) -> None:
@@ -61,12 +65,25 @@ class Tokenizer(ABC):
         files = json.dumps(self.files(), sort_keys=True)
         return hashlib.blake2b(files.encode(), digest_size=16).hexdigest()
 
+    def with_labels(self, names: Iterable[str]) -> Self:
+        """The same tokenizer with a token for each class, behind every other id."""
+        v = self.vocabulary
+        labels = {name: v.size + index for index, name in enumerate(names)}
+        return self.having(replace(v, size=v.size + len(labels)), labels)
+
+    def having(self, vocabulary: Vocabulary, labels: Mapping[str, int]) -> Self:
+        """The same tokenizer with other special ids."""
+        other = copy(self)
+        other.vocabulary, other.labels = vocabulary, dict(labels)
+        other.__dict__.pop("fingerprint", None)
+        return other
+
     def _content(self, ids: ArrayLike) -> Ids:
         """The ids without special ones."""
         array = np.asarray(ids, dtype=np.int64)
         v = self.vocabulary
         special = [i for i in (v.mask_id, v.pad_id, v.bos_id, v.eos_id) if i is not None]
-        return array[~np.isin(array, special)]
+        return array[~np.isin(array, [*special, *self.labels.values()])]
 
 
 def own_specials(tokens: int) -> Vocabulary:

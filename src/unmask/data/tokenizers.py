@@ -11,6 +11,7 @@ from unmask.data.hugging_face import hugging_face
 from unmask.data.subwords import parse_subwords, train_bpe
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UnmaskError, unknown
+from unmask.vocabulary import Vocabulary
 
 
 def build_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
@@ -48,7 +49,10 @@ def _parse(files: dict[str, str]) -> Tokenizer:
         "subwords": lambda: parse_subwords(files),
         "text8": Text8Tokenizer,
     }
-    kind = json.loads(files["vocabulary.json"])["kind"]
-    if kind not in parsers:
-        raise unknown("tokenizer kind", kind, parsers)
-    return parsers[kind]()
+    state = json.loads(files["vocabulary.json"])
+    if state["kind"] not in parsers:
+        raise unknown("tokenizer kind", state["kind"], parsers)
+    tokenizer = parsers[state["kind"]]()
+    if "labels" not in state:
+        return tokenizer
+    return tokenizer.having(Vocabulary(**state["vocabulary"]), state["labels"])
