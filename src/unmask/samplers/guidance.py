@@ -1,0 +1,94 @@
+"""Guidance towards a class: denoisers around denoisers, so that every sampler can be guided.
+
+x_theta becomes x_theta(v) p(y | v)^weight, normalised at each place. Classifier-free guidance has the
+likelihood ratio from the model itself, with its class token and without; classifier guidance takes it
+from another network, to first order.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unmask.errors import UnmaskError
+from unmask.samplers.base import At, Denoise, Tokens
+
+LogProbabilities = Float[Tensor, "tokens vocabulary"]
+
+
+@runtime_checkable
+class Classifier(Protocol):
+    """A noise-aware classifier log p(y | z_t), which tells how each token would change it."""
+
+    def slopes(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
+        """Its gradient with respect to the one-hot tokens at chosen places."""
+
+
+@dataclass(frozen=True)
+class ClassifierFree:
+    """x_theta(class)^weight x_theta(null)^(1 - weight): 1 samples the class, 0 text of any kind.
+
+    Rows hold the class token at `place`; `null_id` there is text without a class.
+    """
+
+    denoise: Denoise
+    null_id: int
+    weight: float
+    place: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self.weight)
+
+    @property
+    def cost(self) -> int:
+        """Network calls of a row in each call."""
+        return 1 if self.weight in (0, 1) else 2
+
+    def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
+        if self.weight == 1:
+            return self.denoise(z_t, t, at)
+        null = z_t.clone()
+        null[:, self.place] = self.null_id
+        if self.weight == 0:
+            return self.denoise(null, t, at)
+        rows, columns = at
+        both = (torch.cat([rows, rows + len(z_t)]), columns.repeat(2))
+        given, free = self.denoise(torch.cat([z_t, null]), t.repeat(2), both).chunk(2)
+        # MASK, and whatever else has no chance, keeps none: -inf - -inf is nothing to weigh
+        impossible = given.isneginf() | free.isneginf()
+        return (
+            (free + self.weight * (given - free)).masked_fill(impossible, -math.inf).log_softmax(-1)
+        )
+
+
+@dataclass(frozen=True)
+class ClassifierGuided:
+    """x_theta(v) p(y | z_t with v)^weight, the classifier to first order around z_t."""
+
+    denoise: Denoise
+    classifier: Classifier
+    weight: float
+
+    def __post_init__(self) -> None:
+        _check(self.weight)
+
+    @property
+    def cost(self) -> int:
+        """Network calls of a row in each call."""
+        return 1 if self.weight == 0 else 2
+
+    def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
+        log_x_theta = self.denoise(z_t, t, at)
+        if self.weight == 0:
+            return log_x_theta
+        # log p(y | z_t) and the slope of the token that stands there now are the same for every v
+        slopes = self.classifier.slopes(z_t, t, at).to(log_x_theta)
+        return (log_x_theta + self.weight * slopes).log_softmax(-1)
+
+
+def _check(weight: float) -> None:
+    if not math.isfinite(weight) or weight < 0:
+        raise UnmaskError(f"guidance must be 0 or more, not {weight}")
