@@ -14,9 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unmask.errors import UnmaskError
-from unmask.samplers.base import At, Denoise, Tokens
-
-LogProbabilities = Float[Tensor, "tokens vocabulary"]
+from unmask.samplers.base import At, Denoise, LogProbabilities, Tokens
 
 
 @runtime_checkable
