@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 
 from unmask.api.canvases import LONGEST, Edit, Job, editing, filling, leave_one_out, writing
+from unmask.api.guidance import first_tokens
 from unmask.api.running import Result, Running
 from unmask.api.sampling import Sampling
 from unmask.config import RunConfig, to_dict
@@ -153,11 +154,13 @@ class Model:
                 raise UnmaskError("length auto needs an end: this text has none")
             length = LONGEST * self.length
         length = self.length if length is None else length
-        return writing(self.tokenizer, self._first(), prompts, sampling.n, length, stop)
+        return writing(
+            self.tokenizer, first_tokens(self, sampling), prompts, sampling.n, length, stop
+        )
 
     def _filling(self, text: str, sampling: Sampling) -> Job:
         self._sees_both_sides("fill")
-        return filling(self.tokenizer, self._first(), text, sampling.n, self.length)
+        return filling(self.tokenizer, first_tokens(self, sampling), text, sampling.n, self.length)
 
     def _editing(self, text: str, edit: Edit, sampling: Sampling) -> Job:
         self._sees_both_sides("edit")
@@ -165,18 +168,19 @@ class Model:
         if not ids:
             raise UnmaskError("the text is empty")
         seeds = row_seeds(sampling.seed, sampling.n)
-        masked = [edit.places(ids, seed, lambda: self._confidence(ids)) for seed in seeds]
-        return editing(self.tokenizer, self._first(), ids, masked, self.length)
+        first = first_tokens(self, sampling)
+        masked = [edit.places(ids, seed, lambda: self._confidence(first, ids)) for seed in seeds]
+        return editing(self.tokenizer, first, ids, masked, self.length)
 
     @torch.inference_mode()
-    def _confidence(self, ids: list[int]) -> torch.Tensor:
+    def _confidence(self, first: list[int], ids: list[int]) -> torch.Tensor:
         """log p of each token given all others of its row, each masked once."""
         mask_id = self.tokenizer.vocabulary.mask_id
-        job = editing(self.tokenizer, self._first(), ids, [[]], self.length)
+        job = editing(self.tokenizer, first, ids, [[]], self.length)
         parts = []
         for row in job.canvases:
             tokens = torch.tensor(row, device=self.device)
-            columns = torch.arange(len(self._first()), len(row) - 1, device=self.device)
+            columns = torch.arange(len(first), len(row) - 1, device=self.device)
             alone = torch.tensor(1 - 1 / len(row), dtype=torch.float64)
             t = float(self.method.schedule.inverse(alone[None]).detach())
             denoise = self.method.denoiser()
@@ -190,8 +194,3 @@ class Model:
             raise UnmaskError(
                 f"an autoregressive model cannot see what follows a gap: {verb} with a diffusion model"
             )
-
-    def _first(self) -> list[int]:
-        """What training rows begin with."""
-        bos = self.tokenizer.vocabulary.bos_id
-        return [] if bos is None else [bos]

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from unmask.api.canvases import Job
+from unmask.api.guidance import guided
 from unmask.api.sampling import Sampling, choose_sampler, in_windows
 from unmask.errors import UnmaskError
 from unmask.randomness import child_seed, row_seeds
-from unmask.samplers import Canvas, Denoise, Frame, Plan, Sampler, SemiAutoregressive, last_frame
+from unmask.samplers import Canvas, Frame, Plan, Sampler, SemiAutoregressive, last_frame
 
 if TYPE_CHECKING:
     from unmask.api.model import Model
@@ -43,6 +44,7 @@ class Running:
             self.seeds = row_seeds(sampling.seed, self.texts)
         except ValueError as error:
             raise UnmaskError(str(error)) from None
+        guided(model, sampling)  # may refuse
         self.sampler = self._sampler()
         self.plan = self._plan()
 
@@ -82,7 +84,9 @@ class Running:
 
     def _batch(self, rows: list[int] | range) -> Iterator[Frame]:
         seeds = [self._row_seed(row) for row in rows]
-        frames = self.sampler.generate(self._denoise(), self._canvas(rows), self.plan.rows(seeds))
+        frames = self.sampler.generate(
+            guided(self.model, self.sampling), self._canvas(rows), self.plan.rows(seeds)
+        )
         while True:
             with torch.inference_mode():  # a generator must not leave it on between its frames
                 frame = next(frames, None)
@@ -108,9 +112,6 @@ class Running:
         places[:, self.job.fixed[rows[0]] : -1] = True
         return places
 
-    def _denoise(self) -> Denoise:
-        return self.model.method.denoiser()
-
     def _sampler(self) -> Sampler:
         model = self.model
         longest = max(map(len, self.job.canvases))
@@ -132,7 +133,7 @@ class Running:
 
     def _plan(self) -> Plan:
         s, v = self.sampling, self.model.tokenizer.vocabulary
-        special = {v.bos_id, v.pad_id, v.eos_id} - {None}
+        special = {v.bos_id, v.pad_id, v.eos_id, *self.model.tokenizer.labels.values()}
         if self.job.ends:
             special -= {v.eos_id}
         return Plan(

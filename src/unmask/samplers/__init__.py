@@ -15,6 +15,7 @@ from unmask.samplers.base import (
 from unmask.samplers.draft import Draft, View
 from unmask.samplers.gibbs import Gibbs
 from unmask.samplers.grid import GRIDS, given_times, grid_times
+from unmask.samplers.guidance import ClassifierFree, ClassifierGuided
 from unmask.samplers.left_to_right import LeftToRight
 from unmask.samplers.order import Confidence, Entropy, EntropyBound, Margin, Threshold
 from unmask.samplers.revising import PredictorCorrector, Remask
@@ -27,6 +28,8 @@ __all__ = [
     "Analytic",
     "Ancestral",
     "Canvas",
+    "ClassifierFree",
+    "ClassifierGuided",
     "Confidence",
     "Denoise",
     "Draft",
