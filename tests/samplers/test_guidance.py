@@ -13,7 +13,7 @@ import unmask
 from unmask.config import resolve
 from unmask.errors import UnmaskError
 from unmask.methods.classifier import TokenClassifier
-from unmask.samplers import Ancestral, Canvas, FirstHitting, LeftToRight, Plan, Sampler, last_frame
+from unmask.samplers import Canvas, FirstHitting, LeftToRight, Plan, Sampler, last_frame
 from unmask.samplers.guidance import ClassifierFree, ClassifierGuided
 
 WORDS, GOOD, BAD, NONE, MASK = 2, 2, 3, 4, 5  # two words, two classes, BOS
@@ -235,41 +235,45 @@ def model(tmp_path_factory) -> unmask.Model:
     return unmask.train(config, folder / "run", say=lambda line: None)
 
 
-@torch.inference_mode()
-def share_of_a(model: unmask.Model, denoise, first: int, rows: int = 400) -> float:
+def share_of_a(model: unmask.Model, **options) -> float:
     """How many of the letters are a's."""
-    tokenizer, v = model.tokenizer, model.tokenizer.vocabulary
-    canvas = Canvas(torch.tensor([[first, *[v.mask_id] * 8, v.eos_id]]).repeat(rows, 1), v.mask_id)
-    a, b = tokenizer.encode("ab")
-    banned = tuple(token for token in range(v.size) if token not in (a, b))
-    plan = Plan(list(range(rows)), model.method.schedule, banned=banned)
-    tokens = last_frame(Ancestral(8).generate(denoise, canvas, plan), canvas).tokens
-    return float((tokens[:, 1:9] == a).double().mean())
+    results = model.fill("[MASK:8]", n=400, regex="[ab]{8}", batch=400, **options)
+    letters = "".join(str(result) for result in results)
+    assert set(letters) == {"a", "b"}
+    return letters.count("a") / len(letters)
 
 
 def test_a_trained_model_follows_its_label_and_guidance_strengthens_it(model):
-    labels, bos = model.tokenizer.labels, model.tokenizer.vocabulary.bos_id
-    denoise = model.method.denoiser()
-    free = share_of_a(model, denoise, bos)
-    a, b = (share_of_a(model, denoise, labels[name]) for name in "ab")
+    free, a, b = (share_of_a(model, label=label) for label in (None, "a", "b"))
     assert abs(free - 0.5) < 0.08
     assert abs(a - 0.75) < 0.05 and abs(b - 0.25) < 0.05
-    none, one, strong = (
-        share_of_a(model, ClassifierFree(denoise, bos, weight), labels["a"])
-        for weight in (0.0, 1.0, 3.0)
-    )
-    assert (none, one) == (free, a)
-    assert strong > a + 0.1
+    assert share_of_a(model, label="a", guidance=0) == free
+    assert share_of_a(model, label="a", guidance=3) > a + 0.1
 
 
 def test_a_trained_model_guides_itself_as_a_classifier(model):
-    labels, bos = model.tokenizer.labels, model.tokenizer.vocabulary.bos_id
-    denoise = model.method.denoiser()
     none, towards, strong = (
-        share_of_a(model, ClassifierGuided(denoise, classifier, weight), bos)
-        for classifier in [TokenClassifier(model.method, labels["a"], labels.values())]
-        for weight in (0.0, 1.0, 3.0)
+        share_of_a(model, label="a", guide=model, guidance=weight) for weight in (0, 1, 3)
     )
+    assert none == share_of_a(model)
     assert none + 0.05 < towards < strong - 0.05
-    away = TokenClassifier(model.method, labels["b"], labels.values())
-    assert share_of_a(model, ClassifierGuided(denoise, away, 3.0), bos) < none - 0.1
+    assert share_of_a(model, label="b", guide=model, guidance=3) < none - 0.1
+
+
+def test_texts_in_windows_keep_their_class(model):
+    long = model.generate(label="a", length=40, stop=False, n=50)
+    share = [str(result).count("a") / max(len(str(result)), 1) for result in long]
+    assert sum(share) / len(share) > 0.6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label": "c"}, "unknown label 'c'; known: a, b"),
+        ({"guidance": 2.0}, "guidance needs a label"),
+        ({"label": "a", "guidance": -1.0}, "guidance must be 0 or more"),
+    ],
+)
+def test_a_mistake_is_one_line(model, options, message):
+    with pytest.raises(UnmaskError, match=message):
+        model.generate(**options)
