@@ -3,7 +3,7 @@
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-CHECKED = ["randomness", "diffusion", "backbones", "methods", "samplers"]
+CHECKED = ["randomness", "diffusion", "backbones", "constraints", "methods", "samplers"]
 
 install_import_hook([f"unmask.{name}" for name in CHECKED], "beartype.beartype")
 settings.register_profile("laws", deadline=None, derandomize=True, max_examples=40)

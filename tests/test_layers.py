@@ -13,7 +13,7 @@ ROOT = Path(unmask.__file__).parent
 # lowest first; the members of one layer may not import each other, except in the first
 LAYERS = [
     {"errors", "registry", "vocabulary", "randomness", "recipes"},
-    {"diffusion", "backbones"},
+    {"diffusion", "backbones", "constraints"},
     {"methods", "samplers", "data"},
     {"training", "evaluation"},
     {"config"},

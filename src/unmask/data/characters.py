@@ -42,6 +42,11 @@ class CharacterTokenizer(Tokenizer):
         """How many characters of a text its first `tokens` tokens stand for."""
         return min(tokens, len(text))
 
+    def pieces(self) -> list[bytes | None] | None:
+        """The bytes of every id, None for special ones."""
+        known: list[bytes | None] = [character.encode() for character in self.alphabet]
+        return known + [None] * (self.vocabulary.size - len(known))
+
     def files(self) -> dict[str, str]:
         """What `save` writes, by file name: everything that changes ids."""
         return super().files() | {"alphabet.json": json.dumps(self.alphabet) + "\n"}
@@ -80,6 +85,11 @@ class ByteTokenizer(Tokenizer):
     def covered(self, text: str, tokens: int) -> int:
         """How many characters of a text its first `tokens` tokens stand for."""
         return len(encoded(text)[:tokens].decode("utf-8", "ignore"))
+
+    def pieces(self) -> list[bytes | None] | None:
+        """The bytes of every id, None for special ones."""
+        known: list[bytes | None] = [bytes([byte]) for byte in range(256)]
+        return known + [None] * (self.vocabulary.size - len(known))
 
 
 def _lookup(alphabet: str, unknown: str) -> Ids:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -48,6 +49,20 @@ class SubwordTokenizer(Tokenizer):
         offsets = self._backend.encode(text, add_special_tokens=False).offsets[:tokens]
         return int(offsets[-1][1]) if offsets else 0
 
+    def pieces(self) -> list[bytes | None] | None:
+        """The bytes of every id, None for special ones; None unless the tokens are byte-level.
+
+        Other decoders put spaces between tokens, or take them away.
+        """
+        if not isinstance(self._backend.decoder, decoders.ByteLevel):
+            return None
+        added = self._backend.get_added_tokens_decoder()
+        special = {i for i, token in added.items() if token.special} | set(self._special)
+        names = [self._backend.id_to_token(i) for i in range(self.vocabulary.size)]
+        return [
+            None if name is None or i in special else _spelled(name) for i, name in enumerate(names)
+        ]
+
     def files(self) -> dict[str, str]:
         """What `save` writes, by file name: everything that changes ids."""
         return super().files() | {"tokenizer.json": self._backend.to_str() + "\n"}
@@ -76,6 +91,22 @@ def byte_level(model: models.BPE, prefix_space: bool = False) -> Backend:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
     backend.decoder = decoders.ByteLevel()
     return backend
+
+
+@cache
+def _byte_names() -> dict[str, int]:
+    """GPT-2's character for every byte: the printable ones stand for themselves, the rest follow."""
+    names = sorted(pre_tokenizers.ByteLevel.alphabet())
+    own = [name for name in names if ord(name) < 256]
+    rest = sorted(set(range(256)) - set(map(ord, own)))
+    return {name: ord(name) for name in own} | dict(zip(names[len(own) :], rest, strict=True))
+
+
+def _spelled(name: str) -> bytes:
+    """The bytes of a byte-level token; one that was added by hand is spelled plainly."""
+    table = _byte_names()
+    plain = not all(character in table for character in name)
+    return name.encode() if plain else bytes(table[character] for character in name)
 
 
 def train_bpe(texts: Iterable[str], size: int) -> SubwordTokenizer:

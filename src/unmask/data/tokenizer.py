@@ -45,6 +45,10 @@ class Tokenizer(ABC):
     def covered(self, text: str, tokens: int) -> int:
         """How many characters of a text its first `tokens` tokens stand for."""
 
+    def pieces(self) -> list[bytes | None] | None:
+        """The bytes of every id, None for special ones; None if a text is not its pieces in a row."""
+        return None
+
     def files(self) -> dict[str, str]:
         """What `save` writes, by file name: everything that changes ids."""
         state: dict[str, Any] = {"kind": self.kind, "vocabulary": asdict(self.vocabulary)}
@@ -81,9 +85,13 @@ class Tokenizer(ABC):
     def _content(self, ids: ArrayLike) -> Ids:
         """The ids without special ones."""
         array = np.asarray(ids, dtype=np.int64)
+        return array[~np.isin(array, self._special)]
+
+    @property
+    def _special(self) -> list[int]:
         v = self.vocabulary
         special = [i for i in (v.mask_id, v.pad_id, v.bos_id, v.eos_id) if i is not None]
-        return array[~np.isin(array, [*special, *self.labels.values()])]
+        return [*special, *self.labels.values()]
 
 
 def own_specials(tokens: int) -> Vocabulary:

@@ -1,0 +1,128 @@
+"""Deterministic automata over the UTF-8 bytes of a text: what every text constraint becomes."""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from unmask.errors import UnmaskError
+
+START = 0
+MOST_STATES = 4096  # beyond it a step over a row of open places would take seconds
+
+
+@dataclass(frozen=True, eq=False)
+class ByteMachine:
+    """Reads bytes from state START on; a text is accepted where it ends in an accepting state."""
+
+    table: Int[np.ndarray, "states 256"]
+    accepting: Bool[np.ndarray, "states"]
+
+    def accepts(self, text: bytes) -> bool:
+        """Whether a whole text satisfies the constraint."""
+        state = START
+        for byte in text:
+            state = self.table[state, byte]
+        return bool(self.accepting[state])
+
+    def complement(self) -> "ByteMachine":
+        """Accepts exactly the other byte strings."""
+        return ByteMachine(self.table, ~self.accepting)
+
+
+def anything() -> ByteMachine:
+    """Accepts every byte string."""
+    return ByteMachine(np.zeros((1, 256), np.int64), np.ones(1, bool))
+
+
+def containing(phrases: Iterable[bytes]) -> ByteMachine:
+    """Accepts what contains at least one of the phrases (Aho and Corasick, absorbing)."""
+    children, found = _trie(phrases)
+    table = np.zeros((len(children), 256), np.int64)
+    suffix = [START] * len(children)  # the longest proper suffix that begins a phrase
+    queue = deque([START])
+    while queue:
+        node = queue.popleft()
+        table[node] = table[suffix[node]]
+        found[node] |= found[suffix[node]]
+        for byte, child in children[node].items():
+            suffix[child] = START if node == START else int(table[suffix[node], byte])
+            table[node, byte] = child
+            queue.append(child)
+    accepting = np.array(found)
+    table[accepting] = np.arange(len(table))[accepting, None]
+    return minimise(ByteMachine(table, accepting))
+
+
+def banned(phrases: Iterable[bytes]) -> ByteMachine:
+    """Accepts what contains none of the phrases."""
+    return containing(phrases).complement()
+
+
+def _trie(phrases: Iterable[bytes]) -> tuple[list[dict[int, int]], list[bool]]:
+    """Every beginning of a phrase as a node: its children by byte, and whether a phrase ends there."""
+    children: list[dict[int, int]] = [{}]
+    found = [False]
+    for phrase in phrases:
+        node = START
+        for byte in phrase:
+            if byte not in children[node]:
+                children[node][byte] = len(children)
+                children.append({})
+                found.append(False)
+                check_states(len(children), "the phrases need")
+            node = children[node][byte]
+        found[node] = True
+    return children, found
+
+
+def product(a: ByteMachine, b: ByteMachine) -> ByteMachine:
+    """Accepts what both accept; only the pairs of states that some text reaches."""
+    width = len(b.table)
+    bytes_, class_of = byte_classes(np.concatenate([a.table, b.table]))
+    pairs = np.zeros(1, np.int64)  # pair (p, q) is the number p * width + q
+    rows: list[np.ndarray] = []
+    done = 0
+    while done < len(pairs):
+        p, q = np.divmod(pairs[done:], width)
+        done = len(pairs)
+        rows.append(a.table[p][:, bytes_] * width + b.table[q][:, bytes_])
+        pairs = np.concatenate([pairs, np.setdiff1d(rows[-1], pairs)])
+        check_states(len(pairs), "the constraints need together")
+    order = pairs.argsort()
+    table = order[np.searchsorted(pairs, np.concatenate(rows), sorter=order)]
+    p, q = np.divmod(pairs, width)
+    return minimise(ByteMachine(table[:, class_of], a.accepting[p] & b.accepting[q]))
+
+
+def minimise(machine: ByteMachine) -> ByteMachine:
+    """The smallest machine for the same texts (Moore: split states until no byte tells them apart)."""
+    bytes_, class_of = byte_classes(machine.table)
+    table = machine.table[:, bytes_]
+    block, first, blocks = machine.accepting.astype(np.int64), np.zeros(0, np.int64), -1
+    while len(first) != blocks:
+        blocks = len(first)
+        told = np.column_stack([block, block[table]])
+        _, first, block = np.unique(told, axis=0, return_index=True, return_inverse=True)
+        block = block.reshape(-1)
+    # START's block comes first, the others in the order of their first state
+    order = np.lexsort((first, first != first[block[START]]))
+    number = order.argsort()[block]
+    kept = first[order]
+    return ByteMachine(number[table[kept]][:, class_of], machine.accepting[kept])
+
+
+def byte_classes(
+    table: Int[np.ndarray, "states 256"],
+) -> tuple[Int[np.ndarray, "classes"], Int[np.ndarray, "256"]]:
+    """One byte of every class that the table cannot tell apart, and the class of every byte."""
+    _, bytes_, class_of = np.unique(table, axis=1, return_index=True, return_inverse=True)
+    return bytes_, class_of.reshape(-1)
+
+
+def check_states(states: int, who: str) -> None:
+    """Refuses a machine that would be too slow to use."""
+    if states > MOST_STATES:
+        raise UnmaskError(f"{who} more than {MOST_STATES} states: make them shorter or simpler")

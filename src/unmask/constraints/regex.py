@@ -1,0 +1,225 @@
+"""A regular expression as an automaton over bytes: what `re.fullmatch` accepts, by Python's own parser.
+
+Supported: literals, classes, categories, `.`, groups, `|`, repeats (a lazy one accepts what a greedy
+one does), the inline flags, and ^ $ \\A \\Z at the outer ends. The rest is refused by name.
+"""
+
+import re
+import warnings
+from collections import defaultdict
+from functools import cache
+from re import _compiler, _constants, _parser  # type: ignore[attr-defined]
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool
+
+from unmask.constraints.machine import MOST_STATES, ByteMachine, check_states, minimise
+from unmask.errors import UnmaskError
+
+UNICODE = 0x110000  # code points
+MOST_STEPS = 16 * MOST_STATES  # of the automaton before it is made deterministic
+_ONE_CHARACTER = (_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, _constants.IN)
+_REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT)
+_BEGINNINGS = (_constants.AT_BEGINNING, _constants.AT_BEGINNING_STRING)
+_ENDS = (_constants.AT_END, _constants.AT_END_STRING)  # `fullmatch` leaves no newline behind `$`
+_REFUSED = {
+    _constants.ASSERT: "lookaround",
+    _constants.ASSERT_NOT: "lookaround",
+    _constants.FAILURE: "lookaround",  # what the parser makes of (?!)
+    _constants.GROUPREF: "a backreference",
+    _constants.GROUPREF_EXISTS: "a conditional group",
+    _constants.ATOMIC_GROUP: "an atomic group",
+    _constants.POSSESSIVE_REPEAT: "a possessive repeat",
+    _constants.AT_BOUNDARY: "a word boundary",
+    _constants.AT_NON_BOUNDARY: "a word boundary",
+    _constants.AT_BEGINNING: "^ inside",
+    _constants.AT_BEGINNING_STRING: "\\A inside",
+    _constants.AT_END: "$ inside",
+    _constants.AT_END_STRING: "\\Z inside",
+}
+
+
+def regex(pattern: str) -> ByteMachine:
+    """The machine of the UTF-8 texts that `re.fullmatch(pattern, text)` matches."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a set that may mean something else one day
+            parsed = _parser.parse(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UnmaskError(f"the regular expression {pattern!r} is not valid: {error}") from None
+    steps = _Steps()
+    end = steps.add_all(parsed, parsed.state.flags, steps.new(), True, True)
+    return minimise(_deterministic(steps, end))
+
+
+class _Steps:
+    """Thompson's automaton over bytes: from a state, silently or by a set of bytes, to another."""
+
+    def __init__(self) -> None:
+        self.silent: list[list[int]] = []
+        self.edges: list[list[tuple[bytes, int]]] = []  # 256 bools as bytes, target
+        self._characters: dict[str, list[tuple[int, bytes, int]]] = {}
+
+    def new(self) -> int:
+        """Another state."""
+        if len(self.silent) >= MOST_STEPS:
+            check_states(len(self.silent), "the regular expression needs")
+        self.silent.append([])
+        self.edges.append([])
+        return len(self.silent) - 1
+
+    def after(self, *sources: int) -> int:
+        """A new state that follows others silently."""
+        state = self.new()
+        for source in sources:
+            self.silent[source].append(state)
+        return state
+
+    def add_all(self, nodes: Any, flags: int, source: int, first: bool, last: bool) -> int:
+        """A sequence; `first` and `last`: does it touch the outer ends of the pattern?"""
+        nodes = list(nodes)
+        anchors = [op is _constants.AT for op, _ in nodes]
+        for i, node in enumerate(nodes):
+            begins, ends = first and all(anchors[:i]), last and all(anchors[i + 1 :])
+            source = self.add(node, flags, source, begins, ends)
+        return source
+
+    def add(self, node: Any, flags: int, source: int, first: bool, last: bool) -> int:
+        """Whatever a node matches, read from `source` on; gives the state behind it."""
+        op, value = node
+        if op in _ONE_CHARACTER:
+            return self._character(node, flags, source)
+        if op is _constants.SUBPATTERN:
+            _, added, removed, inner = value
+            return self.add_all(
+                inner, _compiler._combine_flags(flags, added, removed), source, first, last
+            )
+        if op is _constants.BRANCH:
+            return self.after(*[self.add_all(n, flags, source, first, last) for n in value[1]])
+        if op in _REPEATS:
+            return self._repeat(value, flags, source)
+        if op is _constants.AT and ((first and value in _BEGINNINGS) or (last and value in _ENDS)):
+            return source
+        name = _REFUSED[value if op is _constants.AT else op]
+        raise UnmaskError(
+            f"a regular expression with {name} is not supported: use literals, classes, groups, |, "
+            "repeats, and ^ or $ at its ends"
+        )
+
+    def _repeat(self, value: tuple[int, int, Any], flags: int, source: int) -> int:
+        least, most, inner = value
+        for _ in range(least):
+            source = self.add_all(inner, flags, self.after(source), False, False)
+        if most is _constants.MAXREPEAT:
+            source = self.after(source)
+            self.silent[self.add_all(inner, flags, source, False, False)].append(source)
+            return source
+        skips = [source]
+        for _ in range(most - least):
+            skips.append(self.add_all(inner, flags, self.after(skips[-1]), False, False))
+        return self.after(*skips)
+
+    def _character(self, node: Any, flags: int, source: int) -> int:
+        key = f"{node}/{flags}"
+        if key not in self._characters:
+            self._characters[key] = _utf8(_members(node, flags))
+        state = {0: source}
+        for origin, bytes_, target in self._characters[key]:
+            for name in (origin, target):
+                if name not in state:
+                    state[name] = self.new()
+            self.edges[state[origin]].append((bytes_, state[target]))
+        return state[1] if 1 in state else self.new()  # a class that no character is in
+
+
+@cache
+def _every_character() -> tuple[str, np.ndarray]:
+    """All characters in order, surrogates left out, and their code points."""
+    codes = np.concatenate([np.arange(0xD800), np.arange(0xE000, UNICODE)])
+    return codes.astype("<u4").tobytes().decode("utf-32-le"), codes
+
+
+def _members(node: Any, flags: int) -> Bool[np.ndarray, "codes"]:
+    """The characters that a one-character node matches: Python's own matcher runs over all of them."""
+    member = np.zeros(UNICODE, bool)
+    if node[0] is _constants.LITERAL and not flags & re.IGNORECASE:
+        member[node[1]] = True
+        member[0xD800:0xE000] = False
+        return member
+    state = _parser.State()
+    one = _parser.SubPattern(state, [node])
+    run = _parser.SubPattern(state, [(_constants.MAX_REPEAT, (1, _constants.MAXREPEAT, one))])
+    text, codes = _every_character()
+    for match in _compiler.compile(run, flags).finditer(text):
+        member[codes[match.start() : match.end()]] = True
+    return member
+
+
+def _utf8(member: Bool[np.ndarray, "codes"]) -> list[tuple[int, bytes, int]]:
+    """The UTF-8 forms of a set of characters as (state, bytes, state) from 0 to 1, endings shared."""
+    edges: list[tuple[int, bytes, int]] = []
+    states: dict[tuple[int, bytes], int] = {}
+
+    def connect(state: int, lead: int, blocks: np.ndarray) -> None:
+        """One edge for all the bytes, from `lead` on, whose blocks of characters read the same."""
+        targets: dict[int, np.ndarray] = defaultdict(lambda: np.zeros(256, bool))
+        for i in np.flatnonzero(blocks.any(1)):
+            targets[target(blocks[i])][lead + i] = True
+        edges.extend((state, bytes_.tobytes(), goal) for goal, bytes_ in targets.items())
+
+    def target(block: np.ndarray) -> int:
+        if len(block) == 1:
+            return 1
+        key = len(block), block.tobytes()
+        if key not in states:
+            states[key] = len(states) + 2
+            connect(states[key], 0x80, block.reshape(64, -1))
+        return states[key]
+
+    first = 0
+    for lead, past, block in ((0, 0x80, 1), (0xC0, 0x800, 64), (0xE0, 0x10000, 64**2), (0xF0, UNICODE, 64**3)):  # fmt: skip
+        form = np.zeros(-(-past // block) * block, bool)
+        form[first:past] = member[first:past]
+        connect(0, lead, form.reshape(-1, block))
+        first = past
+    return edges
+
+
+def _deterministic(steps: _Steps, end: int) -> ByteMachine:
+    """The subset construction, over classes of bytes that no edge tells apart."""
+    sets = sorted({bytes_ for edges in steps.edges for bytes_, _ in edges})
+    masks = np.frombuffer(b"".join(sets) or bytes(256), bool).reshape(-1, 256)
+    patterns, class_of = np.unique(masks, axis=1, return_inverse=True)
+    classes = {bytes_: np.flatnonzero(row).tolist() for bytes_, row in zip(sets, patterns, strict=False)}  # fmt: skip
+    closures: dict[frozenset[int], frozenset[int]] = {}
+
+    def closure(targets: frozenset[int]) -> frozenset[int]:
+        """What the targets lead to silently, less the states that do nothing else."""
+        if targets not in closures:
+            seen, queue = set(targets), list(targets)
+            while queue:
+                fresh = [state for state in steps.silent[queue.pop()] if state not in seen]
+                seen.update(fresh)
+                queue += fresh
+            closures[targets] = frozenset(s for s in seen if steps.edges[s] or s == end)
+        return closures[targets]
+
+    number = {closure(frozenset([0])): 0}
+    table: list[list[int]] = []
+    queue = list(number)
+    for subset in queue:  # grows while it is read
+        moves: list[set[int]] = [set() for _ in range(patterns.shape[1])]
+        for state in subset:
+            for bytes_, target in steps.edges[state]:
+                for c in classes[bytes_]:
+                    moves[c].add(target)
+        reached = [closure(frozenset(targets)) for targets in moves]
+        for after in reached:
+            if after not in number:
+                number[after] = len(queue)
+                queue.append(after)
+        check_states(len(queue), "the regular expression needs")
+        table.append([number[after] for after in reached])
+    accepting = np.array([end in subset for subset in queue])
+    return ByteMachine(np.array(table)[:, class_of.reshape(-1)], accepting)

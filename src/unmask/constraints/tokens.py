@@ -1,0 +1,269 @@
+"""A byte machine lifted to a vocabulary, over rows in which some tokens are not written yet.
+
+A forward pass gives the states before each place that some way to write the open places reaches, a
+backward pass those from which some way leads to an accepted end. A token may be written where it
+leads from the one set into the other: then the row can still be completed, whatever it is.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from unmask.constraints.machine import START, ByteMachine, byte_classes
+
+Tokens = Int[Tensor, "rows length"]
+At = tuple[Int[Tensor, "tokens"], Int[Tensor, "tokens"]]
+States = Bool[np.ndarray, "states rows"]
+Places = Int[np.ndarray, "length rows"]  # the class of a fixed token, -1 where open
+Passed = Bool[np.ndarray, "bounds states rows"]  # bounds: before each place, and behind the last
+DEAD, END = -1, -2  # the last two states: nothing fits any more; the text is over
+MOST_DENSE = 256  # states up to which a dense product beats a sparse one
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """Which state leads to which by one token of a set, as a matrix to multiply sets of states with."""
+
+    onward: Tensor  # [to, from]
+    back: Tensor  # [from, to]
+
+    @classmethod
+    def of(
+        cls, delta: Int[np.ndarray, "classes states"], classes: Int[np.ndarray, "tokens"]
+    ) -> "Step":
+        """The step by any token of these classes."""
+        states = delta.shape[1]
+        back = np.zeros((states, states), np.float32)
+        for c in np.unique(classes):
+            back[np.arange(states), delta[c]] = 1
+        back[:, DEAD] = 0
+        matrices = torch.from_numpy(back.T.copy()), torch.from_numpy(back)
+        return cls(*(m if states <= MOST_DENSE else m.to_sparse() for m in matrices))
+
+    def forward(self, states: States) -> States:
+        """The states behind the step."""
+        return _times(self.onward, states)
+
+    def backward(self, states: States) -> States:
+        """The states before the step."""
+        return _times(self.back, states)
+
+
+def _times(matrix: Tensor, states: States) -> States:
+    return (matrix @ torch.from_numpy(states.astype(np.float32))).numpy() > 0
+
+
+@dataclass(frozen=True, eq=False)
+class TokenMachine:
+    """A machine over tokens, in classes of tokens that move every state alike."""
+
+    delta: Int[np.ndarray, "classes states"]
+    accepting: Bool[np.ndarray, "states"]
+    fixed: Int[np.ndarray, "vocabulary"]  # the class of a token that is in the row already
+    drawn: Int[np.ndarray, "vocabulary"]  # the class of a token to be written
+    step: Step  # by any token that may be drawn
+    sets: Mapping[int, Bool[np.ndarray, "vocabulary"]]  # by column: the tokens that may stand there
+    set_steps: Mapping[int, Step]
+    mask_id: int
+
+    @classmethod
+    def build(
+        cls,
+        machine: ByteMachine,
+        pieces: Sequence[bytes | None],
+        eos_id: int | None,
+        mask_id: int,
+        never: Collection[int] = (),
+        sets: Mapping[int, Collection[int]] | None = None,
+    ) -> "TokenMachine":
+        """Lifts a byte machine to tokens of the given bytes; None is a special token, which shows nothing.
+
+        EOS ends an accepted text and then anything may follow, for nothing of it is shown. Special
+        tokens and those in `never` are not drawn within the text, but count where they are fixed.
+        """
+        columns, names, accepting = _lift(machine, pieces)
+        states = len(accepting)
+        dead, end = states + DEAD, states + END
+        stay = np.arange(states)
+        after_end = np.where(stay == end, end, dead)
+        special = [stay, np.where(accepting, end, dead), after_end, np.full(states, dead)]
+        shown, ends, hidden, nothing = range(len(columns), len(columns) + 4)
+        fixed = np.where(names < 0, shown, names)
+        drawn = np.where(names < 0, hidden, names)
+        if eos_id is not None:
+            fixed[eos_id] = drawn[eos_id] = ends
+        drawn[[mask_id, *never]] = nothing
+        delta, class_of = np.unique([*columns, *special], axis=0, return_inverse=True)
+        fixed, drawn = class_of.reshape(-1)[fixed], class_of.reshape(-1)[drawn]
+        members = {c: _members(ids, len(pieces)) for c, ids in (sets or {}).items()}
+        shared: dict[bytes, Step] = {}
+        for member in members.values():
+            key = member.tobytes()
+            shared[key] = shared[key] if key in shared else Step.of(delta, drawn[member])
+        set_steps = {c: shared[member.tobytes()] for c, member in members.items()}
+        step = Step.of(delta, drawn)
+        return cls(delta, accepting, fixed, drawn, step, members, set_steps, mask_id)
+
+    def allowed(self, z: Tokens, at: At, start: int) -> Bool[Tensor, "tokens vocabulary"]:
+        """The tokens that may be written at each place, one of them at a time, text from `start` on."""
+        rows, columns = (index.cpu().numpy() for index in at)
+        places = _classes(self, z)
+        before, after = self._forward(places, start), self._backward(places, start)
+        pairs = np.stack([before[columns, :, rows], after[columns + 1, :, rows]], axis=1)
+        # most places share their pair of sets with others
+        packed, place = _distinct(pairs)
+        classes = np.array([self._classes_between(*pair) for pair in packed], bool)
+        tokens = torch.from_numpy(classes.reshape(-1, len(self.delta))[:, self.drawn])
+        allowed = tokens.to(z.device)[torch.from_numpy(place).to(z.device)]
+        for n in np.flatnonzero(np.isin(columns, list(self.sets))):
+            allowed[n] &= torch.from_numpy(self.sets[int(columns[n])]).to(z.device)
+        return allowed
+
+    def feasible(self, z: Tokens, start: int) -> Bool[Tensor, "rows"]:
+        """Whether each row can be completed."""
+        after = self._backward(_classes(self, z), start)
+        return torch.from_numpy(after[start, START])
+
+    def fits(self, z: Tokens, tokens: Sequence[int], start: int) -> Bool[Tensor, "rows length"]:
+        """Where these tokens can be written into open places, seen, with the row still completable."""
+        places = _classes(self, z)
+        length, rows, k = *places.shape, len(tokens)
+        fits = np.zeros((rows, length), bool)
+        if not start <= length - k:
+            return torch.from_numpy(fits)
+        before, after = self._forward(places, start), self._backward(places, start)
+        states = before[start : length - k + 1].copy()
+        states[:, END] = False
+        good = np.ones((len(states), rows), bool)
+        for i, token in enumerate(tokens):
+            window = slice(start + i, start + i + len(states))
+            may = [
+                c not in self.sets or self.sets[c][token] for c in range(window.start, window.stop)
+            ]
+            good &= (places[window] < 0) & np.array(may)[:, None]
+            states = _moved(states, self.delta[self.drawn[token]])
+        good &= (states & after[start + k :]).any(1)
+        fits[:, start : length - k + 1] = good.T
+        return torch.from_numpy(fits)
+
+    def lengths(self, most: int) -> tuple[Bool[np.ndarray, "lengths"], bool]:
+        """Which numbers of open places, up to `most`, can be filled; and whether a longer row could."""
+        accepting = self.accepting[:, None]
+        reached = np.arange(len(accepting))[:, None] == START
+        can = np.zeros(most + 1, bool)
+        for n in range(most + 1):
+            can[n] = (reached & accepting).any()
+            reached = self.step.forward(reached)
+        hopeful, before = accepting, np.zeros_like(accepting)
+        while (hopeful != before).any():
+            before = hopeful
+            hopeful = before | self.step.backward(before)
+        return can, bool((reached & hopeful).any())
+
+    def _forward(self, places: Places, start: int) -> Passed:
+        """What is reached before each place."""
+        length, rows = places.shape
+        reached = np.zeros((length + 1, len(self.accepting), rows), bool)
+        reached[start, START] = True
+        for i in range(start, length):
+            fixed = np.flatnonzero(places[i] >= 0)
+            if len(fixed) < rows:
+                reached[i + 1] = self._step(i).forward(reached[i])
+            if len(fixed):
+                state, row = reached[i][:, fixed].nonzero()
+                reached[i + 1][:, fixed] = False
+                reached[i + 1, self.delta[places[i, fixed[row]], state], fixed[row]] = True
+        return reached
+
+    def _backward(self, places: Places, start: int) -> Passed:
+        """What an accepted end is reached from behind each place."""
+        length, rows = places.shape
+        hopeful = np.zeros((length + 1, len(self.accepting), rows), bool)
+        hopeful[length] = self.accepting[:, None]
+        for i in range(length - 1, start - 1, -1):
+            fixed = np.flatnonzero(places[i] >= 0)
+            if len(fixed) < rows:
+                hopeful[i] = self._step(i).backward(hopeful[i + 1])
+            if len(fixed):
+                hopeful[i][:, fixed] = hopeful[i + 1, self.delta[places[i, fixed]].T, fixed]
+        return hopeful
+
+    def _step(self, column: int) -> Step:
+        return self.set_steps.get(column, self.step)
+
+    def _classes_between(
+        self, before: Bool[np.ndarray, "states"], after: Bool[np.ndarray, "states"]
+    ) -> Bool[np.ndarray, "classes"]:
+        """The classes that lead from the one set of states into the other."""
+        return after[self.delta[:, before]].any(1)
+
+
+def _classes(machine: TokenMachine, z: Tokens) -> Places:
+    """The class of every fixed token, -1 at open places."""
+    tokens = z.T.cpu().numpy()
+    return np.where(tokens == machine.mask_id, -1, machine.fixed[tokens])
+
+
+def _lift(
+    machine: ByteMachine, pieces: Sequence[bytes | None]
+) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """What each kind of token does to the states that tokens reach, its kind (-1: special), the ends.
+
+    Tokens whose bytes the machine cannot tell apart are one kind; DEAD and END are added behind.
+    """
+    bytes_, class_of = byte_classes(machine.table)
+    table = machine.table[:, bytes_]
+    alike = bytes(class_of.astype(np.uint8))
+    texts = [None if piece is None else piece.translate(alike) for piece in pieces]
+    moves: dict[bytes, np.ndarray] = {b"": np.arange(len(table))}
+    for text in {text for text in texts if text is not None}:
+        for k in range(1, len(text) + 1):
+            if text[:k] not in moves:
+                moves[text[:k]] = table[moves[text[: k - 1]], text[k - 1]]
+    kinds = {text: kind for kind, text in enumerate({text for text in texts if text is not None})}
+    columns = np.array([moves[text] for text in kinds]).reshape(-1, len(table))
+    names = np.array([-1 if text is None else kinds[text] for text in texts])
+    columns, kind = np.unique(columns, axis=0, return_inverse=True)
+    names = np.where(names < 0, -1, np.append(kind.reshape(-1), 0)[names])
+    reached = _reached(columns, len(table))
+    number = np.full(len(table), -1)
+    number[reached] = np.arange(len(reached))
+    dead, end = len(reached) + 1, len(reached)
+    lifted = [np.append(number[column[reached]], [end, dead]) for column in columns]
+    return lifted, names, np.append(machine.accepting[reached], [True, False])
+
+
+def _reached(columns: Int[np.ndarray, "kinds states"], states: int) -> Int[np.ndarray, "reached"]:
+    """The states between tokens, START first: often far fewer than those between bytes."""
+    seen = np.zeros(states, bool)
+    fresh = np.array([START])
+    while len(fresh):
+        seen[fresh] = True
+        after = np.unique(columns[:, fresh])
+        fresh = after[~seen[after]]
+    return np.flatnonzero(seen)
+
+
+def _members(ids: Collection[int], size: int) -> Bool[np.ndarray, "vocabulary"]:
+    member = np.zeros(size, bool)
+    member[list(ids)] = True
+    return member
+
+
+def _moved(passed: Passed, column: Int[np.ndarray, "states"]) -> Passed:
+    """Sets of states after a token of this column."""
+    moved = np.zeros_like(passed)
+    bound, state, row = passed.nonzero()
+    moved[bound, column[state], row] = True
+    return moved
+
+
+def _distinct(pairs: Bool[np.ndarray, "tokens 2 states"]) -> tuple[np.ndarray, np.ndarray]:
+    """The different pairs of sets, and which of them each place has."""
+    packed = np.packbits(pairs.reshape(len(pairs), -1), axis=1)
+    _, first, place = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+    return pairs[first], place.reshape(-1)
