@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from unmask.constraints.machine import ByteMachine, anything, banned, containing, product
-from unmask.constraints.reasons import reason
+from unmask.constraints.reasons import quoted, reason
 from unmask.constraints.regex import regex
 from unmask.constraints.tokens import At, TokenMachine, Tokens
 from unmask.errors import UnmaskError
@@ -36,24 +36,25 @@ class Constraint:
             for other in self.ban:
                 if other in phrase:
                     raise UnmaskError(
-                        f"{phrase!r} is to be included and contains {other!r}, which is banned"
+                        f"{quoted(phrase)} is to be included and contains {quoted(other)}, which is "
+                        "banned"
                     )
 
     def __bool__(self) -> bool:
         return self != Constraint()
 
-    def machines(self) -> dict[str, ByteMachine]:
-        """The machine of every part that is about the text, by a name for messages."""
-        machines: dict[str, ByteMachine] = {}
+    def machines(self) -> list[tuple[str, ByteMachine]]:
+        """The machine of every part that is about the text, with a name for messages."""
+        machines: list[tuple[str, ByteMachine]] = []
         if self.regex is not None:
-            machines["the regular expression"] = regex(self.regex)
+            machines.append(("the regular expression", regex(self.regex)))
         if self.ban:
-            machines["the banned phrases"] = banned(map(_bytes, self.ban))
+            machines.append(("the banned phrases", banned(map(_bytes, self.ban))))
             if any(REPLACEMENT in phrase for phrase in self.ban):
                 # broken bytes are shown as that character too
-                machines["whole characters"] = regex("(?s).*")
+                machines.append(("whole characters", regex("(?s).*")))
         for phrase in self.include:
-            machines[f"the phrase {phrase!r}"] = containing([_bytes(phrase)])
+            machines.append((f"the phrase {quoted(phrase)}", containing([_bytes(phrase)])))
         return machines
 
     def compile(
@@ -87,12 +88,12 @@ class Compiled:
     pieces: Sequence[bytes | None]
     vocabulary: Vocabulary
     never: tuple[int, ...]
-    machines: Mapping[str, ByteMachine]
+    machines: list[tuple[str, ByteMachine]]
 
     @cached_property
     def machine(self) -> TokenMachine:
         """All parts as one."""
-        whole = reduce(product, self.machines.values()) if self.machines else anything()
+        whole = reduce(product, (m for _, m in self.machines)) if self.machines else anything()
         return self.lift(whole, self.constraint.allowed)
 
     def lift(
@@ -156,10 +157,10 @@ class Compiled:
             text = text[: text.index(eos)]
         runs: list[list[int]] = [[]]
         for token in text:
-            if token == mask:
-                runs.append([])
-            else:
+            if token != mask:
                 runs[-1].append(token)
+            elif runs[-1] or len(runs) == 1:
+                runs.append([])
         return FixedText([self.text(run) for run in runs], len(text))
 
 
@@ -178,7 +179,9 @@ def _bytes(phrase: str) -> bytes:
     try:
         return phrase.encode()
     except UnicodeEncodeError:
-        raise UnmaskError(f"the phrase {phrase!r} holds a lone surrogate: it is no text") from None
+        raise UnmaskError(
+            f"the phrase {quoted(phrase)} holds a lone surrogate: it is no text"
+        ) from None
 
 
 def _check_set(column: int, ids: Collection[int], vocabulary: Vocabulary) -> None:

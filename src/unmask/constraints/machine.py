@@ -122,7 +122,7 @@ def byte_classes(
     return bytes_, class_of.reshape(-1)
 
 
-def check_states(states: int, who: str) -> None:
+def check_states(states: int, who: str, remedy: str = "make them fewer or shorter") -> None:
     """Refuses a machine that would be too slow to use."""
     if states > MOST_STATES:
-        raise UnmaskError(f"{who} more than {MOST_STATES} states: make them shorter or simpler")
+        raise UnmaskError(f"{who} more than {MOST_STATES} states: {remedy}")

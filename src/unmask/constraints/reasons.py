@@ -1,5 +1,6 @@
 """Why a row can hold no text that satisfies its constraint, in one line."""
 
+import reprlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,7 @@ from unmask.constraints.machine import ByteMachine
 if TYPE_CHECKING:
     from unmask.constraints.constraint import Compiled
 
-SHOWN = 40  # characters of a fixed text in a message
+_SHORT = reprlib.Repr(maxstring=60)
 
 
 def reason(compiled: "Compiled", row: list[int], start: int) -> str:
@@ -18,12 +19,12 @@ def reason(compiled: "Compiled", row: list[int], start: int) -> str:
     written = compiled.fixed_text(row, start)
     for phrase in compiled.constraint.ban:
         if phrase.encode() in written:
-            return f"the fixed text contains {phrase!r}, which is banned"
-    for name, machine in compiled.machines.items():
+            return f"the fixed text contains {quoted(phrase)}, which is banned"
+    for name, machine in compiled.machines:
         why = _alone(compiled, name, machine, row, start)
         if why:
             return why
-    names = [*compiled.machines]
+    names = [name for name, _ in compiled.machines]
     if compiled.constraint.allowed:
         names.append("the allowed tokens")
     together = f"{', '.join(names)} together" if len(names) > 1 else "".join(names)
@@ -39,27 +40,29 @@ def _alone(
         return None
     room = compiled.fixed_text(row, start).room
     can, endless = lifted.lengths(room + len(lifted.accepting))
-    fitting = np.flatnonzero(can)
-    if not len(fitting):
+    fitting = np.flatnonzero(can).tolist()
+    if not fitting:
         return f"no text in this vocabulary satisfies {name}"
     if can[room]:
         return f"{name} does not fit{_beside(compiled, row, start)}"
-    below, above = fitting[fitting < room], fitting[fitting > room]
-    if not len(below):
+    below, above = [n for n in fitting if n < room], [n for n in fitting if n > room]
+    if not below:
         return f"{name} needs at least {tokens(above[0])} and there is room for {room}"
-    if not len(above) and not endless:
+    if not above and not endless:
         return f"{name} takes at most {tokens(below[-1])} and there are {room} to fill"
-    other = f" or {above[0]}" if len(above) else ""
+    other = f" or {above[0]}" if above else ""
     return f"{name} fits {below[-1]}{other} tokens, but not {room}"
 
 
 def _beside(compiled: "Compiled", row: list[int], start: int) -> str:
     """The fixed text, as far as a message has room for it."""
     runs = [run.decode("utf-8", "replace") for run in compiled.fixed_text(row, start).runs]
-    text = "…".join(runs)
-    if not any(runs):
-        return ""
-    return f" beside the fixed text {text if len(text) <= SHOWN else text[:SHOWN] + '…'!r}"
+    return f" beside the fixed text {quoted('…'.join(runs))}" if any(runs) else ""
+
+
+def quoted(text: str) -> str:
+    """A text in quotes, its middle left out where it is long."""
+    return _SHORT.repr(text)
 
 
 def tokens(count: int) -> str:

@@ -7,7 +7,7 @@ one does), the inline flags, and ^ $ \\A \\Z at the outer ends. The rest is refu
 import re
 import warnings
 from collections import defaultdict
-from functools import cache
+from functools import cache, lru_cache
 from re import _compiler, _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
 
@@ -18,25 +18,29 @@ from unmask.constraints.machine import MOST_STATES, ByteMachine, check_states, m
 from unmask.errors import UnmaskError
 
 UNICODE = 0x110000  # code points
-MOST_STEPS = 16 * MOST_STATES  # of the automaton before it is made deterministic
+MOST_STEPS = 4 * MOST_STATES  # of the automaton before it is made deterministic
+_TOO_LARGE = (
+    "the regular expression needs",
+    "shorten its repeats, or begin it with (?a) if its \\w, \\d and \\s are ASCII",
+)
 _ONE_CHARACTER = (_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, _constants.IN)
 _REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT)
 _BEGINNINGS = (_constants.AT_BEGINNING, _constants.AT_BEGINNING_STRING)
 _ENDS = (_constants.AT_END, _constants.AT_END_STRING)  # `fullmatch` leaves no newline behind `$`
 _REFUSED = {
-    _constants.ASSERT: "lookaround",
-    _constants.ASSERT_NOT: "lookaround",
-    _constants.FAILURE: "lookaround",  # what the parser makes of (?!)
-    _constants.GROUPREF: "a backreference",
-    _constants.GROUPREF_EXISTS: "a conditional group",
-    _constants.ATOMIC_GROUP: "an atomic group",
-    _constants.POSSESSIVE_REPEAT: "a possessive repeat",
-    _constants.AT_BOUNDARY: "a word boundary",
-    _constants.AT_NON_BOUNDARY: "a word boundary",
-    _constants.AT_BEGINNING: "^ inside",
-    _constants.AT_BEGINNING_STRING: "\\A inside",
-    _constants.AT_END: "$ inside",
-    _constants.AT_END_STRING: "\\Z inside",
+    "ASSERT": "lookaround",
+    "ASSERT_NOT": "lookaround",
+    "FAILURE": "lookaround",  # what the parser makes of (?!)
+    "GROUPREF": "a backreference",
+    "GROUPREF_EXISTS": "a conditional group",
+    "ATOMIC_GROUP": "an atomic group",
+    "POSSESSIVE_REPEAT": "a possessive repeat",
+    "AT_BOUNDARY": "a word boundary",
+    "AT_NON_BOUNDARY": "a word boundary",
+    "AT_BEGINNING": "^ inside",
+    "AT_BEGINNING_STRING": "\\A inside",
+    "AT_END": "$ inside",
+    "AT_END_STRING": "\\Z inside",
 }
 
 
@@ -59,12 +63,11 @@ class _Steps:
     def __init__(self) -> None:
         self.silent: list[list[int]] = []
         self.edges: list[list[tuple[bytes, int]]] = []  # 256 bools as bytes, target
-        self._characters: dict[str, list[tuple[int, bytes, int]]] = {}
 
     def new(self) -> int:
         """Another state."""
-        if len(self.silent) >= MOST_STEPS:
-            check_states(len(self.silent), "the regular expression needs")
+        if len(self.silent) > MOST_STEPS:
+            check_states(len(self.silent), *_TOO_LARGE)
         self.silent.append([])
         self.edges.append([])
         return len(self.silent) - 1
@@ -101,7 +104,7 @@ class _Steps:
             return self._repeat(value, flags, source)
         if op is _constants.AT and ((first and value in _BEGINNINGS) or (last and value in _ENDS)):
             return source
-        name = _REFUSED[value if op is _constants.AT else op]
+        name = _REFUSED[(value if op is _constants.AT else op).name]
         raise UnmaskError(
             f"a regular expression with {name} is not supported: use literals, classes, groups, |, "
             "repeats, and ^ or $ at its ends"
@@ -121,11 +124,11 @@ class _Steps:
         return self.after(*skips)
 
     def _character(self, node: Any, flags: int, source: int) -> int:
-        key = f"{node}/{flags}"
-        if key not in self._characters:
-            self._characters[key] = _utf8(_members(node, flags))
+        op, value = node
         state = {0: source}
-        for origin, bytes_, target in self._characters[key]:
+        for origin, bytes_, target in _form(
+            (op, tuple(value) if op is _constants.IN else value), flags
+        ):
             for name in (origin, target):
                 if name not in state:
                     state[name] = self.new()
@@ -154,6 +157,12 @@ def _members(node: Any, flags: int) -> Bool[np.ndarray, "codes"]:
     for match in _compiler.compile(run, flags).finditer(text):
         member[codes[match.start() : match.end()]] = True
     return member
+
+
+@lru_cache(256)
+def _form(node: Any, flags: int) -> list[tuple[int, bytes, int]]:
+    """What a one-character node reads, byte by byte."""
+    return _utf8(_members(node, flags))
 
 
 def _utf8(member: Bool[np.ndarray, "codes"]) -> list[tuple[int, bytes, int]]:
@@ -219,7 +228,7 @@ def _deterministic(steps: _Steps, end: int) -> ByteMachine:
             if after not in number:
                 number[after] = len(queue)
                 queue.append(after)
-        check_states(len(queue), "the regular expression needs")
+        check_states(len(queue), *_TOO_LARGE)
         table.append([number[after] for after in reached])
     accepting = np.array([end in subset for subset in queue])
     return ByteMachine(np.array(table)[:, class_of.reshape(-1)], accepting)

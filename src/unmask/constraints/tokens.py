@@ -89,15 +89,17 @@ class TokenMachine:
         states = len(accepting)
         dead, end = states + DEAD, states + END
         stay = np.arange(states)
+        ending = np.where(accepting, end, dead)
         after_end = np.where(stay == end, end, dead)
-        special = [stay, np.where(accepting, end, dead), after_end, np.full(states, dead)]
-        shown, ends, hidden, nothing = range(len(columns), len(columns) + 4)
-        fixed = np.where(names < 0, shown, names)
-        drawn = np.where(names < 0, hidden, names)
+        nowhere = np.full(states, dead)
+        first = len(columns)  # the classes of special tokens follow those of text
+        fixed = np.where(names < 0, first, names)
+        drawn = np.where(names < 0, first + 2, names)
         if eos_id is not None:
-            fixed[eos_id] = drawn[eos_id] = ends
-        drawn[[mask_id, *never]] = nothing
-        delta, class_of = np.unique([*columns, *special], axis=0, return_inverse=True)
+            fixed[eos_id] = drawn[eos_id] = first + 1
+        drawn[[mask_id, *never]] = first + 3
+        every = [*columns, stay, ending, after_end, nowhere]
+        delta, class_of = np.unique(every, axis=0, return_inverse=True)
         fixed, drawn = class_of.reshape(-1)[fixed], class_of.reshape(-1)[drawn]
         members = {c: _members(ids, len(pieces)) for c, ids in (sets or {}).items()}
         shared: dict[bytes, Step] = {}
@@ -111,7 +113,7 @@ class TokenMachine:
     def allowed(self, z: Tokens, at: At, start: int) -> Bool[Tensor, "tokens vocabulary"]:
         """The tokens that may be written at each place, one of them at a time, text from `start` on."""
         rows, columns = (index.cpu().numpy() for index in at)
-        places = _classes(self, z)
+        places = self._places(z)
         before, after = self._forward(places, start), self._backward(places, start)
         pairs = np.stack([before[columns, :, rows], after[columns + 1, :, rows]], axis=1)
         # most places share their pair of sets with others
@@ -125,12 +127,12 @@ class TokenMachine:
 
     def feasible(self, z: Tokens, start: int) -> Bool[Tensor, "rows"]:
         """Whether each row can be completed."""
-        after = self._backward(_classes(self, z), start)
+        after = self._backward(self._places(z), start)
         return torch.from_numpy(after[start, START])
 
     def fits(self, z: Tokens, tokens: Sequence[int], start: int) -> Bool[Tensor, "rows length"]:
         """Where these tokens can be written into open places, seen, with the row still completable."""
-        places = _classes(self, z)
+        places = self._places(z)
         length, rows, k = *places.shape, len(tokens)
         fits = np.zeros((rows, length), bool)
         if not start <= length - k:
@@ -163,6 +165,16 @@ class TokenMachine:
             before = hopeful
             hopeful = before | self.step.backward(before)
         return can, bool((reached & hopeful).any())
+
+    def _places(self, z: Tokens) -> Places:
+        """The class of every fixed token, -1 at open places."""
+        tokens = z.T.cpu().numpy()
+        places = self.fixed[tokens]
+        for column, member in self.sets.items():
+            wrong = ~member[tokens[column]]
+            places[column, wrong] = self.drawn[self.mask_id]  # leads nowhere
+        places[tokens == self.mask_id] = -1
+        return places
 
     def _forward(self, places: Places, start: int) -> Passed:
         """What is reached before each place."""
@@ -200,12 +212,6 @@ class TokenMachine:
     ) -> Bool[np.ndarray, "classes"]:
         """The classes that lead from the one set of states into the other."""
         return after[self.delta[:, before]].any(1)
-
-
-def _classes(machine: TokenMachine, z: Tokens) -> Places:
-    """The class of every fixed token, -1 at open places."""
-    tokens = z.T.cpu().numpy()
-    return np.where(tokens == machine.mask_id, -1, machine.fixed[tokens])
 
 
 def _lift(
@@ -264,6 +270,6 @@ def _moved(passed: Passed, column: Int[np.ndarray, "states"]) -> Passed:
 
 def _distinct(pairs: Bool[np.ndarray, "tokens 2 states"]) -> tuple[np.ndarray, np.ndarray]:
     """The different pairs of sets, and which of them each place has."""
-    packed = np.packbits(pairs.reshape(len(pairs), -1), axis=1)
+    packed = np.packbits(np.concatenate([pairs[:, 0], pairs[:, 1]], axis=1), axis=1)
     _, first, place = np.unique(packed, axis=0, return_index=True, return_inverse=True)
     return pairs[first], place.reshape(-1)

@@ -1,0 +1,151 @@
+"""Requests that cannot be are refused in one line; phrases are placed where they fit."""
+
+import pytest
+import torch
+
+from unmask.constraints import Constraint
+from unmask.constraints.machine import MOST_STATES, banned, containing, product
+from unmask.constraints.regex import regex
+from unmask.errors import UnmaskError
+from unmask.vocabulary import Vocabulary
+
+# a character or two a token, then BOS, EOS, MASK
+PIECES = [*(bytes([byte]) for byte in b"abcdefgh 0123456789\n"), b"ab", b" cafe", "é".encode()]
+BOS, EOS, MASK = range(len(PIECES), len(PIECES) + 3)
+VOCABULARY = Vocabulary(MASK + 1, MASK, None, BOS, EOS)
+ALL = [*PIECES, None, None, None]
+
+
+def row(text: str, room: int, after: str = "") -> torch.Tensor:
+    """BOS, a fixed text of single characters, open places, more fixed text."""
+    ids = [[PIECES.index(c.encode()) for c in part] for part in (text, after)]
+    return torch.tensor([[BOS, *ids[0], *[MASK] * room, *ids[1]]])
+
+
+REFUSED = [
+    (Constraint(r"\d{10}"), row("", 6), (), "the regular expression needs at least 10 tokens and there is room for 6"),
+    (Constraint("abc"), row("", 1), (), "the regular expression needs at least 2 tokens and there is room for 1"),
+    (Constraint("[ab]{3}"), row("", 6), (EOS,), "the regular expression takes at most 3 tokens and there are 6 to fill"),
+    (Constraint("(cc)*"), row("", 3), (EOS,), "the regular expression fits 2 or 4 tokens, but not 3"),
+    (Constraint("[xyz]+"), row("", 3), (), "no text in this vocabulary satisfies the regular expression"),
+    (Constraint(r"\d+"), row("a", 3), (), "the regular expression does not fit beside the fixed text 'a…'"),
+    (Constraint(ban=("h", "dea")), row("dead", 2), (), "the fixed text contains 'dea', which is banned"),
+    (Constraint(include=("0123",)), row("", 3), (), "the phrase '0123' needs at least 4 tokens and there is room for 3"),
+    (Constraint(include=("0123",)), row("abc", 3), (), "the phrase '0123' does not fit beside the fixed text 'abc…'"),
+    (Constraint("[a-c]*", include=("d",)), row("", 4), (), "no text of 4 tokens satisfies the regular expression, the phrase 'd' together"),
+    (Constraint("a+", allowed={2: {1}}), row("", 2), (), "no text of 2 tokens satisfies the regular expression, the allowed tokens together"),
+    (Constraint("c*", ban=("cc",)), row("c", 1, "c"), (EOS,), "no text of 3 tokens satisfies the regular expression, the banned phrases together beside the fixed text 'c…c'"),
+    (Constraint(allowed={1: {0}}), row("", 1), (0,), "no text of 1 token satisfies the allowed tokens"),
+    (Constraint(allowed={7: {0}}), row("", 3), (), "place 7 lies outside a row of 4 tokens"),
+    (Constraint(allowed={-1: {0}}), row("", 3), (), "place -1 lies outside a row of 4 tokens"),
+    (Constraint(allowed={1: {1, 2}}), row("a", 3), (), "place 1 is fixed to token 0, which is not allowed there"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("constraint", "z", "never", "message"), REFUSED)
+def test_what_no_text_can_satisfy_is_refused_with_the_reason(constraint, z, never, message):
+    with pytest.raises(UnmaskError) as error:
+        constraint.compile(ALL, VOCABULARY, never).check(z, 1)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Constraint(ban=("",)), "is empty: leave it out"),
+        (lambda: Constraint(include=("a", "")), "is empty: leave it out"),
+        (lambda: Constraint(ban=("\ud800",)), "lone surrogate"),
+        (lambda: Constraint(ban=("oo",), include=("foo",)), "'foo' is to be included and contains 'oo', which is banned"),
+        (lambda: Constraint(allowed={3: set()}), "the set of tokens allowed at place 3 is empty"),
+        (lambda: Constraint(allowed={3: {0, 99}}), "token 99, allowed at place 3, is MASK or outside a vocabulary of 26"),
+        (lambda: Constraint(allowed={3: {MASK}}), "token 25, allowed at place 3, is MASK or outside"),
+        (lambda: Constraint(ban=("a" * MOST_STATES,)), f"the phrases need more than {MOST_STATES} states"),
+        (lambda: Constraint("[ab]{0,150}", include=("b" * 149,)), f"the constraints need together more than {MOST_STATES} states"),
+    ],
+)  # fmt: skip
+def test_requests_that_mean_nothing(make, message):
+    with pytest.raises(UnmaskError, match=message):
+        make().compile(ALL, VOCABULARY).check(row("", 200), 1)
+
+
+def test_a_tokenizer_without_pieces_takes_token_sets_alone():
+    with pytest.raises(UnmaskError, match="need characters, bytes or a byte-level BPE"):
+        Constraint("a").compile(None, VOCABULARY)
+    compiled = Constraint(allowed={2: {3, 4}}).compile(None, VOCABULARY)
+    at = torch.tensor([0, 0]), torch.tensor([1, 2])
+    free, bound = compiled.allowed(row("", 3), at, 1)
+    assert bound.nonzero()[:, 0].tolist() == [3, 4] and free[5]
+
+
+def test_nothing_asked_for():
+    assert not Constraint() and Constraint("") and Constraint(allowed={1: {0}})
+
+
+def test_a_fixed_end_closes_the_text():
+    compiled = Constraint("ab").compile(ALL, VOCABULARY, (EOS,))
+    z = torch.tensor([[BOS, MASK, MASK, EOS, MASK]])
+    allowed = compiled.allowed(z, (torch.tensor([0, 0]), torch.tensor([1, 4])), 1)
+    assert allowed[0].nonzero()[:, 0].tolist() == [0] and allowed[1].sum() > 20
+    compiled.check(z, 1)
+    with pytest.raises(UnmaskError, match="at most 2 tokens and there are 3 to fill"):
+        compiled.check(torch.tensor([[BOS, MASK, MASK, MASK, EOS]]), 1)
+
+
+def test_machines_of_phrases():
+    no, some = banned([b"abab", b"ba", b"c"]), containing([b"abab", b"ba", b"c"])
+    for text in (b"", b"aab", b"aba", b"xabab", b"ac", b"bbb"):
+        holds = any(phrase in text for phrase in (b"abab", b"ba", b"c"))
+        assert some.accepts(text) == holds and no.accepts(text) != holds
+    both = product(containing([b"aab"]), containing([b"aba"]))
+    assert both.accepts(b"aaba") and not both.accepts(b"aab")
+
+
+def test_machines_are_as_small_as_can_be():
+    assert len(regex("(a|b)*abb").table) == 5  # the textbook's four, and the dead one
+    assert len(product(banned([b"a"]), banned([b"ba", b"a"])).table) == 2
+    assert len(product(containing([b"a"]), banned([b"a"])).table) == 1
+
+
+def spell(text: str) -> list[int]:
+    return [PIECES.index(c.encode()) for c in text]
+
+
+def place(compiled, z, ways, seed=0):
+    uniforms = torch.rand(
+        len(z), len(ways), z.shape[1], generator=torch.Generator().manual_seed(seed)
+    )
+    return compiled.place(z, 1, ways, uniforms.double())
+
+
+def test_phrases_are_placed_evenly_where_they_fit():
+    compiled = Constraint("0*[a-f]*0*", include=("abc",)).compile(ALL, VOCABULARY, (EOS,))
+    z = row("0", 5, "d0").repeat(300, 1)  # the d forbids a zero between
+    placed = place(compiled, z, [[spell("abc")]])
+    where = (placed == spell("a")[0]).int().argmax(1)
+    counts = where.bincount(minlength=7).tolist()
+    assert counts[:2] == [0, 0] and counts[5:] == [0, 0] and min(counts[2:5]) > 75
+    assert ((placed == z) | (z == MASK)).all()
+    assert compiled.machine.feasible(placed, 1).all()
+    # a row's place depends on its own numbers only
+    assert (place(compiled, z[:1], [[spell("abc")]]) == placed[:1]).all()
+
+
+def test_the_first_way_that_fits_is_taken():
+    compiled = Constraint(include=("cafe",)).compile(ALL, VOCABULARY)
+    ways = [spell("cafg"), [PIECES.index(b" cafe")], spell("cafe")]
+    assert PIECES.index(b" cafe") in place(compiled, row("a", 6), [ways])[0]
+    begun = place(compiled, row("", 4), [ways[2:]])
+    assert begun.tolist() == [[BOS, *spell("cafe")]]
+
+
+def test_phrases_that_are_there_or_fit_nowhere_are_left_to_the_machine():
+    compiled = Constraint(include=("abc", "fed")).compile(ALL, VOCABULARY)
+    z = row("abc", 3)
+    assert (
+        place(compiled, z, [[spell("abc")], [spell("fed")]]).tolist() == row("abcfed", 0).tolist()
+    )
+    narrow = row("ab", 4)  # only the machine sees that "abc" is half there
+    twice = [[spell("abc")], [spell("fed")]]
+    assert MASK in place(compiled, narrow, twice)[0]
+    with_sets = Constraint(include=("fed",), allowed={2: spell("ab")}).compile(ALL, VOCABULARY)
+    assert (place(with_sets, row("", 4), [[spell("fed")]]) == row("", 4)).all()

@@ -1,0 +1,78 @@
+"""The machine of a pattern accepts what `re.fullmatch` does; what it cannot hold is refused by name."""
+
+import re
+
+import pytest
+
+from unmask.constraints.machine import MOST_STATES
+from unmask.constraints.regex import regex
+from unmask.errors import UnmaskError
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"\w", r"\W", r"\d", r"\S", ".", "(?s).", "(?i)k", "(?i)[^k]", "(?i)ß", "(?a)\\w", "[^é]",
+        "(?i)[à-ö]", "(?i:k)|k", "(?i)(?-i:k)", "(?a:\\d)", r"[\d_\u0100-\uffff]", r"\U0010ffff",
+    ],
+)  # fmt: skip
+def test_one_character_sets_are_exact(pattern):
+    characters = [chr(code) for code in range(0x3000)] + [
+        chr(code + near)
+        for code in (0xD7FF, 0xE000, 0xFFFD, 0x10000, 0x1D7CE, 0x1F600, 0x40000, 0x10FFFE)
+        for near in (0, 1)
+        if not 0xD800 <= code + near < 0xE000
+    ]
+    machine, compiled = regex(pattern), re.compile(pattern)
+    for character in characters:
+        assert machine.accepts(character.encode()) == bool(compiled.fullmatch(character)), character
+
+
+@pytest.mark.parametrize("pattern", ["(?s).*", r"[\w\W]*", "[^a]*"])
+def test_only_whole_characters(pattern):
+    machine = regex(pattern)
+    assert machine.accepts("é日\U0001f600".encode())
+    broken = [b"\xc3", b"\xc0\x80", b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\x80"]
+    assert not any(machine.accepts(text) for text in broken)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["^ab$", r"\Aab\Z", "^ab|ac$", "(^a|b$)", "^(?:^ab$)$", "(?m)^ab$", "", "^$", "a|"]
+)
+def test_anchors_at_the_outer_ends(pattern):
+    machine = regex(pattern)
+    for text in ("", "a", "b", "ab", "ac", "ab\n", "\n", "xab"):
+        assert machine.accepts(text.encode()) == bool(re.fullmatch(pattern, text)), text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("(?=a)b", "lookaround"), ("a(?!b)", "lookaround"), ("(?<=a)b", "lookaround"),
+        ("(?!)", "lookaround"), (r"(a)\1", "a backreference"), ("(?P<x>a)(?P=x)", "a backreference"),
+        (r"\bword", "a word boundary"), (r"a\B", "a word boundary"),
+        ("(a)?(?(1)b|c)", "a conditional group"), ("(?>a)b", "an atomic group"),
+        ("a++", "a possessive repeat"), ("a^b", r"\^ inside"), ("a$b", r"\$ inside"),
+        (r"a\Ab", r"\\A inside"), ("(a$)*", r"\$ inside"), (r"(\Z|a)b", r"\\Z inside"),
+    ],
+)  # fmt: skip
+def test_what_is_not_supported_is_named(pattern, name):
+    with pytest.raises(UnmaskError, match=f"with {name} is not supported: use literals"):
+        regex(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["(a", "[b-a]", "a{2,1}", "*", "(?z)", "a{99999999999}", "\\"])
+def test_invalid_patterns(pattern):
+    with pytest.raises(UnmaskError, match="is not valid: "):
+        regex(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(a|b)*a(a|b){30}", "(a{1000}){1000}", "(?:(?:){9999}){9999}", r"\w{100}", f"a{{{MOST_STATES}}}"],
+)  # fmt: skip
+def test_too_large_patterns(pattern):
+    with pytest.raises(
+        UnmaskError, match=f"needs more than {MOST_STATES} states: shorten its repeats"
+    ):
+        regex(pattern)
