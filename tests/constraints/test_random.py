@@ -51,7 +51,7 @@ def patterns(atoms: tuple[str, ...], flags: tuple[str, ...]) -> st.SearchStrateg
     return st.tuples(st.sampled_from(flags), body).map("".join)
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(patterns(ATOMS, FLAGS), st.lists(TEXTS, min_size=10, max_size=40))
 def test_a_machine_accepts_what_fullmatch_does(pattern, texts):
     machine = regex(pattern)

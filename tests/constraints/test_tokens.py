@@ -1,7 +1,6 @@
 """What may be written at a place is what some completion of the row has there: all of them listed."""
 
 import re
-from collections.abc import Collection, Mapping
 from itertools import product
 
 import pytest
@@ -37,71 +36,66 @@ CASES = [
 ]
 
 
-def listing(pieces, constraint: Constraint, never: Collection[int]) -> Mapping:
-    """Every full row that satisfies the constraint, by its tokens."""
-    bos = len(pieces)
-    eos = bos + 1
+class Listing:
+    """Every full row of a vocabulary that satisfies a constraint."""
 
-    def good(row: tuple[int, ...]) -> bool:
-        text = row[1 : row.index(eos, 1)] if eos in row[1:] else row[1:]
-        raw = b"".join(pieces[t] for t in text if t < bos)
-        shown = raw.decode("utf-8", "replace")
-        if constraint.regex is not None and (
-            shown.encode() != raw or not re.fullmatch(constraint.regex, shown)
-        ):
-            return False
+    def __init__(self, pieces: list[bytes], constraint: Constraint, never: tuple[int, ...]) -> None:
+        self.pieces, self.constraint, self.never = pieces, constraint, never
+        self.bos = len(pieces)
+        self.eos, self.pad, self.mask = self.bos + 1, self.bos + 2, self.bos + 3
+        every = product([self.bos], *[range(self.mask)] * (LENGTH - 1))
+        self.rows = {row for row in every if self.good(row)}
+
+    def end(self, row: tuple[int, ...]) -> int:
+        return row.index(self.eos, 1) if self.eos in row[1:] else LENGTH
+
+    def good(self, row: tuple[int, ...]) -> bool:
+        constraint = self.constraint
+        raw = b"".join(self.pieces[t] for t in row[1 : self.end(row)] if t < self.bos)
+        text = raw.decode("utf-8", "replace")
+        whole = text.encode() == raw
         return (
-            not any(phrase in shown for phrase in constraint.ban)
-            and all(phrase in shown for phrase in constraint.include)
+            (constraint.regex is None or (whole and bool(re.fullmatch(constraint.regex, text))))
+            and not any(phrase in text for phrase in constraint.ban)
+            and all(phrase in text for phrase in constraint.include)
             and all(row[column] in ids for column, ids in constraint.allowed.items())
         )
 
-    every = product([bos], *[range(bos + 3)] * (LENGTH - 1))
-    return {row: None for row in every if good(row)}
-
-
-def expected(row, column: int, rows, special: range, eos: int, never) -> set[int]:
-    """The tokens of completions at a place: none in `never`, special ones behind the end only."""
-    found = set()
-    for full in rows:
-        written = [i for i in range(LENGTH) if row[i] == special[-1]]
-        ends = full.index(eos, 1) if eos in full[1:] else LENGTH
-        if all(full[i] == row[i] for i in range(LENGTH) if i not in written) and not any(
-            full[i] in never or (full[i] in special and full[i] != eos and i < ends)
-            for i in written
-        ):
-            found.add(full[column])
-    return found
+    def tokens(self, row: tuple[int, ...], column: int) -> set[int]:
+        """What completions have at a place: nothing in `never`, BOS and PAD behind the end only."""
+        open_ = [i for i, token in enumerate(row) if token == self.mask or i == column]
+        return {
+            full[column]
+            for full in self.rows
+            if all(i in open_ or full[i] == token for i, token in enumerate(row))
+            and not any(full[i] in self.never for i in open_)
+            and all(i > self.end(full) for i in open_ if full[i] in (self.bos, self.pad))
+        }
 
 
 @pytest.mark.parametrize(("pieces", "constraint", "never"), CASES)
 def test_allowed_is_what_some_completion_has(pieces, constraint, never):
-    bos = len(pieces)
-    special = range(bos, bos + 4)
-    eos, mask = bos + 1, special[-1]
-    vocabulary = Vocabulary(bos + 4, mask, bos + 2, bos, eos)
+    truth = Listing(pieces, constraint, never)
+    vocabulary = Vocabulary(truth.mask + 1, truth.mask, truth.pad, truth.bos, truth.eos)
     compiled = constraint.compile([*pieces, None, None, None, None], vocabulary, never)
-    rows = listing(pieces, constraint, never)
     # the middle place also holds BOS or PAD: shown as nothing
-    partial = list(
-        product([bos], [*range(bos), eos, mask], range(bos + 4), [*range(bos), eos, mask])
-    )
+    outer = [*range(truth.bos), truth.eos, truth.mask]
+    partial = list(product([truth.bos], outer, range(truth.mask + 1), outer))
     z = torch.tensor(partial)
-    at = (z == mask).nonzero(as_tuple=True)
-    allowed = compiled.allowed(z, at, 1)
+    rows, columns = (z[:, 1:] >= 0).nonzero(as_tuple=True)  # every place, open or not
+    allowed = compiled.allowed(z, (rows, columns + 1), 1)
     possible = compiled.machine.feasible(z, 1).tolist()
-    answers = {}
-    for r, column, tokens in zip(at[0].tolist(), at[1].tolist(), allowed.tolist(), strict=True):
-        answers[r, column] = {token for token, may in enumerate(tokens) if may}
-        assert answers[r, column] == expected(partial[r], column, rows, special, eos, never), (
-            partial[r],
-            column,
-        )
-        assert possible[r] == bool(answers[r, column])
-    for r, row in enumerate(partial):
-        if mask not in row:
-            assert possible[r] == (row in rows)
-    assert len({frozenset(tokens) for tokens in answers.values()}) > 1
+    answers = set()
+    for r, column, may in zip(rows.tolist(), columns.tolist(), allowed.tolist(), strict=True):
+        answer = {token for token, yes in enumerate(may) if yes}
+        assert answer == truth.tokens(partial[r], column + 1), (partial[r], column + 1)
+        if partial[r][column + 1] == truth.mask:
+            assert possible[r] == bool(answer)
+        answers.add(frozenset(answer))
+    assert len(answers) > 1
+    for row, can in zip(partial, possible, strict=True):
+        if truth.mask not in row:
+            assert can == (row in truth.rows)
 
 
 def test_no_place_asked_for():
@@ -111,19 +105,20 @@ def test_no_place_asked_for():
 
 
 def test_large_machines_agree_with_small_ones():
-    """Beyond MOST_DENSE states products are sparse; the answer for the same question is the same."""
+    """Beyond MOST_DENSE states products are sparse; "more than 90 letters" says the same either way."""
     vocabulary = Vocabulary(4, 3, eos_id=2)
-    pieces = [b"a", b"aaaa", None, None]
-    z = torch.full((2, 90), 3)
-    z[1, 40:50] = 0
-    at = torch.tensor([0, 1, 1]), torch.tensor([70, 30, 89])
-    for most in (60, MOST_DENSE + 40):  # of letters: with 90 tokens, fewer than 90 need EOS
-        compiled = Constraint(f"a{{{most},{most}}}").compile(pieces, vocabulary)
+    pieces = [b"a", b"aaa", None, None]
+    z = torch.full((2, 40), 3)
+    z[1, 5:36] = 0
+    at = torch.tensor([0, 1, 1]), torch.tensor([20, 3, 39])
+    for most in (120, MOST_DENSE + 40):  # 40 tokens write at most 120 letters
+        compiled = Constraint(f"a{{50,{most}}}").compile(pieces, vocabulary)
         assert (len(compiled.machine.accepting) > MOST_DENSE) == (most > MOST_DENSE)
-        compiled.check(z, 0)
-        for _ in range(3):
-            allowed = compiled.allowed(z, at, 0)
-            assert allowed.any(1).all() and not allowed[:, 3].any()
-    # 296 letters in 90 tokens: 68 or 69 tokens of four, so that no row can end early
-    few = Constraint("a{360}").compile(pieces, vocabulary)
-    assert few.allowed(z[:1], (at[0][:1], at[1][:1]), 0).tolist() == [[False, True, False, False]]
+        assert compiled.machine.feasible(z, 0).tolist() == [True, True]
+        assert compiled.allowed(z, at, 0).int().tolist() == [
+            [1, 1, 1, 0],  # 20 tokens of three letters will do
+            [1, 1, 0, 0],
+            [1, 1, 1, 0],
+        ]
+    tight = Constraint(f"a{{{3 * 9 + 31 - 1},300}}").compile(pieces, vocabulary)
+    assert tight.allowed(z, at, 0)[1:].int().tolist() == [[0, 1, 0, 0], [0, 1, 0, 0]]

@@ -104,7 +104,7 @@ class Compiled:
         return TokenMachine.build(machine, self.pieces, v.eos_id, v.mask_id, self.never, sets)
 
     def allowed(self, z: Tokens, at: At, start: int) -> Bool[Tensor, "tokens vocabulary"]:
-        """The tokens that may be written at each place, one of them at a time, text from `start` on."""
+        """The tokens that may be written at each place, given all the others; text from `start` on."""
         return self.machine.allowed(z, at, start)
 
     def check(self, z: Tokens, start: int) -> None:

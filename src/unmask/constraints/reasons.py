@@ -1,6 +1,5 @@
 """Why a row can hold no text that satisfies its constraint, in one line."""
 
-import reprlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +10,7 @@ from unmask.constraints.machine import ByteMachine
 if TYPE_CHECKING:
     from unmask.constraints.constraint import Compiled
 
-_SHORT = reprlib.Repr(maxstring=60)
+SHOWN = 60  # characters of a text in a message
 
 
 def reason(compiled: "Compiled", row: list[int], start: int) -> str:
@@ -61,8 +60,8 @@ def _beside(compiled: "Compiled", row: list[int], start: int) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text in quotes, its middle left out where it is long."""
-    return _SHORT.repr(text)
+    """A text in quotes, cut where it is long."""
+    return repr(text if len(text) <= SHOWN else text[: SHOWN - 1] + "…")
 
 
 def tokens(count: int) -> str:

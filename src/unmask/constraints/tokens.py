@@ -111,7 +111,11 @@ class TokenMachine:
         return cls(delta, accepting, fixed, drawn, step, members, set_steps, mask_id)
 
     def allowed(self, z: Tokens, at: At, start: int) -> Bool[Tensor, "tokens vocabulary"]:
-        """The tokens that may be written at each place, one of them at a time, text from `start` on."""
+        """The tokens that may be written at each place, given all the others; text from `start` on.
+
+        The answer holds until the first of them is written. At a place that is not open it says what
+        its token may be replaced by.
+        """
         rows, columns = (index.cpu().numpy() for index in at)
         places = self._places(z)
         before, after = self._forward(places, start), self._backward(places, start)
