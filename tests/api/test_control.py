@@ -1,5 +1,6 @@
 """What a user decides: the sampler and its settings, where a text ends, which part of it is rewritten."""
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -102,6 +103,74 @@ def test_the_tail_is_not_drawn(model):
     assert len(set(certain)) == 1
     assert certain == texts(strategy="hybrid", tail=1.0) == texts(temperature=0.0)
     assert texts(strategy="hybrid", tail=0.0) == texts() != certain
+
+
+# Constraints
+
+RULES = [
+    {"regex": r"[A-Z][a-z]+( [a-z]+){2,6}\."},
+    {"ban": ["cat", "h"], "include": ["stone", "dog"]},
+    {"regex": r"(?s).*\d{2}.*", "ban": ["12", "7"], "include": ["sat", "(1)"]},
+    {"allowed": {0: ["T"], 3: list("abc")}},
+]
+
+
+def satisfied(text: str, regex: str = "(?s).*", ban=(), include=(), allowed=()) -> bool:
+    free = all(phrase not in text for phrase in ban)
+    return bool(re.fullmatch(regex, text)) and free and all(phrase in text for phrase in include)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("name", ANY_ORDER)
+def test_a_constrained_text_satisfies_its_constraint(model, name, rule):
+    results = model.generate(n=6, sampler=name, seed=5, temperature=1.5, **rule)
+    for result in results:
+        assert satisfied(str(result), **rule)
+    for place, tokens in rule.get("allowed", {}).items():
+        allowed = {model.tokenizer.encode(token)[0] for token in tokens}
+        assert {token for result in results for token in result.ids[1 + place :][:1]} <= allowed
+    alone = model.generate(sampler=name, seed=results[4].seed, temperature=1.5, **rule)[0]
+    assert content(alone) == content(results[4])
+
+
+def test_constraints_hold_over_windows_gaps_and_edits(model, left_to_right):
+    rule = {"ban": ["cat", " on"], "include": ["warm"]}
+    results = model.generate("The", n=4, length=3 * LENGTH, **rule)
+    results += model.generate("The", n=2, length=2 * LENGTH, stop=False, **rule)
+    results += left_to_right.generate("The", n=4, length=2 * LENGTH, **rule)
+    results += model.fill("The [MASK:4] sat [MASK:8].", n=4, **rule)
+    results += model.edit("The old cat sat by the sea", remask_span=(2, 9), n=4, **rule)
+    assert all(satisfied(str(result), **rule) for result in results)
+
+
+def test_words_that_must_occur_are_not_pushed_to_the_end(model):
+    texts = [str(r) for r in model.generate(n=30, length=24, include=["stone"], stop=False)]
+    places = [text.index("stone") / len(text) for text in texts]
+    assert min(places) < 0.2 and max(places) > 0.6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"regex": "[a-z]{500}"}, "the regular expression needs at least"),
+        ({"regex": r"(a)\1"}, "backreference"),
+        ({"regex": "("}, "regular expression"),
+        ({"prompts": "The cat", "ban": ["cat"]}, "'cat'"),
+        ({"ban": [""]}, "is empty"),
+        ({"include": ["a stone"], "ban": ["one"]}, "which is banned"),
+        ({"include": ["stone " * 30]}, "stone"),
+        ({"allowed": {0: ["The cat"]}}, "tokens, not one"),
+        ({"allowed": {99: ["T"]}}, "place"),
+    ],
+)
+def test_an_impossible_constraint_is_refused_before_any_call(model, options, message, monkeypatch):
+    def denoiser():
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(model.method, "log_x_theta", denoiser)
+    with pytest.raises(UnmaskError) as caught:
+        model.generate(**options)
+    assert message in one_line(caught)
 
 
 # Where a text ends

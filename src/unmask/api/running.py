@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from unmask.api.canvases import Job
+from unmask.api.constraining import constrained
 from unmask.api.guidance import guided
 from unmask.api.sampling import Sampling, choose_sampler, in_windows
 from unmask.errors import UnmaskError
@@ -46,7 +47,7 @@ class Running:
             raise UnmaskError(str(error)) from None
         guided(model, sampling)  # may refuse
         self.sampler = self._sampler()
-        self.plan = self._plan()
+        self.job, self.plan = constrained(model.tokenizer, job, sampling, self._plan())
 
     def frames(self) -> Iterator[Frame]:
         """Every step of all rows side by side."""

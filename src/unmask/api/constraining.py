@@ -1,0 +1,69 @@
+"""A constraint on a job: refused before any network call, or a plan and canvases that lead to it."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from unmask.api.canvases import Job
+from unmask.api.sampling import Sampling
+from unmask.constraints import Compiled, Constraint
+from unmask.data import Tokenizer
+from unmask.errors import UnmaskError
+from unmask.randomness import row_uniforms
+from unmask.samplers import Plan
+
+
+def constrained(tokenizer: Tokenizer, job: Job, sampling: Sampling, plan: Plan) -> tuple[Job, Plan]:
+    """The job with the phrases that must occur written in, and a plan that keeps to the constraint."""
+    constraint = _constraint(tokenizer, job.lead, sampling)
+    if not constraint:
+        return job, plan
+    if job.rows > 1:
+        raise UnmaskError("the text is longer than the model: its rows cannot be constrained")
+    compiled = constraint.compile(tokenizer.pieces(), tokenizer.vocabulary, plan.banned)
+    z = torch.tensor(job.canvases)
+    compiled.check(z.unique(dim=0), job.lead)
+    if constraint.include:
+        phrases, length = len(constraint.include), z.shape[1]
+        uniforms = row_uniforms(plan.seeds, "place", phrases * length).view(-1, phrases, length)
+        ways = [_ways(tokenizer, phrase) for phrase in constraint.include]
+        z = compiled.place(z, job.lead, ways, uniforms)
+    return replace(job, canvases=z.tolist()), replace(plan, allow=_Allow(compiled, job.lead))
+
+
+@dataclass(frozen=True)
+class _Allow:
+    """The constraint as a sampler asks for it."""
+
+    compiled: Compiled
+    lead: int
+
+    def __call__(self, z: Tensor, at: tuple[Tensor, Tensor]) -> Tensor:
+        return self.compiled.allowed(z, at, self.lead)
+
+
+def _constraint(tokenizer: Tokenizer, lead: int, sampling: Sampling) -> Constraint:
+    allowed = {
+        lead + place: {_token(tokenizer, token) for token in tokens}
+        for place, tokens in (sampling.allowed or {}).items()
+    }
+    return Constraint(sampling.regex, tuple(sampling.ban), tuple(sampling.include), allowed)
+
+
+def _token(tokenizer: Tokenizer, token: str | int) -> int:
+    """The id of a token, by number or by its text."""
+    if isinstance(token, int):
+        return token
+    ids = tokenizer.encode(token)
+    if len(ids) != 1:
+        raise UnmaskError(
+            f"{token!r} is {len(ids)} tokens, not one: it cannot be allowed at a place"
+        )
+    return ids[0]
+
+
+def _ways(tokenizer: Tokenizer, phrase: str) -> list[list[int]]:
+    """A phrase as tokens, after a space where tokens carry theirs."""
+    spaced = [f" {phrase}"] if tokenizer.leading_space else []
+    return [tokenizer.encode(text) for text in (*spaced, phrase)]
