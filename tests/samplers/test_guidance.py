@@ -13,7 +13,7 @@ import unmask
 from unmask.config import resolve
 from unmask.errors import UnmaskError
 from unmask.methods.classifier import TokenClassifier
-from unmask.samplers import Canvas, FirstHitting, LeftToRight, Plan, Sampler, last_frame
+from unmask.samplers import Ancestral, Canvas, FirstHitting, LeftToRight, Plan, Sampler, last_frame
 from unmask.samplers.guidance import ClassifierFree, ClassifierGuided
 
 WORDS, GOOD, BAD, NONE, MASK = 2, 2, 3, 4, 5  # two words, two classes, BOS
