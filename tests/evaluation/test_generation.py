@@ -1,0 +1,165 @@
+"""Figures of generated texts: right by hand, and with errors that are the spread over sets of texts."""
+
+import math
+
+import pytest
+import torch
+from builders import small_method
+
+from unmask.errors import UnmaskError
+from unmask.evaluation import likelihood, measure, visible
+from unmask.evaluation.generation import distinct, framed, judged, mean, repetition, token_entropy
+from unmask.vocabulary import Vocabulary
+
+SIZE = 11
+V = Vocabulary(10, mask_id=9, pad_id=8, bos_id=7, eos_id=6)
+
+
+def random_texts(count: int, seed: int) -> list[list[int]]:
+    """Texts of 2 to 9 tokens; each has a token of its own that it likes to repeat."""
+    generator = torch.Generator().manual_seed(seed)
+    texts = []
+    for _ in range(count):
+        length = int(torch.randint(2, 10, (), generator=generator))
+        x = torch.randint(1, SIZE - 1, (length,), generator=generator)
+        own = torch.rand(length, generator=generator) < 0.5
+        texts.append(torch.where(own, x[0], x).tolist())
+    return texts
+
+
+# What a text is
+
+
+def test_a_reader_sees_what_lies_behind_bos_and_before_eos():
+    assert visible([7, 1, 2, 8, 3, 9, 7, 6, 4, 6], V) == [1, 2, 3]
+    assert visible([1, 2], V) == [1, 2]
+    assert visible([7, 6, 1], V) == []
+    assert visible([], V) == []
+    gpt2 = Vocabulary(10, mask_id=9, bos_id=6, eos_id=6)
+    assert visible([6, 1, 2, 6, 3], gpt2) == [1, 2]
+    assert visible([6, 1, 8], gpt2) == [1, 8]
+
+
+def test_rows_are_framed_as_training_rows():
+    assert framed([1, 2, 3, 4, 5], V, 4) == [[7, 1, 2, 6], [7, 3, 4, 6], [7, 5, 6]]
+    assert framed([1, 2], V, 4) == [[7, 1, 2, 6]]
+    assert framed([], V, 4) == [[7, 6]]
+    bare = Vocabulary(10, mask_id=9)
+    assert framed([1, 2, 3], bare, 2) == [[1, 2], [3]]
+    assert framed([], bare, 2) == []
+
+
+# Diversity, by hand
+
+
+def test_token_entropy():
+    assert token_entropy([5, 5, 5]) == 0
+    assert token_entropy([]) == 0
+    assert token_entropy([1, 2, 3, 4]) == pytest.approx(math.log(4))
+    assert token_entropy([1, 1, 2]) == pytest.approx(math.log(3) - 2 / 3 * math.log(2))
+
+
+def test_repetition_is_the_share_of_grams_that_came_before():
+    assert repetition([1, 2, 3, 4, 5]) == 0
+    assert repetition([1, 2, 1, 2, 1, 2]) == pytest.approx(1 / 3)  # 1212 2121 1212
+    assert repetition([1, 1, 1, 2], n=2) == pytest.approx(1 / 3)
+    assert repetition([1, 2, 3]) == 0
+
+
+def test_distinct_counts_over_all_texts():
+    assert distinct([[1, 2, 3]]).value == 1
+    assert distinct([[1, 2, 3], [1, 2, 3]]).value == 0.5  # the same text twice
+    assert distinct([[1, 2, 1, 2], [2, 1, 3]]).value == pytest.approx(3 / 5)
+    assert distinct([[1], []]).value == 1
+    # without each text in turn: 2/2 and 2/3, of which the jackknife's error is half the difference
+    assert distinct([[1, 2, 1, 2], [2, 1, 3]]).error == pytest.approx((1 - 2 / 3) / 2)
+
+
+def test_one_text_says_nothing_about_errors():
+    quality = measure([[1, 2, 3]], small_method("mdlm"), 8)
+    for figure in (quality.nats, quality.entropy, quality.distinct_2, quality.repetition):
+        assert figure.error == math.inf
+    assert distinct([[1, 2], []]).error == math.inf
+    with pytest.raises(UnmaskError, match="no text"):
+        measure([], small_method("mdlm"), 8)
+    with pytest.raises(UnmaskError, match="empty"):
+        measure([[], []], small_method("mdlm"), 8)
+
+
+# Quality
+
+
+class Rows:
+    """A single text, several times."""
+
+    bytes = characters = 1
+
+    def __init__(self, text: list[int], copies: int = 1) -> None:
+        self.x = torch.tensor([text] * copies)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, rows: range) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.x, torch.ones_like(self.x).bool()
+
+
+def test_an_exact_judge_gives_the_likelihood_of_all_tokens_together():
+    judge, texts = small_method("autoregressive"), random_texts(9, seed=0)
+    nats, tokens = judged(texts, judge, 4)
+    rows = [row for text in texts for row in framed(text, judge.vocabulary, 4)]
+    assert tokens == sum(map(len, texts)) == sum(map(len, rows))
+    whole = sum(likelihood(judge, Rows(row)).nats * len(row) for row in rows)
+    assert nats.value == pytest.approx(whole / tokens)
+
+
+@pytest.mark.parametrize("name", ["mdlm", "sedd"])
+def test_a_diffusion_judge_agrees_with_its_bound(name):
+    """|difference| < 4 standard errors of a run of 640 draws: a false alarm in 16,000."""
+    judge, texts = small_method(name), random_texts(5, seed=1)
+    tokens = sum(map(len, texts))
+    copies = [Rows(text, 64) for text in texts]
+    bounds = [likelihood(judge, rows, draws=10, seed=9, batch=64) for rows in copies]
+    lengths = [len(text) for text in texts]
+    value = sum(bound.nats * k for bound, k in zip(bounds, lengths, strict=True)) / tokens
+    error = math.hypot(*(b.error * k for b, k in zip(bounds, lengths, strict=True))) / tokens
+    estimates = [judged(texts, judge, 16, seed=seed)[0].value for seed in range(12)]
+    ours = mean(estimates)
+    assert abs(ours.value - value) < 4 * math.hypot(error, ours.error)
+    assert len(set(estimates)) == 12
+    assert measure(texts, judge, 16).certificate == "upper"
+
+
+SETS, TEXTS = 60, 8
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "mdlm"])
+def test_the_error_of_quality_is_its_spread_over_sets_of_texts(name):
+    """The spread of 60 sets is known to 1 / sqrt(2 * 59) = 9%: within 4 times that, one in 16,000."""
+    judge = small_method(name)
+    figures = [
+        judged(random_texts(TEXTS, 1000 + seed), judge, 16, draws=2, seed=seed)[0]
+        for seed in range(SETS)
+    ]
+    assert rms([figure.error for figure in figures]) == pytest.approx(
+        spread(figures), rel=4 / math.sqrt(2 * 59)
+    )
+
+
+def test_the_errors_of_diversity_are_their_spread_over_sets_of_texts():
+    sets = [random_texts(TEXTS, 5000 + seed) for seed in range(10 * SETS)]
+    for figures in (
+        [mean([token_entropy(text) for text in texts]) for texts in sets],
+        [mean([repetition(text, 2) for text in texts]) for texts in sets],
+    ):
+        assert rms([figure.error for figure in figures]) == pytest.approx(spread(figures), rel=0.12)
+    shared = [distinct(texts) for texts in sets]  # the jackknife errs to the safe side
+    assert 0.95 < rms([figure.error for figure in shared]) / spread(shared) < 1.5
+
+
+def rms(values: list[float]) -> float:
+    return math.sqrt(sum(value**2 for value in values) / len(values))
+
+
+def spread(figures: list) -> float:
+    return float(torch.tensor([figure.value for figure in figures], dtype=torch.float64).std())
