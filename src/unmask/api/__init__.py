@@ -1,8 +1,10 @@
-"""What a user calls: train, load, and a model's generate, fill and perplexity."""
+"""What a user calls: train, load, a model's generate, fill, edit and perplexity, and compare."""
 
+from unmask.api.compare import compare
 from unmask.api.model import Model
+from unmask.api.rows import Row
 from unmask.api.running import Result
 from unmask.api.runs import load, train
 from unmask.api.sampling import Sampling
 
-__all__ = ["Model", "Result", "Sampling", "load", "train"]
+__all__ = ["Model", "Result", "Row", "Sampling", "compare", "load", "train"]

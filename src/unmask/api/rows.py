@@ -1,0 +1,134 @@
+"""The rows of a comparison of samplers, and the file that keeps them."""
+
+import math
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import UnmaskError
+from unmask.training.logging import JsonLines
+
+DATA = "data"  # what the row of real text has for a sampler
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of a comparison; a sampler without steps has none, and real text has nothing."""
+
+    sampler: str
+    steps: int | None = None
+    temperature: float | None = None
+
+    def __str__(self) -> str:
+        if self.sampler == DATA:
+            return "real text"
+        steps = "" if self.steps is None else f", {self.steps} steps"
+        return f"{self.sampler}{steps}, temperature {self.temperature:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(Setting):
+    """What was measured of one setting; errors are standard errors over the texts.
+
+    `nats` is the judge's negative log-likelihood per token, and `certificate` says what it is of the
+    true value: "exact", or "upper" for a bound from above.
+    """
+
+    n: int
+    tokens: int  # that the judge read
+    calls: float | None  # of the network, for a text
+    seconds: float | None  # for a text: its batch's, shared
+    nats: float
+    nats_error: float
+    certificate: str
+    entropy: float
+    entropy_error: float
+    distinct_2: float
+    distinct_2_error: float
+    repetition: float
+    repetition_error: float
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(self.nats)
+
+    @property
+    def setting(self) -> Setting:
+        return Setting(self.sampler, self.steps, self.temperature)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures, for a log; an unknown error is null."""
+        figures = {**asdict(self), "perplexity": self.perplexity}
+        return {name: None if value == math.inf else value for name, value in figures.items()}
+
+    @classmethod
+    def from_dict(cls, figures: dict[str, Any]) -> "Row":
+        """What `to_dict` made."""
+        known = {field.name: figures[field.name] for field in fields(cls)}
+        unknown = {
+            name: math.inf for name in known if name.endswith("_error") and known[name] is None
+        }
+        return cls(**known | unknown)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What all rows of a comparison share, and a row that was measured before must share."""
+
+    model: str
+    judge: str
+    n: int
+    length: int
+    top_k: int | None
+    top_p: float | None
+    seed: int
+    batch: int
+    device: str
+
+
+class Kept:
+    """The rows that a file holds of one comparison."""
+
+    def __init__(self, file: Path | None, conditions: Conditions) -> None:
+        self._lines = None if file is None else JsonLines(file)
+        self._conditions = asdict(conditions)
+        self.rows: dict[Setting, Row] = {}
+        if file is not None:
+            self.rows = _of(_records(file), self._conditions)
+            _prepare(file)
+
+    def add(self, row: Row) -> None:
+        """Keep a row."""
+        if self._lines:
+            self._lines.write({**row.to_dict(), "conditions": self._conditions})
+
+
+def stored(file: Path) -> list[Row]:
+    """The rows of the comparison that wrote to a file last."""
+    records = _records(file)
+    if not records:
+        raise UnmaskError(f"{file} holds no rows")
+    return list(_of(records, records[-1]["conditions"]).values())
+
+
+def _records(file: Path) -> list[dict[str, Any]]:
+    """The lines of a file of rows; one that was cut short is left out."""
+    records = JsonLines(file).read()
+    names = {"conditions", *(field.name for field in fields(Row))}
+    if not all(isinstance(record, dict) and names <= record.keys() for record in records):
+        raise UnmaskError(f"{file} holds other things than rows of a comparison; choose another")
+    return records
+
+
+def _of(records: list[dict[str, Any]], conditions: dict[str, Any]) -> dict[Setting, Row]:
+    """The rows that were measured under the same conditions, by their settings."""
+    rows = [Row.from_dict(record) for record in records if record["conditions"] == conditions]
+    return {row.setting: row for row in rows}
+
+
+def _prepare(file: Path) -> None:
+    """A file that lines can be added to, or an error now; a last line that a kill cut short is ended."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("ab") as lines:
+        if file.stat().st_size and not file.read_bytes().endswith(b"\n"):
+            lines.write(b"\n")

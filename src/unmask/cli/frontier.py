@@ -1,0 +1,176 @@
+"""The picture of a comparison: quality against calls, seconds and diversity, one line a sampler."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unmask.api.rows import Row
+
+# Colours that colour-blind readers can tell apart (Okabe and Ito, and Paul Tol's "muted"); where
+# twelve are too many, the shape of the marks tells lines apart as well.
+_COLOURS = (
+    "#0072B2", "#D55E00", "#117733", "#CC79A7", "#E69F00", "#56B4E9",
+    "#882255", "#44AA99", "#332288", "#999933", "#AA4499", "#222222",
+)  # fmt: skip
+_MARKS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d")
+_DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+_GREY = "#555555"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A sampler at one temperature: its rows by steps, and how they are drawn."""
+
+    sampler: str
+    rows: list[Row]
+    style: dict[str, Any]
+    first: bool  # of its sampler: the one that gets the name
+
+    def draw(self, axes: Any, across: str) -> None:
+        """Quality against the figure `across`, with both errors."""
+        x = [getattr(row, across) for row in self.rows]
+        y = [row.nats for row in self.rows]
+        bars: dict[str, Any] = {"yerr": _bars([row.nats_error for row in self.rows])}
+        if across == "entropy":
+            bars["xerr"] = _bars([row.entropy_error for row in self.rows])
+        axes.errorbar(x, y, **bars, **self.style, elinewidth=0.8, capsize=0)
+
+
+def draw(rows: Sequence[Row], file: Path) -> None:
+    """Three panels that share the judge's nats per token; real text is a dashed line, and a star."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 4.8), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    panels = figure.subplots(1, 3, sharey=True)
+    real = next((row for row in rows if row.calls is None), None)
+    lines = _lines([row for row in rows if row.calls is not None])
+    for axes, across in zip(panels, ("calls", "seconds", "entropy"), strict=True):
+        for line in lines:
+            line.draw(axes, across)
+        axes.grid(alpha=0.25, linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        if real:
+            axes.axhline(real.nats, color=_GREY, linewidth=1.1, linestyle=(0, (6, 4)), zorder=1)
+    if real:
+        _real_text(panels, real)
+    _describe(panels, rows)
+    _temperatures(panels[2], lines)
+    canvas.draw()  # where things are must be known before names are put beside them
+    _names(panels[0], [line for line in lines if line.first])
+    figure.savefig(file, dpi=160)
+
+
+def _lines(rows: Sequence[Row]) -> list[Line]:
+    """Rows as lines: a colour and a mark for each sampler, a dash for each temperature."""
+    samplers = list(dict.fromkeys(row.sampler for row in rows))
+    temperatures = list(dict.fromkeys(row.temperature for row in rows))
+    lines = []
+    for sampler, temperature in dict.fromkeys((row.sampler, row.temperature) for row in rows):
+        own = [row for row in rows if (row.sampler, row.temperature) == (sampler, temperature)]
+        number, dash = samplers.index(sampler), temperatures.index(temperature)
+        style = {
+            "color": _COLOURS[number % len(_COLOURS)],
+            "marker": _MARKS[number % len(_MARKS)],
+            "linestyle": _DASHES[dash % len(_DASHES)],
+            "linewidth": 1.6,
+            "markersize": 6,
+            "markeredgecolor": "white",
+            "markeredgewidth": 0.7,
+        }
+        own.sort(key=lambda row: row.steps or 0)
+        lines.append(Line(sampler, own, style, first=dash == 0))
+    return lines
+
+
+def _describe(panels: Any, rows: Sequence[Row]) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    calls, seconds, entropy = panels
+    bound = ", upper bound" if any(row.certificate == "upper" for row in rows) else ""
+    calls.set_ylabel(f"nats per token by the judge{bound}\n← likelier")
+    for axes, title, label in (
+        (calls, "Quality against network calls", "network calls per text"),
+        (seconds, "Quality against time", "seconds per text"),
+    ):
+        axes.set(title=title, xlabel=label, xscale="log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_locator(NullLocator())
+    entropy.set(title="Quality against diversity", xlabel="token entropy of a text, nats")
+    for axes in panels:
+        axes.title.set(fontsize=11, fontweight="bold")
+
+
+def _real_text(panels: Any, real: Row) -> None:
+    """The line of real text named, and its diversity."""
+    panels[2].plot(
+        real.entropy, real.nats, marker="*", markersize=17, color="#222222",
+        markeredgecolor="white", linestyle="none", zorder=5,
+    )  # fmt: skip
+    for axes in panels:
+        axes.annotate(
+            "real text" if axes is not panels[2] else "real text ★",
+            (0.015, real.nats), xycoords=("axes fraction", "data"), xytext=(0, 3),
+            textcoords="offset points", color=_GREY, fontsize=9, va="bottom",
+        )  # fmt: skip
+
+
+def _names(axes: Any, lines: list[Line]) -> None:
+    """Each sampler's name beside the panel, at the height of its last point or as near as there is room."""
+    height = axes.get_window_extent().height
+    gap = 12.5 / 72 * axes.figure.dpi / height  # a line of text
+    ends = [(line, line.rows[-1]) for line in lines]
+    inside = axes.transData + axes.transAxes.inverted()
+    wanted = [inside.transform((row.calls, row.nats))[1] for _, row in ends]
+    for (line, row), place in zip(ends, spread_out(wanted, gap), strict=True):
+        colour = line.style["color"]
+        axes.annotate(
+            line.sampler, (row.calls, row.nats), xytext=(1.04, place), textcoords="axes fraction",
+            color=colour, fontsize=9.5, va="center", annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colour, "alpha": 0.45, "linewidth": 0.8,
+                        "shrinkA": 1, "shrinkB": 4, "relpos": (0, 0.5)},
+        )  # fmt: skip
+
+
+def spread_out(wanted: Sequence[float], gap: float) -> list[float]:
+    """Places in 0..1 at least a gap apart (if there is room), in the order of what is wanted."""
+    gap = min(gap, 1 / max(len(wanted) - 1, 1))
+    upwards = _pushed(wanted, gap)
+    downwards = [1 - place for place in _pushed([1 - place for place in wanted], gap)]
+    return [(up + down) / 2 for up, down in zip(upwards, downwards, strict=True)]
+
+
+def _pushed(wanted: Sequence[float], gap: float) -> list[float]:
+    """Each place where it is wanted or above, and all below 1."""
+    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    places = [0.0] * len(wanted)
+    lowest = 0.0
+    for index in order:
+        places[index] = max(wanted[index], lowest)
+        lowest = places[index] + gap
+    highest = 1.0
+    for index in reversed(order):
+        places[index] = min(places[index], highest)
+        highest = places[index] - gap
+    return places
+
+
+def _temperatures(axes: Any, lines: list[Line]) -> None:
+    """What the dashes mean, where there are several temperatures."""
+    from matplotlib.lines import Line2D
+
+    by_dash = {line.rows[0].temperature: line.style["linestyle"] for line in lines}
+    if len(by_dash) > 1:
+        handles = [
+            Line2D([], [], color=_GREY, linestyle=dash, label=f"temperature {temperature:g}")
+            for temperature, dash in by_dash.items()
+        ]
+        axes.legend(handles=handles, frameon=False, fontsize=9, handlelength=3)
+
+
+def _bars(errors: list[float]) -> list[float]:
+    """Errors as bars; an unknown one has none."""
+    return [error if error < float("inf") else 0.0 for error in errors]
