@@ -2,20 +2,22 @@
 
 import hashlib
 import json
-import math
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from unmask.api.model import Model
 from unmask.api.rows import DATA, Conditions, Kept, Row, Setting
+from unmask.api.sampling import Sampling, choose_sampler
 from unmask.config import to_dict
 from unmask.data import load_data
 from unmask.errors import UnmaskError
 from unmask.evaluation import Quality, measure, visible
-from unmask.samplers import SAMPLERS
+from unmask.samplers import SAMPLERS, SemiAutoregressive
 
 STEPS = (8, 16, 32, 64, 128)
 
@@ -44,14 +46,14 @@ def compare(
     """
     judge = model if judge is None else judge
     length = model.length if length is None else length
-    grid = settings(model, samplers, steps, temperatures)
-    _check(model, judge, n, length, batch)
+    points = settings(model, samplers, steps, temperatures)
     conditions = Conditions(
         digest(model), digest(judge), n, length, top_k, top_p, seed, batch, _device(model)
     )
+    _check(model, judge, points, conditions)
     kept = Kept(file, conditions)
     rows = []
-    for setting in [Setting(DATA), *grid]:
+    for setting in [Setting(DATA), *points]:
         row = kept.rows.get(setting)
         if row is None:
             made = _made(model, setting, conditions, say)
@@ -71,28 +73,20 @@ def settings(
     steps: Sequence[int],
     temperatures: Sequence[float],
 ) -> list[Setting]:
-    """The points to measure, in order: samplers without steps once at each temperature."""
-    for temperature in temperatures:
-        if not (math.isfinite(temperature) and temperature >= 0):
-            raise UnmaskError(f"temperature must be 0 or more, not {temperature}")
-    for count in steps:
-        if count < 1:
-            raise UnmaskError(f"steps must be 1 or more, not {count}")
+    """The points to measure, in order: a sampler without steps once at each temperature."""
     return list(
         dict.fromkeys(
             Setting(sampler, count, temperature)
             for sampler in (default_samplers(model) if samplers is None else samplers)
             for temperature in temperatures
-            for count in (steps if _has_steps(sampler, model) else [None])
+            for count in (steps if _takes_steps(model, sampler) else [None])
         )
     )
 
 
 def default_samplers(model: Model) -> list[str]:
     """Every sampler that the model can run; windows are for longer texts."""
-    if model.method.order == "left_to_right":
-        return ["left_to_right"]
-    return [name for name in SAMPLERS if name != "semi_autoregressive"]
+    return [name for name in SAMPLERS if name != "semi_autoregressive" and _runs(model, name)]
 
 
 def digest(model: Model) -> str:
@@ -105,32 +99,39 @@ def digest(model: Model) -> str:
     return state.hexdigest()[:16]
 
 
-def _has_steps(sampler: str, model: Model) -> bool:
-    """Whether a sampler has a number of steps; one that the model cannot run is refused."""
-    name, _, given = sampler.partition(":")
-    names = {field.name for field in fields(SAMPLERS[name])}  # type: ignore[arg-type]
-    if model.method.order == "left_to_right" and name not in (
-        "left_to_right",
-        "semi_autoregressive",
-    ):
-        raise UnmaskError("an autoregressive model has one sampler: left_to_right")
-    if any(part.split("=")[0].strip() == "steps" for part in given.split(",")):
-        raise UnmaskError(f"{sampler}: steps are given for all samplers together, not in one")
-    return "steps" in names
+def _runs(model: Model, sampler: str) -> bool:
+    try:
+        model.stream(sampler=sampler)
+    except UnmaskError:
+        return False
+    return True
 
 
-def _check(model: Model, judge: Model, n: int, length: int, batch: int) -> None:
-    for name, value, least in (("n", n, 1), ("length", length, 2), ("batch", batch, 1)):
-        if value < least:
-            raise UnmaskError(f"{name} must be {least} or more, not {value}")
+def _takes_steps(model: Model, sampler: str) -> bool:
+    """Whether a sampler is to be told how many steps: not if it has none, or says so itself."""
+    chosen = choose_sampler(Sampling(sampler=sampler), model.method.order == "left_to_right", 1)
+    inner = chosen.inner if isinstance(chosen, SemiAutoregressive) else chosen
+    return hasattr(inner, "steps") and not re.search(r"[:,]steps=", sampler)
+
+
+def _check(model: Model, judge: Model, points: list[Setting], conditions: Conditions) -> None:
+    """Every mistake before the first network call."""
     if judge.tokenizer.fingerprint != model.tokenizer.fingerprint:
         raise UnmaskError(
-            "the judge has another tokenizer than the model: choose one that was trained on the same tokens"
+            "the judge has another tokenizer: take one that was trained on the same tokens"
         )
+    for point in points:
+        model.stream(**_options(point, conditions))  # checks its options, and computes nothing yet
+
+
+def _options(setting: Setting, conditions: Conditions) -> dict[str, Any]:
+    """What `generate` is asked for."""
+    names = ("n", "length", "top_k", "top_p", "seed", "batch")
+    return {**asdict(setting), **{name: getattr(conditions, name) for name in names}}
 
 
 def _device(model: Model) -> str:
-    device = next(model.method.parameters()).device
+    device = model.device
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
@@ -153,24 +154,12 @@ def _made(
 
 def _written(model: Model, setting: Setting, conditions: Conditions) -> _Made:
     """The texts of a sampler."""
-    c = conditions
-    assert setting.temperature is not None
     model.generate(length=2)  # the first call of a process pays for the device's start
-    results = model.generate(
-        n=c.n,
-        length=c.length,
-        steps=setting.steps,
-        sampler=setting.sampler,
-        temperature=setting.temperature,
-        top_k=c.top_k,
-        top_p=c.top_p,
-        seed=c.seed,
-        batch=c.batch,
-    )
+    results = model.generate(**_options(setting, conditions))
     return _Made(
         texts=[visible(result.ids, model.tokenizer.vocabulary) for result in results],
-        calls=sum(result.calls for result in results) / c.n,
-        seconds=sum(result.seconds for result in results[:: c.batch]) / c.n,
+        calls=sum(result.calls for result in results) / len(results),
+        seconds=sum(result.seconds for result in results[:: conditions.batch]) / len(results),
     )
 
 
