@@ -1,0 +1,147 @@
+"""Text forming in the terminal: masked tokens as blocks, what is new in colour."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from unmask.data import Tokenizer
+    from unmask.samplers import Frame
+
+MASK = "░"
+_MASKED = "dim"
+_TAKEN_BACK = "bold magenta"  # was written, and is masked again
+_FOOTER = "dim italic"
+_CONFIDENT = ((0.7, "bold green"), (0.3, "bold yellow"), (0.0, "bold red"))
+_BROKEN = "\N{REPLACEMENT CHARACTER}"  # what a piece of a character decodes to
+# what a terminal would obey instead of showing it
+_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), 127], _BROKEN)
+_PAUSE = 0.08  # seconds from one picture to the next
+
+
+def watch(
+    frames: "Iterable[Frame]",
+    tokenizer: "Tokenizer",
+    console: Console | None = None,
+    pause: float = _PAUSE,
+) -> "Frame | None":
+    """Shows frames as they come and prints the finished texts; elsewhere than in a terminal only these."""
+    console = Console(highlight=False) if console is None else console
+    last = None
+    if console.is_terminal:
+        picture = Picture(tokenizer, console)
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+            drawn = -pause
+            for last in frames:
+                picture.add(last)
+                if time.monotonic() - drawn >= pause:
+                    live.update(picture.draw(last), refresh=True)
+                    drawn = time.monotonic()
+    else:
+        for last in frames:  # noqa: B007
+            pass
+    if last is not None:
+        texts = [tokenizer.decode(shown(ids, tokenizer)) for ids in last.tokens.tolist()]
+        console.print(*texts, sep="\n\n", markup=False, highlight=False, soft_wrap=True)
+        if console.is_terminal:
+            console.print(Text(footer(last, picture.frames), style=_FOOTER))
+    return last
+
+
+class Picture:
+    """A frame as text in colour; what changed in frames that were not drawn counts as new."""
+
+    def __init__(self, tokenizer: "Tokenizer", console: Console) -> None:
+        self._tokenizer = tokenizer
+        self._console = console
+        self._new: "Tensor | None" = None
+        self.frames = 0
+
+    def add(self, frame: "Frame") -> None:
+        """A frame that may or may not be drawn."""
+        self._new = frame.changed if self._new is None else self._new | frame.changed
+        self.frames += 1
+
+    def draw(self, frame: "Frame") -> RenderableType:
+        """As many rows as fit, and a line below."""
+        new = frame.changed if self._new is None else self._new
+        self._new = None
+        room = max(self._console.height - 3, 1)
+        lines: list[Text] = []
+        rows = 0
+        for part in zip(frame.tokens, new, frame.confidence, strict=True):
+            if rows and len(lines) + 2 > room:  # a blank line and one of text
+                break
+            lines += [Text()] * (rows > 0)
+            text = self.row(*(values.tolist() for values in part))
+            lines += text.wrap(self._console, self._console.width, overflow="fold")
+            rows += 1
+        hidden = ["the end of a text"] * (len(lines) > room)
+        hidden += [f"{len(new) - rows} more"] * (len(new) > rows)
+        below = footer(frame, self.frames) + "".join(f" · not shown: {part}" for part in hidden)
+        return Group(*lines[:room], Text(below, style=_FOOTER, no_wrap=True, overflow="ellipsis"))
+
+    def row(self, ids: list[int], new: Sequence[bool], confidence: Sequence[float]) -> Text:
+        """One text; tokens that have not become a whole character yet are shown with its last piece."""
+        ids = shown(ids, self._tokenizer)
+        mask_id = self._tokenizer.vocabulary.mask_id
+        text = Text()
+        pieces: list[str] = []
+        for masked, run in groupby(ids, key=lambda token: token == mask_id):
+            part = list(run)
+            pieces += [MASK] * len(part) if masked else spans(self._tokenizer, part)
+        styles = [
+            _style(token == mask_id, is_new, sure)
+            for token, is_new, sure in zip(ids, new, confidence, strict=False)
+        ]
+        for piece, style in zip(pieces, styles, strict=True):
+            text.append(piece.translate(_CONTROLS), style)
+        return text
+
+
+def shown(ids: list[int], tokenizer: "Tokenizer") -> list[int]:
+    """The tokens up to the end of the text."""
+    v = tokenizer.vocabulary
+    first = 1 if ids and ids[0] == v.bos_id else 0  # GPT-2's BOS is its EOS
+    return ids[: ids.index(v.eos_id, first)] if v.eos_id in ids[first:] else ids
+
+
+def spans(tokenizer: "Tokenizer", ids: Sequence[int]) -> list[str]:
+    """The text that each token adds; nothing until a character is whole. Together they are the decoded text."""
+    found = list(_spans(tokenizer, ids))
+    whole = tokenizer.decode(ids)
+    # a tokenizer whose pieces change with what follows has no spans: its text comes with the last token
+    return found if "".join(found) == whole else [""] * (len(ids) - 1) + [whole]
+
+
+def _spans(tokenizer: "Tokenizer", ids: Sequence[int]) -> Iterator[str]:
+    """Decodes from the last whole character but one, as some tokens read differently at a start."""
+    before = start = 0
+    for end in range(1, len(ids) + 1):
+        context = tokenizer.decode(ids[before:start])
+        text = tokenizer.decode(ids[before:end]).removeprefix(context)
+        if text.endswith(_BROKEN) and end < len(ids):
+            yield ""
+            continue
+        yield text
+        if text:  # a special token is no context
+            before, start = start, end
+
+
+def footer(frame: "Frame", frames: int) -> str:
+    """Where the text stands: of several, the busiest and the noisiest."""
+    calls, t = int(frame.calls.max()), float(frame.t.max())
+    return f"step {frames} · calls {calls} · t {t:.2f} · {frame.seconds:.1f} s"
+
+
+def _style(masked: bool, new: bool, confidence: float) -> str:
+    if masked:
+        return _TAKEN_BACK if new else _MASKED
+    return next(style for least, style in _CONFIDENT if confidence >= least) if new else ""
