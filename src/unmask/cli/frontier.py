@@ -138,23 +138,22 @@ def _names(axes: Any, lines: list[Line]) -> None:
 def spread_out(wanted: Sequence[float], gap: float) -> list[float]:
     """Places in 0..1 at least a gap apart (if there is room), in the order of what is wanted."""
     gap = min(gap, 1 / max(len(wanted) - 1, 1))
-    upwards = _pushed(wanted, gap)
-    downwards = [1 - place for place in _pushed([1 - place for place in wanted], gap)]
-    return [(up + down) / 2 for up, down in zip(upwards, downwards, strict=True)]
-
-
-def _pushed(wanted: Sequence[float], gap: float) -> list[float]:
-    """Each place where it is wanted or above, and all below 1."""
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
-    places = [0.0] * len(wanted)
-    lowest = 0.0
-    for index in order:
-        places[index] = max(wanted[index], lowest)
-        lowest = places[index] + gap
-    highest = 1.0
-    for index in reversed(order):
-        places[index] = min(places[index], highest)
-        highest = places[index] - gap
+    rising = [wanted[index] for index in order]
+    upwards = _pushed(rising, gap)
+    downwards = [1 - place for place in _pushed([1 - place for place in rising[::-1]], gap)[::-1]]
+    between = [(up + down) / 2 for up, down in zip(upwards, downwards, strict=True)]
+    return [place for _, place in sorted(zip(order, between, strict=True))]
+
+
+def _pushed(rising: Sequence[float], gap: float) -> list[float]:
+    """Each place where it is wanted or above, as far as all stay below 1."""
+    places: list[float] = []
+    for place in rising:
+        places.append(max(place, places[-1] + gap if places else 0.0))
+    above = 1 + gap
+    for index in reversed(range(len(places))):
+        above = places[index] = min(places[index], above - gap)
     return places
 
 
