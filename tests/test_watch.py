@@ -10,7 +10,7 @@ from rich.console import Console
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
-from unmask.cli.watch import MASK, Picture, spans, watch
+from unmask.cli.watch import MASK, Picture, shown, spans, watch
 from unmask.data import ByteTokenizer, CharacterTokenizer, SubwordTokenizer
 from unmask.data.subwords import train_bpe
 from unmask.samplers import Frame
@@ -138,13 +138,18 @@ def test_what_changed_in_a_frame_that_was_not_drawn_is_new():
 
 def test_nothing_is_shown_behind_the_end():
     assert drawn(frame("ab|_c")).splitlines()[0] == "ab"
+    tokenizer = ByteTokenizer()
+    v = tokenizer.vocabulary
+    tokenizer.vocabulary = Vocabulary(v.size, v.mask_id, bos_id=v.eos_id, eos_id=v.eos_id)
+    assert shown([v.eos_id, 97, v.eos_id, 98], tokenizer) == [v.eos_id, 97]  # as GPT-2's
+    assert shown([97, 98], tokenizer) == [97, 98]
 
 
 def test_a_terminal_is_not_told_what_to_do():
     picture = Picture(BYTES, terminal())
     ids = BYTES.encode("a\x1b[2J\r\nb\tc")
-    shown = picture.row(ids, [False] * len(ids), [1.0] * len(ids)).plain
-    assert shown == "a\ufffd[2J\ufffd\nb\tc"
+    text = picture.row(ids, [False] * len(ids), [1.0] * len(ids)).plain
+    assert text == "a\ufffd[2J\ufffd\nb\tc"
 
 
 def test_as_many_texts_as_fit_and_the_rest_is_counted():

@@ -113,6 +113,27 @@ def test_an_exact_judge_gives_the_likelihood_of_all_tokens_together():
     assert nats.value == pytest.approx(whole / tokens)
 
 
+def test_texts_of_one_length_have_the_error_of_a_mean():
+    judge = small_method("autoregressive")
+    texts = [text[:2] for text in random_texts(5, seed=2)]
+    by_text = mean([judged([text], judge, 8)[0].value for text in texts])
+    nats, _ = judged(texts, judge, 8)
+    assert (nats.value, nats.error) == (
+        pytest.approx(by_text.value),
+        pytest.approx(by_text.error),
+    )
+
+
+def test_an_exact_judge_reads_a_text_once(monkeypatch):
+    judge, read = small_method("autoregressive"), []
+    nll = judge.nll
+    monkeypatch.setattr(
+        judge, "nll", lambda x, *rest, **more: read.append(x) or nll(x, *rest, **more)
+    )
+    judged([[1, 2, 3], [4, 5]], judge, 8)
+    assert [x.tolist() for x in read] == [[[1, 2, 3]], [[4, 5]]]
+
+
 @pytest.mark.parametrize("name", ["mdlm", "sedd"])
 def test_a_diffusion_judge_agrees_with_its_bound(name):
     """|difference| < 4 standard errors of a run of 640 draws: a false alarm in 16,000."""
