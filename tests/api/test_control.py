@@ -311,13 +311,6 @@ def test_the_last_frame_is_the_result(model, options):
     assert last.calls.tolist() == [result.calls for result in results]
 
 
-def test_frames_can_be_shown_while_results_are_made(model):
-    seen = []
-    results = model.generate("The", n=3, batch=2, on_frame=seen.append)
-    assert {frame.tokens.shape[0] for frame in seen} == {1, 2}
-    assert results[2].calls == seen[-1].calls[0]
-
-
 def test_streaming_does_not_leave_gradients_off(model):
     for _ in model.stream("The", length=8):
         assert torch.is_grad_enabled()

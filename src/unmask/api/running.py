@@ -60,7 +60,7 @@ class Running:
         rows: list[tuple[list[int], int, float]] = [([], 0, 0.0)] * len(self.job.canvases)
         for part in self._batches():
             start = time.perf_counter()
-            last = last_frame(self._shown(self._batch(part)), self._canvas(part))
+            last = last_frame(self._batch(part), self._canvas(part))
             seconds = time.perf_counter() - start
             for row, ids, calls in zip(
                 part, last.tokens.tolist(), last.calls.tolist(), strict=True
@@ -68,12 +68,6 @@ class Running:
                 rows[row] = (ids, calls, seconds)
         size = self.job.rows
         return [self._result(rows[i * size : (i + 1) * size], i) for i in range(self.texts)]
-
-    def _shown(self, frames: Iterator[Frame]) -> Iterator[Frame]:
-        for frame in frames:
-            if self.sampling.on_frame:
-                self.sampling.on_frame(frame)
-            yield frame
 
     def _batches(self) -> Iterator[list[int]]:
         """Rows of one length, as many as go side by side."""

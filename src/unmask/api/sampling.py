@@ -1,6 +1,6 @@
 """How a text is to be written: the options that generate, fill, edit and stream share."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -8,7 +8,6 @@ from unmask.config.values import read_value
 from unmask.errors import UnmaskError, unknown
 from unmask.samplers import (
     SAMPLERS,
-    Frame,
     LeftToRight,
     Sampler,
     SemiAutoregressive,
@@ -43,8 +42,6 @@ class Sampling:
     label: str | None = None  # the class of a model that was trained with labels
     guidance: float = 1.0  # how strongly it is followed: 1 is the model itself
     guide: "Model | None" = None  # another labelled model, whose gradient guides
-
-    on_frame: Callable[[Frame], object] | None = None  # is shown every frame
 
     def __post_init__(self) -> None:
         if self.n < 1:

@@ -25,15 +25,12 @@ def add(commands: Commands) -> None:
 
 
 def execute(args: Namespace) -> None:
-    from unmask.cli.writing import prepared, show
+    from unmask.cli.writing import write
 
     what = given(args, "remask", "remask_uncertain")
     if hasattr(args, "remask_span"):
         what["remask_span"] = _span(args.remask_span)
-    text = _text(args.file)
-    with prepared(args) as (model, options):
-        results = model.edit(text, **what, **options)
-    show(results, args.json)
+    write(args, "edit", _text(args.file), what)
 
 
 def _span(text: str) -> tuple[int, int]:

@@ -20,10 +20,7 @@ def add(commands: Commands) -> None:
 def execute(args: Namespace) -> None:
     from rich.text import Text
 
-    from unmask.cli.writing import prepared, show
-
-    with prepared(args) as (model, options):
-        results = model.fill(args.text, **options)
+    from unmask.cli.writing import write
 
     def marked(result: object) -> Text:
         line = Text(str(result))
@@ -31,7 +28,7 @@ def execute(args: Namespace) -> None:
             line.stylize("bold green", start, end)
         return line
 
-    show(results, args.json, marked, gap="")
+    write(args, "fill", args.text, {}, marked, gap="")
 
 
 def filled_spans(template: str, text: str) -> list[tuple[int, int]]:

@@ -30,14 +30,12 @@ def add(commands: Commands) -> None:
 
 
 def execute(args: Namespace) -> None:
-    from unmask.cli.writing import prepared, show
+    from unmask.cli.writing import write
 
     options = given(args, "stop")
     if hasattr(args, "length"):
         options["length"] = _length(args.length)
-    with prepared(args) as (model, sampling):
-        results = model.generate(args.prompt, **options, **sampling)
-    show(results, args.json)
+    write(args, "generate", args.prompt, options)
 
 
 def _length(text: str) -> int | str:

@@ -2,48 +2,45 @@
 
 import json
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from unmask.cli.parser import SAMPLING, given
+from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
-    from unmask.api import Model, Result
+    from unmask.api import Result
 
 
-@contextmanager
-def prepared(args: Namespace) -> Iterator[tuple["Model", dict[str, Any]]]:
-    """The model and the options that were given, the text shown as it forms if it is to be watched."""
-    from unmask import api
-
-    device = given(args, "device")
-    model = api.load(args.model, **device)
-    options = given(args, *SAMPLING)
-    if hasattr(args, "guide"):
-        options["guide"] = api.load(args.guide, **device)
-    if not args.watch:
-        yield model, options
-        return
-    from unmask.cli.watch import Watch
-
-    with Watch(model.tokenizer) as watch:
-        yield model, {**options, "on_frame": watch.show}
-
-
-def show(
-    results: Iterable["Result"],
-    as_json: bool,
+def write(
+    args: Namespace,
+    verb: str,
+    text: Any,
+    options: dict[str, Any],
     form: Callable[["Result"], Any] = str,
     gap: str = "\n",
 ) -> None:
-    """One text after the other with a gap between, or one line of JSON each."""
+    """Texts that the model's `verb` makes, with a gap between, as JSON, or as they form."""
     from rich.console import Console
 
+    from unmask import api
+    from unmask.cli.watch import watch
+
+    if args.watch and args.json:
+        raise UnmaskError("--watch shows text and --json prints none: give one of them")
+    device = given(args, "device")
+    model = api.load(args.model, **device)
+    options = {**options, **given(args, *SAMPLING)}
+    if hasattr(args, "guide"):
+        options["guide"] = api.load(args.guide, **device)
+    if args.watch:
+        source = "prompts" if verb == "generate" else verb
+        watch(model.stream(**{source: text}, **options), model.tokenizer)
+        return
     console = Console(highlight=False, soft_wrap=True)
-    for number, result in enumerate(results):
-        if as_json:
+    for number, result in enumerate(getattr(model, verb)(text, **options)):
+        if args.json:
             print(json.dumps(asdict(result)))
         else:
             console.print(gap * bool(number), end="")
