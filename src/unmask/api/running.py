@@ -45,7 +45,6 @@ class Running:
             self.seeds = row_seeds(sampling.seed, self.texts)
         except ValueError as error:
             raise UnmaskError(str(error)) from None
-        guided(model, sampling)  # may refuse
         self.sampler = self._sampler()
         self.job, self.plan = constrained(model.tokenizer, job, sampling, self._plan())
 
@@ -78,16 +77,10 @@ class Running:
             yield from (rows[first : first + size] for first in range(0, len(rows), size))
 
     def _batch(self, rows: list[int] | range) -> Iterator[Frame]:
-        seeds = [self._row_seed(row) for row in rows]
-        frames = self.sampler.generate(
-            guided(self.model, self.sampling), self._canvas(rows), self.plan.rows(seeds)
-        )
-        while True:
-            with torch.inference_mode():  # a generator must not leave it on between its frames
-                frame = next(frames, None)
-            if frame is None:
-                return
-            yield frame
+        plan = self.plan.rows([self._row_seed(row) for row in rows])
+        denoise = guided(self.model, self.sampling)
+        # a sampler that cannot use this denoiser says so here, not with the first frame
+        return inferring(self.sampler.generate(denoise, self._canvas(rows), plan))
 
     def _row_seed(self, row: int) -> int:
         text, part = divmod(row, self.job.rows)
@@ -153,3 +146,13 @@ class Running:
             end = ids.index(eos, first)
         calls, seconds = sum(calls for _, calls, _ in rows), sum(spent for _, _, spent in rows)
         return Result(tokenizer.decode(ids[:end]), ids[: end + 1], calls, seconds, self.seeds[text])
+
+
+def inferring(frames: Iterator[Frame]) -> Iterator[Frame]:
+    """Frames made in inference mode, which must not be left on between them."""
+    while True:
+        with torch.inference_mode():
+            frame = next(frames, None)
+        if frame is None:
+            return
+        yield frame
