@@ -141,7 +141,7 @@ def test_absent_data_is_told(run, tmp_path):
 def test_the_default_is_every_sampler_that_the_model_can_run(model, left_to_right):
     assert default_samplers(left_to_right) == ["left_to_right"]
     assert {"ancestral", "left_to_right"} <= set(default_samplers(model)) <= set(SAMPLERS)
-    assert "semi_autoregressive" not in default_samplers(model)
+    assert not {"semi_autoregressive", "analytic"} & set(default_samplers(model))  # no sedd
 
 
 def test_a_sampler_without_steps_runs_once(model):
@@ -162,6 +162,7 @@ def test_a_sampler_without_steps_runs_once(model):
     [
         ({"samplers": ["ancestrall"]}, "did you mean 'ancestral'?"),
         ({"samplers": ["ancestral", "ancestral:grid=cosinus"]}, "cosin"),
+        ({"samplers": ["ancestral", "analytic"]}, "method sedd"),
         ({"samplers": ["ancestral:pace=3"]}, "unknown setting of ancestral 'pace'"),
         ({"steps": [8, 0]}, "steps must be 1 or more, not 0"),
         ({"n": 0}, "n must be 1 or more"),

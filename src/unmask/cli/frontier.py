@@ -34,7 +34,9 @@ class Line:
         bars: dict[str, Any] = {"yerr": _bars([row.nats_error for row in self.rows])}
         if across == "entropy":
             bars["xerr"] = _bars([row.entropy_error for row in self.rows])
-        axes.errorbar(x, y, **bars, **self.style, elinewidth=0.8, capsize=0)
+        drawn = axes.errorbar(x, y, **bars, **self.style, elinewidth=1, capsize=0)
+        for bar in drawn[2]:
+            bar.set_alpha(0.5)
 
 
 def draw(rows: Sequence[Row], file: Path) -> None:
