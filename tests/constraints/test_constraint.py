@@ -82,7 +82,7 @@ def test_nothing_asked_for():
 
 
 def test_a_fixed_end_closes_the_text():
-    compiled = Constraint("ab").compile(ALL, VOCABULARY, (EOS,))
+    compiled = Constraint("ab").compile(PIECES, VOCABULARY, (EOS,))
     z = torch.tensor([[BOS, MASK, MASK, EOS, MASK]])
     allowed = compiled.allowed(z, (torch.tensor([0, 0]), torch.tensor([1, 4])), 1)
     assert allowed[0].nonzero()[:, 0].tolist() == [0] and allowed[1].sum() > 20
@@ -133,7 +133,8 @@ def test_phrases_are_placed_evenly_where_they_fit():
 def test_the_first_way_that_fits_is_taken():
     compiled = Constraint(include=("cafe",)).compile(ALL, VOCABULARY)
     ways = [spell("cafg"), [PIECES.index(b" cafe")], spell("cafe")]
-    assert PIECES.index(b" cafe") in place(compiled, row("a", 6), [ways])[0]
+    placed = place(compiled, row("a", 6), [ways])[0].tolist()
+    assert PIECES.index(b" cafe") in placed and placed.count(MASK) == 5
     begun = place(compiled, row("", 4), [ways[2:]])
     assert begun.tolist() == [[BOS, *spell("cafe")]]
 
@@ -144,8 +145,19 @@ def test_phrases_that_are_there_or_fit_nowhere_are_left_to_the_machine():
     assert (
         place(compiled, z, [[spell("abc")], [spell("fed")]]).tolist() == row("abcfed", 0).tolist()
     )
-    narrow = row("ab", 4)  # only the machine sees that "abc" is half there
-    twice = [[spell("abc")], [spell("fed")]]
-    assert MASK in place(compiled, narrow, twice)[0]
     with_sets = Constraint(include=("fed",), allowed={2: spell("ab")}).compile(ALL, VOCABULARY)
     assert (place(with_sets, row("", 4), [[spell("fed")]]) == row("", 4)).all()
+
+
+def test_a_phrase_leaves_room_for_the_others():
+    compiled = Constraint(include=("hh0", "gg1")).compile(ALL, VOCABULARY, (EOS,))
+    half = torch.cat([row("hh0", 3), row("", 6).repeat(40, 1)])
+    placed = place(compiled, half, [[spell("hh0")], [spell("gg1")]]).tolist()
+    written = ["".join(PIECES[token].decode() for token in ids[1:]) for ids in placed]
+    assert written[0] == "hh0gg1" and set(written) == {"hh0gg1", "gg1hh0"}
+
+
+def test_a_phrase_is_placed_where_it_is_seen():
+    compiled = Constraint(include=("abc",)).compile(ALL, VOCABULARY)
+    z = torch.tensor([[BOS, *[MASK] * 3, EOS, *[MASK] * 5]]).repeat(20, 1)
+    assert place(compiled, z, [[spell("abc")]])[:, 1:4].tolist() == [spell("abc")] * 20

@@ -61,6 +61,10 @@ def test_what_is_not_supported_is_named(pattern, name):
         regex(pattern)
 
 
+def test_a_set_that_python_warns_of_is_read_without_a_word():
+    assert regex("[[a]").accepts(b"[") and regex("[[a]").accepts(b"a")
+
+
 @pytest.mark.parametrize("pattern", ["(a", "[b-a]", "a{2,1}", "*", "(?z)", "a{99999999999}", "\\"])
 def test_invalid_patterns(pattern):
     with pytest.raises(UnmaskError, match="is not valid: "):

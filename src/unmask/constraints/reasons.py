@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from unmask.constraints.machine import ByteMachine
@@ -38,19 +37,17 @@ def _alone(
     if lifted.feasible(torch.tensor([row]), start).item():
         return None
     room = compiled.fixed_text(row, start).room
-    can, endless = lifted.lengths(room + len(lifted.accepting))
-    fitting = np.flatnonzero(can).tolist()
+    fitting = lifted.lengths(room)
     if not fitting:
         return f"no text in this vocabulary satisfies {name}"
-    if can[room]:
+    if room in fitting:
         return f"{name} does not fit{_beside(compiled, row, start)}"
     below, above = [n for n in fitting if n < room], [n for n in fitting if n > room]
     if not below:
         return f"{name} needs at least {tokens(above[0])} and there is room for {room}"
-    if not above and not endless:
+    if not above:
         return f"{name} takes at most {tokens(below[-1])} and there are {room} to fill"
-    other = f" or {above[0]}" if above else ""
-    return f"{name} fits {below[-1]}{other} tokens, but not {room}"
+    return f"{name} fits {below[-1]} or {above[0]} tokens, but not {room}"
 
 
 def _beside(compiled: "Compiled", row: list[int], start: int) -> str:

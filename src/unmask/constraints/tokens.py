@@ -40,7 +40,6 @@ class Step:
         back = np.zeros((states, states), np.float32)
         for c in np.unique(classes):
             back[np.arange(states), delta[c]] = 1
-        back[:, DEAD] = 0
         matrices = torch.from_numpy(back.T.copy()), torch.from_numpy(back)
         return cls(*(m if states <= MOST_DENSE else m.to_sparse() for m in matrices))
 
@@ -156,19 +155,18 @@ class TokenMachine:
         fits[:, start : length - k + 1] = good.T
         return torch.from_numpy(fits)
 
-    def lengths(self, most: int) -> tuple[Bool[np.ndarray, "lengths"], bool]:
-        """Which numbers of open places, up to `most`, can be filled; and whether a longer row could."""
-        accepting = self.accepting[:, None]
-        reached = np.arange(len(accepting))[:, None] == START
-        can = np.zeros(most + 1, bool)
-        for n in range(most + 1):
-            can[n] = (reached & accepting).any()
+    def lengths(self, room: int) -> list[int]:
+        """The numbers of open places that can be filled, up to the first beyond `room` if there is one."""
+        reached = np.arange(len(self.accepting))[:, None] == START
+        found = []
+        # a text that can be lengthened at all has a length among the next 2 * states: twice around
+        for n in range(room + 2 * len(reached) + 1):
+            if (reached[:, 0] & self.accepting).any():
+                found.append(n)
+                if n > room:
+                    break
             reached = self.step.forward(reached)
-        hopeful, before = accepting, np.zeros_like(accepting)
-        while (hopeful != before).any():
-            before = hopeful
-            hopeful = before | self.step.backward(before)
-        return can, bool((reached & hopeful).any())
+        return found
 
     def _places(self, z: Tokens) -> Places:
         """The class of every fixed token, -1 at open places."""
