@@ -145,6 +145,9 @@ def test_phrases_that_are_there_or_fit_nowhere_are_left_to_the_machine():
     assert (
         place(compiled, z, [[spell("abc")], [spell("fed")]]).tolist() == row("abcfed", 0).tolist()
     )
+    alone = Constraint(include=("abc",)).compile(ALL, VOCABULARY)
+    rows = torch.cat([row("abc", 5), row("", 8)])
+    assert [ids.count(MASK) for ids in place(alone, rows, [[spell("abc")]]).tolist()] == [5, 5]
     with_sets = Constraint(include=("fed",), allowed={2: spell("ab")}).compile(ALL, VOCABULARY)
     assert (place(with_sets, row("", 4), [[spell("fed")]]) == row("", 4)).all()
 
