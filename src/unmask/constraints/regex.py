@@ -202,19 +202,7 @@ def _deterministic(steps: _Steps, end: int) -> ByteMachine:
     patterns, class_of = np.unique(masks, axis=1, return_inverse=True)
     classes = {bytes_: np.flatnonzero(row).tolist() for bytes_, row in zip(sets, patterns, strict=False)}  # fmt: skip
     closures: dict[frozenset[int], frozenset[int]] = {}
-
-    def closure(targets: frozenset[int]) -> frozenset[int]:
-        """What the targets lead to silently, less the states that do nothing else."""
-        if targets not in closures:
-            seen, queue = set(targets), list(targets)
-            while queue:
-                fresh = [state for state in steps.silent[queue.pop()] if state not in seen]
-                seen.update(fresh)
-                queue += fresh
-            closures[targets] = frozenset(s for s in seen if steps.edges[s] or s == end)
-        return closures[targets]
-
-    number = {closure(frozenset([0])): 0}
+    number = {_closure(steps, frozenset([0]), end): 0}
     table: list[list[int]] = []
     queue = list(number)
     for subset in queue:  # grows while it is read
@@ -223,7 +211,10 @@ def _deterministic(steps: _Steps, end: int) -> ByteMachine:
             for bytes_, target in steps.edges[state]:
                 for c in classes[bytes_]:
                     moves[c].add(target)
-        reached = [closure(frozenset(targets)) for targets in moves]
+        targets = [frozenset(states) for states in moves]
+        for fresh in set(targets).difference(closures):
+            closures[fresh] = _closure(steps, fresh, end)
+        reached = [closures[states] for states in targets]
         for after in reached:
             if after not in number:
                 number[after] = len(queue)
@@ -232,3 +223,13 @@ def _deterministic(steps: _Steps, end: int) -> ByteMachine:
         table.append([number[after] for after in reached])
     accepting = np.array([end in subset for subset in queue])
     return ByteMachine(np.array(table)[:, class_of.reshape(-1)], accepting)
+
+
+def _closure(steps: _Steps, states: frozenset[int], end: int) -> frozenset[int]:
+    """What the states lead to silently, less those that do nothing else."""
+    seen, queue = set(states), list(states)
+    while queue:
+        fresh = [state for state in steps.silent[queue.pop()] if state not in seen]
+        seen.update(fresh)
+        queue += fresh
+    return frozenset(state for state in seen if steps.edges[state] or state == end)
