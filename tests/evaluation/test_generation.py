@@ -131,7 +131,7 @@ def test_an_exact_judge_reads_a_text_once(monkeypatch):
         judge, "nll", lambda x, *rest, **more: read.append(x) or nll(x, *rest, **more)
     )
     judged([[1, 2, 3], [4, 5]], judge, 8)
-    assert [x.tolist() for x in read] == [[[1, 2, 3]], [[4, 5]]]
+    assert [x.tolist() for x in read] == [[[1, 2, 3], [4, 5, 0]]]
 
 
 @pytest.mark.parametrize("name", ["mdlm", "sedd"])

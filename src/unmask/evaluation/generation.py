@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.likelihood import likelihood
+from unmask.evaluation.likelihood import nats_by_row
 from unmask.methods.base import Method
-from unmask.randomness import child_seed
 from unmask.vocabulary import Vocabulary
 
 Text = Sequence[int]  # tokens that a reader sees: no special ones
@@ -122,25 +121,22 @@ def judged(
 
     The error counts the difference between texts and the judge's own noise.
     """
-    if judge.certificate == "exact":
-        draws = 1
-    sums = torch.zeros(len(texts), 2, dtype=torch.float64)  # nats and tokens of each text
-    for number, text in enumerate(texts):
-        for piece in framed(text, judge.vocabulary, length):
-            # as copies in one batch the draws of a text share its strata
-            rows = _Copies(piece, draws)
-            noise = child_seed(seed, number)
-            bound = likelihood(judge, rows, draws=1, seed=noise, batch=draws)
-            sums[number] += torch.tensor([bound.nats * len(piece), len(piece)])
-    tokens = int(sums[:, 1].sum())
-    if not tokens:
+    pieces = [framed(text, judge.vocabulary, length) for text in texts]
+    if not any(pieces):
         raise UnmaskError("the texts are empty: there is nothing to measure")
-    nats = float(sums[:, 0].sum()) / tokens
+    rows = _Padded([piece for text in pieces for piece in text])
+    owner = torch.tensor([number for number, text in enumerate(pieces) for _ in text])
+    terms = nats_by_row(judge, rows, draws=draws, seed=seed)
+    nats = torch.stack(list(terms.values())).sum(0).mean(0)
+    sums = torch.zeros(len(texts), 2, dtype=torch.float64)  # nats and tokens of each text
+    sums.index_add_(0, owner, torch.stack([nats, rows.lengths.double()], 1))
+    tokens = int(sums[:, 1].sum())
+    average = float(sums[:, 0].sum()) / tokens
     # a ratio of two sums over texts, each text a cluster of tokens
-    residuals = sums[:, 0] - nats * sums[:, 1]
+    residuals = sums[:, 0] - average * sums[:, 1]
     n = len(texts)
     error = math.sqrt(n / (n - 1) * float(residuals.square().sum())) if n > 1 else math.inf
-    return Figure(nats, error / tokens), tokens
+    return Figure(average, error / tokens), tokens
 
 
 def framed(text: Text, vocabulary: Vocabulary, length: int) -> list[list[int]]:
@@ -152,16 +148,18 @@ def framed(text: Text, vocabulary: Vocabulary, length: int) -> list[list[int]]:
     return [row for piece in pieces if (row := [*start, *piece, *end])]
 
 
-class _Copies:
-    """One row several times: each copy is measured under noise of its own."""
+class _Padded:
+    """Rows of their own lengths, side by side."""
 
-    def __init__(self, row: Sequence[int], copies: int) -> None:
-        self._x = torch.tensor(row).expand(copies, -1)
+    def __init__(self, rows: Sequence[Sequence[int]]) -> None:
+        self.lengths = torch.tensor([len(row) for row in rows])
+        parts = [torch.tensor(row) for row in rows]
+        self._x = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
         self.bytes = self.characters = 0  # no figure per byte is asked for
 
     def __len__(self) -> int:
         return len(self._x)
 
     def __getitem__(self, rows: range) -> tuple[Tensor, Tensor]:
-        x = self._x[rows.start : rows.stop]
-        return x, torch.ones_like(x, dtype=torch.bool)
+        part = slice(rows.start, rows.stop)
+        return self._x[part], torch.arange(self._x.shape[1]) < self.lengths[part, None]

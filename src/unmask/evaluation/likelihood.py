@@ -82,39 +82,51 @@ def likelihood(
     progress: Callable[[float], None] | None = None,
 ) -> Bound:
     """The bound on `rows`, every row under `draws` independent draws of the noise."""
+    by_row = nats_by_row(method, rows, draws=draws, seed=seed, batch=batch, progress=progress)
+    whole = torch.stack(list(by_row.values())).sum(0)
+    tokens = sum(int(valid.sum()) for _, _, valid in _batches(rows, batch))
+    return Bound(
+        nats=float(whole.mean(0).sum()) / tokens,
+        error=0.0 if method.certificate == "exact" else _standard_error(whole, batch) / tokens,
+        certificate=method.certificate,
+        tokens=tokens,
+        bytes=rows.bytes,
+        characters=rows.characters,
+        draws=len(whole),
+        terms={name: float(values.mean(0).sum()) / tokens for name, values in by_row.items()},
+    )
+
+
+def nats_by_row(
+    method: Method,
+    rows: TokenRows,
+    *,
+    draws: int = 8,
+    seed: int = 0,
+    batch: int = 32,
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Float64[Tensor, "draws rows"]]:
+    """Each term of the bound on every row, under each draw of the noise; an exact value needs one."""
     if draws < 1:
         raise UnmaskError(f"draws must be 1 or more, not {draws}")
     if not len(rows):
         raise UnmaskError("there is no text to measure")
     if method.certificate == "exact":
         draws = 1
-    by_row = torch.zeros(draws, len(rows), dtype=torch.float64)
-    terms: dict[str, float] = {}
-    tokens = 0
+    terms: dict[str, Tensor] = {}
     training = method.training
     method.eval()
     try:
         for part, x, valid in _batches(rows, batch):
-            tokens += int(valid.sum())
             for number in range(draws):
-                values = _one_draw(method, x, valid, seed, number, part)
-                by_row[number, part.start : part.stop] = sum(values.values())
-                for name, value in values.items():
-                    terms[name] = terms.get(name, 0.0) + float(value.sum()) / draws
+                for name, values in _one_draw(method, x, valid, seed, number, part).items():
+                    none = torch.zeros(draws, len(rows), dtype=torch.float64)
+                    terms.setdefault(name, none)[number, part.start : part.stop] = values
             if progress:
                 progress(part.stop / len(rows))
     finally:
         method.train(training)
-    return Bound(
-        nats=float(by_row.mean(0).sum()) / tokens,
-        error=0.0 if method.certificate == "exact" else _standard_error(by_row, batch) / tokens,
-        certificate=method.certificate,
-        tokens=tokens,
-        bytes=rows.bytes,
-        characters=rows.characters,
-        draws=draws,
-        terms={name: value / tokens for name, value in terms.items()},
-    )
+    return terms
 
 
 def evaluation_times(method: Method) -> TimeSampler | None:
