@@ -18,8 +18,8 @@ from unmask.config import RunConfig, dump_yaml, load_recipe, resolve
 from unmask.data import ByteTokenizer
 from unmask.errors import UnmaskError
 
-LISTS = ["recipes", "methods", "samplers", "schedules", "times", "backbones"]
-COMMANDS = ["train", "evaluate", "generate", "fill", "export", "config", *LISTS]
+LISTS = ["recipes", "methods", "samplers", "grids", "schedules", "times", "backbones"]
+COMMANDS = ["train", "evaluate", "generate", "fill", "edit", "compare", "export", "config", *LISTS]
 
 
 @dataclass

@@ -11,12 +11,15 @@ import unmask
 
 PUBLIC = [
     "Bound",
+    "Frame",
     "Model",
     "Result",
     "RunConfig",
+    "Sampling",
     "UnmaskError",
     "Vocabulary",
     "__version__",
+    "compare",
     "load",
     "train",
 ]

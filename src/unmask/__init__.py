@@ -7,20 +7,24 @@ from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from unmask.api import Model, Result, load, train
+    from unmask.api import Model, Result, Sampling, compare, load, train
     from unmask.config import RunConfig
     from unmask.evaluation import Bound
+    from unmask.samplers import Frame
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Bound",
+    "Frame",
     "Model",
     "Result",
     "RunConfig",
+    "Sampling",
     "UnmaskError",
     "Vocabulary",
     "__version__",
+    "compare",
     "load",
     "train",
 ]
@@ -28,9 +32,12 @@ __all__ = [
 # torch takes seconds to import, so what needs it is fetched when it is first asked for
 _HOMES = {
     "Bound": "unmask.evaluation",
+    "Frame": "unmask.samplers",
     "Model": "unmask.api",
     "Result": "unmask.api",
     "RunConfig": "unmask.config",
+    "Sampling": "unmask.api",
+    "compare": "unmask.api",
     "load": "unmask.api",
     "train": "unmask.api",
 }

@@ -17,6 +17,7 @@ start here:
   unmask train demo                         train a small model on a bundled corpus
   unmask generate runs/demo                 let it write
   unmask fill runs/demo "The [MASK:3] is"   let it fill gaps
+  unmask generate runs/demo --watch         see the text form
 """
 
 
