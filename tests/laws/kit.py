@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from unmask.backbones import Backbone
 from unmask.diffusion import TIME_SAMPLERS, Noise, Schedule, TimeSampler
+from unmask.diffusion.parameterization import mean_to_score
 from unmask.diffusion.posterior import posterior
 from unmask.methods import METHODS, Method
 from unmask.randomness import RowStream
@@ -222,17 +224,64 @@ def ends_gap(language: Language, alpha_first: float, alpha_last: float) -> float
     return float((chance.t() * gaps).sum())
 
 
+class Scores:
+    """The oracle as a model of scores: exact for scale 1, all ratios off by a factor for another."""
+
+    def __init__(self, language: Language, schedule: Schedule, scale: float = 1.0) -> None:
+        self.language, self.schedule, self.scale = language, schedule, scale
+
+    def __call__(self, z: Tensor, t: Tensor, at: tuple[Tensor, Tensor]) -> Tensor:
+        return self.language.denoise(z, t, at)
+
+    def log_score(self, z: Tensor, t: Tensor, at: tuple[Tensor, Tensor]) -> Tensor:
+        sigma = self.schedule.sigma(t).detach()[at[0]]
+        log_score = mean_to_score(self(z, t, at), sigma, self.language.size)
+        return log_score + torch.tensor(self.scale).log()
+
+
+def alphas(schedule: Schedule, steps: int, times: Sequence[float] | None = None) -> Tensor:
+    """alpha of evenly spaced times, or of given ones; a sampler's last step reveals the rest."""
+    grid = torch.linspace(1, 0, steps + 1).double() if times is None else torch.tensor(times)
+    alpha = schedule.alpha(grid.double()).detach()
+    alpha[-1] = 1
+    return alpha
+
+
 def reverse_process(
-    language: Language, schedule: Schedule, steps: int, start: Tensor | None = None
+    language: Language,
+    schedule: Schedule,
+    steps: int,
+    start: Tensor | None = None,
+    times: Sequence[float] | None = None,
 ) -> Tensor:
     """What T-step sampling with the oracle makes of a canvas (all MASK), the last step revealing the rest."""
-    alpha = schedule.alpha(torch.linspace(1, 0, steps + 1, dtype=torch.float64)).detach()
-    alpha[-1] = 1
+    mass = starting(language, start)
+    alpha = alphas(schedule, steps, times)
+    return finished(language, _steps_back(language, language.conditionals, alpha, mass))
+
+
+def starting(language: Language, start: Tensor | None = None) -> Tensor:
+    """All mass on one canvas, all MASK unless given; [state]."""
     start = torch.full((language.length,), language.size) if start is None else start
     mass = torch.zeros(len(language.states), dtype=torch.float64)
     mass[language.index(start, language.size + 1)] = 1
-    mass = _steps_back(language, language.conditionals, alpha, mass)
+    return mass
+
+
+def finished(language: Language, mass: Tensor) -> Tensor:
+    """The chance of every sequence, of a distribution over states."""
     return mass[language.index(language.sequences, language.size + 1)]
+
+
+def transition(language: Language, reveal: float, hide: float, free: Tensor) -> Tensor:
+    """[z_t, z_s]: masked places are revealed and written free ones hidden, each with its chance."""
+    masked = (language.states == language.size)[..., None]
+    one_hot = nn.functional.one_hot(language.states, language.size + 1).double()
+    mask = nn.functional.one_hot(torch.tensor(language.size), language.size + 1).double()
+    hide_at = hide * free.double()[:, None]
+    shown = reveal * language.conditionals + (1 - reveal) * mask
+    tokens = torch.where(masked, shown, (1 - hide_at) * one_hot + hide_at * mask)
+    return jointly(tokens, language.states)
 
 
 def likelihood(
@@ -276,3 +325,8 @@ def p_value(observed: Tensor, expected: Tensor) -> float:
     counts = expected[possible] * observed.sum()
     statistic = ((observed[possible] - counts) ** 2 / counts).sum()
     return float(torch.special.gammaincc((possible.sum() - 1) / 2, statistic / 2))
+
+
+def distance(first: Tensor, second: Tensor) -> float:
+    """Total variation: half the sum of differences."""
+    return float((first - second).abs().sum() / 2)

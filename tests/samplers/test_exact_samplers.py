@@ -1,86 +1,84 @@
 """Samplers that claim to be exact draw from the enumerated distribution, whatever the batch."""
 
-import dataclasses
-
 import pytest
 import torch
 from builders import schedule
+from drafts import build, conditional, counts, sample, texts
 from kit import Language, p_value, reverse_process
 
 from unmask.diffusion import SCHEDULES
-from unmask.samplers import SAMPLERS, Canvas, LeftToRight, Plan, Sampler, last_frame
+from unmask.samplers import SAMPLERS, LeftToRight, grid_times
 
 LANGUAGE = Language.random()
 EXACT = [name for name in SAMPLERS if SAMPLERS[name].exact]
+STEPPED = [name for name in EXACT if hasattr(SAMPLERS[name], "steps")]
 RARELY = 1e-4  # a right sampler fails a test with this chance, once for the fixed seeds
-SEEDS = list(range(5000))
+SEEDS = list(range(3000))
 INFILL = torch.tensor([3, 1, 3])  # MASK is 3: the middle is given
-
-
-def build(name: str, steps: int = 3) -> Sampler:
-    fields = {field.name for field in dataclasses.fields(SAMPLERS[name])}
-    return SAMPLERS.build(name, **({"steps": steps} if "steps" in fields else {}))
-
-
-def sample(sampler, name, start, seeds: list[int]) -> torch.Tensor:
-    canvas = Canvas(start.expand(len(seeds), -1).clone(), LANGUAGE.size)
-    frames = sampler.generate(LANGUAGE.denoise, canvas, Plan(seeds, schedule(name)))
-    return last_frame(frames, canvas).tokens
-
-
-def counts(tokens: torch.Tensor) -> torch.Tensor:
-    index = LANGUAGE.index(tokens, LANGUAGE.size)
-    return torch.bincount(index, minlength=len(LANGUAGE.table)).double()
+EMPTY = torch.full_like(INFILL, LANGUAGE.size)
+GIVEN = "1,0.7,0.4,0.1,0"
 
 
 def target(sampler, name, start) -> torch.Tensor:
     """T steps of the reverse process; without steps, the language itself, given what is fixed."""
-    if hasattr(sampler, "steps"):
-        return reverse_process(LANGUAGE, schedule(name), sampler.steps, start)
-    agrees = ((start == LANGUAGE.size) | (start == LANGUAGE.sequences)).all(1)
-    return LANGUAGE.table * agrees / (LANGUAGE.table * agrees).sum()
-
-
-EMPTY = torch.full_like(INFILL, LANGUAGE.size)
+    if not hasattr(sampler, "steps"):
+        return conditional(LANGUAGE, start)
+    times = grid_times(sampler.grid, sampler.steps).tolist()
+    return reverse_process(LANGUAGE, schedule(name), sampler.steps, start, times)
 
 
 @pytest.mark.parametrize("name", list(SCHEDULES))
 @pytest.mark.parametrize("which", EXACT)
 def test_samples_follow_the_enumerated_distribution(which, name):
-    sampler = build(which)
-    tokens = sample(sampler, name, EMPTY, SEEDS)
-    assert p_value(counts(tokens), target(sampler, name, EMPTY)) > RARELY
+    sampler = build(which, steps=3)
+    found = sample(LANGUAGE, sampler, SEEDS, EMPTY, name)
+    assert p_value(found, target(sampler, name, EMPTY)) > RARELY
+
+
+@pytest.mark.parametrize("start", [EMPTY, INFILL], ids=["empty", "infill"])
+@pytest.mark.parametrize(("grid", "steps"), [("cosine", 3), (GIVEN, 4)])
+@pytest.mark.parametrize("which", STEPPED)
+def test_samples_follow_it_on_every_grid(which, grid, steps, start):
+    sampler = build(which, steps=steps, grid=grid)
+    expected = target(sampler, "loglinear", start)
+    assert p_value(sample(LANGUAGE, sampler, SEEDS, start), expected) > RARELY
+    even = reverse_process(LANGUAGE, schedule("loglinear"), steps, start)
+    assert (expected - even).abs().max() > 1e-3  # the grid matters
 
 
 @pytest.mark.parametrize("which", EXACT)
 def test_infills_follow_the_enumerated_conditional_distribution(which):
-    sampler = build(which)
-    tokens = sample(sampler, "cosine", INFILL, SEEDS)
-    assert p_value(counts(tokens), target(sampler, "cosine", INFILL)) > RARELY
+    sampler = build(which, steps=3)
+    found = sample(LANGUAGE, sampler, SEEDS, INFILL, "cosine")
+    assert p_value(found, target(sampler, "cosine", INFILL)) > RARELY
 
 
+@pytest.mark.parametrize("start", [EMPTY, INFILL], ids=["empty", "infill"])
 @pytest.mark.parametrize("batch", [1, 64])
 @pytest.mark.parametrize("which", EXACT)
-def test_samples_follow_it_at_every_batch_size(which, batch):
-    sampler = build(which)
-    total = 384 if batch == 1 else 4096
-    batches = [range(start, start + batch) for start in range(10_000, 10_000 + total, batch)]
-    tokens = torch.cat([sample(sampler, "loglinear", EMPTY, list(seeds)) for seeds in batches])
-    assert p_value(counts(tokens), target(sampler, "loglinear", EMPTY)) > RARELY
-    together = sample(sampler, "loglinear", EMPTY, list(range(10_000, 10_000 + total)))
-    assert torch.equal(tokens, together)  # a row depends on its own seed alone
+def test_samples_follow_it_at_every_batch_size(which, batch, start):
+    sampler = build(which, steps=3)
+    total = 256 if batch == 1 else 1024
+    seeds = list(range(10_000, 10_000 + total))
+    tokens = torch.cat(
+        [
+            texts(LANGUAGE, sampler, seeds[first : first + batch], start)
+            for first in range(0, total, batch)
+        ]
+    )
+    assert p_value(counts(LANGUAGE, tokens), target(sampler, "loglinear", start)) > RARELY
+    # a row depends on its own seed alone
+    assert torch.equal(tokens, texts(LANGUAGE, sampler, seeds, start))
 
 
 def test_one_step_is_far_from_the_language_and_the_test_would_notice():
-    tokens = sample(build("ancestral", steps=1), "loglinear", EMPTY, SEEDS)
-    assert p_value(counts(tokens), LANGUAGE.table) < 1e-12
+    assert p_value(sample(LANGUAGE, build("ancestral", steps=1), SEEDS), LANGUAGE.table) < 1e-12
 
 
 def test_left_to_right_is_the_chain_rule():
-    tokens = sample(LeftToRight(), "loglinear", EMPTY, SEEDS)
-    assert p_value(counts(tokens), LANGUAGE.table) > RARELY
+    assert p_value(sample(LANGUAGE, LeftToRight(), SEEDS), LANGUAGE.table) > RARELY
 
 
 def test_many_steps_come_to_the_language():
-    tokens = sample(build("ancestral", steps=1000), "loglinear", EMPTY, SEEDS)
-    assert p_value(counts(tokens), LANGUAGE.table) > RARELY
+    found = sample(LANGUAGE, build("ancestral", steps=1000), SEEDS)
+    assert p_value(found, LANGUAGE.table) > RARELY

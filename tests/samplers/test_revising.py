@@ -1,0 +1,171 @@
+"""Samplers that take words back follow the enumerated process, and come closer to the language with more steps."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from builders import schedule
+from drafts import MASK, build, canvas_of, plan, run, sample, smooth
+from kit import Language, alphas, distance, finished, p_value, starting, transition
+
+from unmask.samplers import Canvas, Draft, Plan, PredictorCorrector, Remask, grid_times
+from unmask.samplers.revising import RULES
+
+LANGUAGE = Language.random()
+RARELY = 1e-4
+SEEDS = list(range(3000))
+EMPTY = torch.tensor([3, 3, 3])
+INFILL = torch.tensor([3, 1, 3])
+
+
+def remasked(language, sampler, name="loglinear", start=None) -> torch.Tensor:
+    """ReMDM's process with the oracle: sigma and the chance to reveal, written out once more."""
+    times = grid_times(sampler.grid, sampler.steps)
+    alpha = alphas(schedule(name), sampler.steps, times.tolist())
+    if sampler.rule == "loop":
+        on, off, held = sampler.t_on, sampler.t_off, sampler.alpha_on
+        alpha = torch.tensor(
+            [
+                held * (1 - t) / (1 - on) if t > on else max(held, 1 - (1 - held) * t / off)
+                for t in times.tolist()
+            ]
+        ).double()
+    start = torch.full((language.length,), language.size) if start is None else start
+    mass, free = starting(language, start), start == language.size
+    for step in range(sampler.steps):
+        alpha_t, alpha_s = float(alpha[step]), float(alpha[step + 1])
+        largest = min(1.0, (1 - alpha_s) / alpha_t) if alpha_t else 1.0
+        sigma = sampler.strength * largest if sampler.rule == "rescale" else sampler.strength
+        sigma = min(sigma, largest)
+        if sampler.rule == "loop" and not sampler.t_off < float(times[step]) <= sampler.t_on:
+            sigma = 0.0
+        reveal = (alpha_s - (1 - sigma) * alpha_t) / (1 - alpha_t)
+        mass = mass @ transition(language, reveal, sigma, free)
+    return finished(language, mass)
+
+
+def corrected(language, sampler, name="loglinear", start=None) -> torch.Tensor:
+    start = torch.full((language.length,), language.size) if start is None else start
+    mass, free = starting(language, start), start == language.size
+    alpha = alphas(schedule(name), sampler.steps, grid_times(sampler.grid, sampler.steps).tolist())
+    for alpha_t, alpha_s in zip(alpha[:-1].tolist(), alpha[1:].tolist(), strict=True):
+        back = transition(language, (alpha_s - alpha_t) / (1 - alpha_t), 0.0, free)
+        again = transition(language, 0.0, 1 - alpha_t / alpha_s, free) @ back
+        mass = mass @ back @ torch.linalg.matrix_power(again, sampler.correctors)
+    return finished(language, mass)
+
+
+REVISING = [
+    Remask(4, rule="cap", eta=0.3),
+    Remask(4, rule="rescale", eta=0.5, grid="cosine"),
+    Remask(8, rule="loop", eta=0.2),
+    Remask(5, rule="loop", eta=0.2, t_off=0.3, t_on=0.7, alpha_on=0.5, grid="1,0.7,0.6,0.4,0.2,0"),
+    PredictorCorrector(2, correctors=1),
+    PredictorCorrector(2, correctors=3, grid="1,0.3,0"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("loglinear", EMPTY), ("geometric", INFILL)], ids=["empty", "infill"]
+)
+@pytest.mark.parametrize("sampler", REVISING, ids=repr)
+def test_samples_follow_the_enumerated_process(sampler, name, start):
+    process = remasked if isinstance(sampler, Remask) else corrected
+    expected = process(LANGUAGE, sampler, name, start)
+    assert float(expected.sum()) == pytest.approx(1)
+    assert p_value(sample(LANGUAGE, sampler, SEEDS, start, name), expected) > RARELY
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_eta_nothing_is_hidden(rule):
+    for frame in Remask(9, rule=rule, eta=0.0).generate(smooth, canvas_of(0, 8, 9), plan(8)):
+        assert (frame.tokens[frame.changed] != MASK).all()
+
+
+def falling(distances: list[float]) -> bool:
+    return all(later < earlier for earlier, later in pairwise(distances))
+
+
+@pytest.mark.parametrize("rule", ["cap", "rescale", "loop"])
+@pytest.mark.parametrize("eta", [None, 0.1])
+def test_remasking_comes_closer_with_more_steps(rule, eta):
+    steps = (2, 4, 8, 16, 32, 64, 128)
+    found = [
+        distance(remasked(LANGUAGE, Remask(count, rule=rule, eta=eta)), LANGUAGE.table)
+        for count in steps
+    ]
+    assert falling(found), found
+    assert found[-1] < 0.2 * found[0]
+
+
+def test_remasking_by_confidence_comes_closer_with_more_steps():
+    rows = 2000
+    found = [
+        distance(
+            sample(LANGUAGE, Remask(steps, rule="conf"), list(range(rows))) / rows, LANGUAGE.table
+        )
+        for steps in (1, 4, 16)
+    ]
+    assert found[0] > 2 * found[1]
+    assert found[1] > found[2] + 0.02
+
+
+def test_correctors_come_closer_at_the_same_number_of_steps():
+    found = [
+        distance(corrected(LANGUAGE, PredictorCorrector(3, correctors=count)), LANGUAGE.table)
+        for count in (0, 1, 2, 4)
+    ]
+    assert falling(found), found
+
+
+def test_confidence_says_which_tokens_are_hidden():
+    canvas = Canvas(torch.full((2, 5), MASK), MASK)
+    draft = Draft(smooth, canvas, Plan([0, 1], schedule("loglinear")))
+    draft.z[0, :3] = 0
+    draft.confidence[0, :3] = torch.tensor([0.9, 0.1, 0.5])
+    alpha_s, alpha_t = torch.tensor([0.8, 0.7]).double()
+    sigma = Remask(rule="conf", eta=0.5)._sigma(draft, alpha_s, alpha_t)
+    most = 0.5 * 0.2 / 0.7  # eta times the largest sigma
+    expected = torch.softmax(torch.tensor([-0.9, -0.1, -0.5]), 0).double() * most
+    torch.testing.assert_close(sigma[0, :3], expected)
+    # as many are revealed on average: a masked place counts as an average written one
+    torch.testing.assert_close(sigma[0, 3:], torch.full((2,), most / 3).double())
+    assert not sigma[1].any()  # nothing written, nothing to hide
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rows_are_asked_for_only_when_something_is_revealed_in_them(rule):
+    sampler = Remask(30, rule=rule, eta=0.4)
+    canvas = canvas_of(2, 10, 6)
+    before, calls = canvas.tokens, torch.zeros(10, dtype=torch.long)
+    hidden = 0
+    for frame in sampler.generate(smooth, canvas, plan(10)):
+        revealed = (before == MASK) & (frame.tokens != MASK)
+        assert torch.equal(frame.calls - calls, revealed.any(1).long())
+        hidden += int(((before != MASK) & (frame.tokens == MASK)).sum())
+        before, calls = frame.tokens, frame.calls
+    assert hidden > 10
+
+
+@pytest.mark.parametrize("name", ["remask", "predictor_corrector", "gibbs"])
+def test_given_text_changes_only_where_it_is_revisable(name):
+    full = canvas_of(0, 40, 8, share=1.1).tokens
+    revisable = torch.zeros_like(full).bool()
+    revisable[:, 2:5] = True
+    fields = {"steps": 30, "eta": 0.5}
+    frame = run(build(name, **fields), Canvas(full, MASK, revisable))
+    changed = frame.tokens != full
+    assert not changed[~revisable].any()
+    assert changed[:, 2:5].any(0).all()
+    assert (frame.tokens != MASK).all()
+
+
+def test_every_open_place_may_be_hidden_alike():
+    """Where something is hidden does not depend on what the network says, nor on the column."""
+    canvas = Canvas(torch.full((2000, 4), MASK), MASK)
+    hidden = torch.zeros(4).double()
+    before = canvas.tokens
+    for frame in Remask(6, eta=0.3).generate(smooth, canvas, plan(2000)):
+        hidden += ((before != MASK) & (frame.tokens == MASK)).sum(0)
+        before = frame.tokens
+    assert p_value(hidden, torch.full((4,), 0.25).double()) > RARELY
