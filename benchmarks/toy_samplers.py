@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "laws"))
 from kit import Language, Scores, distance
 
 from unmask.diffusion.schedule import LogLinear
-from unmask.samplers import SAMPLERS, Canvas, Plan, Sampler, last_frame
+from unmask.samplers import SAMPLERS, Ancestral, Canvas, Plan, Sampler, last_frame
 
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128)
 MANNERS: dict[str, list[dict[str, Any]]] = {
@@ -32,7 +32,7 @@ MANNERS: dict[str, list[dict[str, Any]]] = {
     "threshold": [{"threshold": 1.0}, {}, {"threshold": 0.5}, {"threshold": 0.5, "noise": 1.0}],
     "remask": [
         *({"rule": rule} for rule in ("cap", "rescale", "conf", "loop")),
-        *({"rule": rule, "eta": 0.1} for rule in ("cap", "rescale", "loop")),
+        {"rule": "cap", "eta": 0.1},
     ],
     "predictor_corrector": [{}, {"correctors": 3}],
     "semi_autoregressive": [{"window": 4}],  # one window: what is inside
@@ -53,21 +53,20 @@ class Point:
 
 def title(name: str, settings: dict[str, Any]) -> str:
     """A sampler with its settings."""
-    return " ".join([name, *(f"{key} {value}" for key, value in settings.items())])
+    return ", ".join([name, *(f"{key} {value}" for key, value in settings.items())])
 
 
 def with_steps(name: str, settings: dict[str, Any], steps: int) -> Sampler | None:
     """The sampler at a number of steps; None if it counts none."""
-    inner = SAMPLERS.build("ancestral", steps=steps)
     if name == "semi_autoregressive":
-        return SAMPLERS.build(name, **settings, inner=inner)
-    if name == "gibbs":  # as many places redrawn after a filling in one step
-        return SAMPLERS.build(name, steps=steps, inner=replace(inner, steps=1))
+        return SAMPLERS.build(name, **settings, inner=Ancestral(steps))
+    if name == "gibbs":  # so many places redrawn, after a filling in one step
+        return SAMPLERS.build(name, steps=steps, inner=Ancestral(1))
     names = {field.name for field in fields(SAMPLERS[name])}  # type: ignore[arg-type]
     return SAMPLERS.build(name, **settings, steps=steps) if "steps" in names else None
 
 
-def measure(language: Language, name: str, sampler: Sampler, rows: int) -> Point:
+def measure(language: Language, name: str, sampler: Sampler, steps: int | None, rows: int) -> Point:
     """Total variation distance of `rows` texts from the language."""
     start = time.perf_counter()
     canvas = Canvas(torch.full((rows, language.length), language.size), language.size)
@@ -75,8 +74,6 @@ def measure(language: Language, name: str, sampler: Sampler, rows: int) -> Point
     plan = Plan(list(range(rows)), schedule)
     frame = last_frame(sampler.generate(Scores(language, schedule), canvas, plan), canvas)
     found = counted(language, language.index(frame.tokens, language.size))
-    steps = getattr(getattr(sampler, "inner", sampler), "steps", None)
-    steps = getattr(sampler, "steps", steps)
     return Point(
         name,
         steps,
@@ -111,12 +108,11 @@ def points(language: Language, names: list[str], steps: list[int], rows: int) ->
         for settings in MANNERS.get(name, [{}]):
             called = title(name, settings)
             if with_steps(name, settings, steps[0]) is None:
-                yield measure(language, called, SAMPLERS.build(name, **settings), rows)
+                yield measure(language, called, SAMPLERS.build(name, **settings), None, rows)
                 continue
             for count in steps:
                 sampler = with_steps(name, settings, count)
-                assert sampler is not None
-                yield measure(language, called, sampler, rows)
+                yield measure(language, called, sampler, count, rows)
 
 
 def table(found: list[Point], steps: list[int]) -> str:
@@ -139,7 +135,7 @@ def table(found: list[Point], steps: list[int]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=20_000, help="texts of each sampler")
+    parser.add_argument("--rows", type=int, default=10_000, help="texts of each sampler")
     parser.add_argument("--steps", type=int, nargs="+", default=STEPS)
     parser.add_argument("--samplers", nargs="+", choices=list(SAMPLERS), default=list(SAMPLERS))
     args = parser.parse_args()

@@ -87,17 +87,19 @@ class Remask(Sampler):
         return alpha, schedule.inverse(alpha).detach()
 
     def _sigma(self, draft: Draft, alpha_s: Alpha, alpha_t: Alpha) -> Chance:
-        """The chance that a place is hidden if it is written; masked ones are revealed to make up for it."""
+        """The chance that a place is hidden if it is written; masked ones are revealed to make up for it.
+
+        conf hides `largest` tokens a row on average, those drawn with little confidence first.
+        """
         largest = ((1 - alpha_s) / alpha_t).clamp(max=1)
         if self.rule in ("cap", "loop"):
             return largest.clamp(max=self.strength).expand(1, 1)
         if self.rule == "rescale":
             return (self.strength * largest).expand(1, 1)
-        here = written(draft).cpu()
-        doubt = torch.exp(-draft.confidence.double().cpu()) * here
-        share = doubt / doubt.sum(1, keepdim=True).clamp(min=1e-300)
-        average = share.sum(1, keepdim=True) / here.sum(1, keepdim=True).clamp(min=1)
-        return self.strength * largest * torch.where(here, share, average)
+        # the paper's: sigma is 0 at masked places, so that a text lags behind its schedule
+        doubt = torch.exp(-draft.confidence.double().cpu()) * written(draft).cpu()
+        total = doubt.sum(1, keepdim=True)
+        return self.strength * largest * torch.where(total > 0, doubt / total, 0.0)
 
 
 @SAMPLERS.register("predictor_corrector")
