@@ -37,3 +37,25 @@ def test_methods(tmp_path):
     assert [row["method"] for row in measured] == ["MDLM", "SEDD", "D3PM", "autoregressive"]
     assert all(0 < row["bound"] < 20 for row in measured)
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_toy_samplers():
+    options = [
+        "--rows",
+        "400",
+        "--steps",
+        "1",
+        "8",
+        "--samplers",
+        "ancestral",
+        "first_hitting",
+        "remask",
+    ]
+    measured = rows("toy_samplers.py", *options)
+    distances: dict[str, list[float]] = {}
+    for row in measured:
+        distances.setdefault(row["sampler"], []).append(row["distance"])
+    perfect, exact = distances.pop("perfect draws"), distances.pop("first_hitting")
+    assert abs(exact[0] - perfect[0]) < 0.06
+    assert len(distances) == 6  # ancestral, and remask in its manners
+    assert all(one > eight + 0.1 and eight > perfect[0] for one, eight in distances.values())

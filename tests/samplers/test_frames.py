@@ -51,7 +51,7 @@ def check_frames(sampler, canvas: Canvas) -> None:
 
 @every_manner
 @given(seed=st.integers(0, 999), length=st.integers(1, 12), steps=st.integers(1, 20))
-@examples(max_examples=15)
+@examples(max_examples=10)
 def test_frames_fill_what_is_open_and_change_nothing_else(name, fields, seed, length, steps):
     canvas = canvas_of(seed, 5, length)
     check_frames(build(name, steps=steps, window=4, stride=2, **fields), canvas)

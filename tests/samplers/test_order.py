@@ -25,7 +25,7 @@ from unmask.samplers.order import masks_left
 
 LANGUAGE = Language.random()
 RARELY = 1e-4
-SEEDS = list(range(3000))
+SEEDS = list(range(2000))
 EMPTY = torch.tensor([3, 3, 3])
 INFILL = torch.tensor([3, 1, 3])
 ONE_BY_ONE = [
