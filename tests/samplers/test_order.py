@@ -104,6 +104,19 @@ def test_threshold_takes_all_that_exceed_it_and_at_least_the_surest():
     assert order(Threshold(0.2)) == [[[0, 1, 2, 3]]]
 
 
+def test_drawn_tokens_are_kept_by_their_own_probability(monkeypatch):
+    """Of 4 tokens drawn, likely ones with chance 0.7, the 2 likeliest stay: min(Binomial(4, 0.7), 2)."""
+    monkeypatch.setattr(f"{__name__}.PLACES", torch.tensor([[0.7, 0.3, 0, 0, 0]] * 4).double())
+    rows = 2000
+    canvas = Canvas(torch.full((rows, 4), 4), 4)
+    plan = Plan(list(range(rows)), schedule("loglinear"))
+    frame = next(Confidence(2, drawn=True).generate(by_place, canvas, plan))
+    likely = (frame.tokens == 0).sum(1).double()
+    assert ((frame.tokens != 4).sum(1) == 2).all()
+    none, one = 0.3**4, 4 * 0.7 * 0.3**3
+    assert abs(float(likely.mean()) - (2 - 2 * none - one)) < 3 * float(likely.std()) / rows**0.5
+
+
 def test_equal_scores_are_taken_in_reading_order_in_every_row(monkeypatch):
     monkeypatch.setattr(f"{__name__}.PLACES", PLACES[[3] * 40])
     expected = [list(range(first, first + 10)) for first in range(0, 40, 10)]
