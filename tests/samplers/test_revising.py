@@ -168,3 +168,31 @@ def test_every_open_place_may_be_hidden_alike():
         hidden += ((before != MASK) & (frame.tokens == MASK)).sum(0)
         before = frame.tokens
     assert p_value(hidden, torch.full((4,), 0.25).double()) > RARELY
+
+
+@pytest.mark.parametrize("name", ["remask", "predictor_corrector"])
+def test_what_was_hidden_is_drawn_afresh(name):
+    """A uniform that is used again would bring the same token back from a network that never changes its mind."""
+
+    def flat(z, t, at):
+        chances = torch.full((len(at[0]), MASK + 1), 1 / MASK).double()
+        return chances.index_fill(1, torch.tensor([MASK]), 0).log()
+
+    canvas = Canvas(torch.full((300, 4), MASK), MASK)
+    written = canvas.tokens
+    redrawn = 0
+    for frame in build(name, steps=12, eta=0.5).generate(flat, canvas, plan(300)):
+        again = (written != MASK) & (frame.tokens != MASK) & (frame.tokens != written)
+        redrawn += int(again.sum())
+        written = torch.where(frame.tokens == MASK, written, frame.tokens)
+    assert redrawn > 300
+
+
+def test_loop_hides_within_its_window_only():
+    sampler = Remask(20, rule="loop", eta=0.5)
+    canvas = Canvas(torch.full((300, 8), MASK), MASK)
+    before, hiding = canvas.tokens, []
+    for frame in sampler.generate(smooth, canvas, plan(300)):
+        hiding.append(bool(((before != MASK) & (frame.tokens == MASK)).any()))
+        before = frame.tokens
+    assert hiding == [0.0501 < 1 - step / 20 <= 0.5501 for step in range(20)]
