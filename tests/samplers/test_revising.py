@@ -170,13 +170,15 @@ def test_every_open_place_may_be_hidden_alike():
     assert p_value(hidden, torch.full((4,), 0.25).double()) > RARELY
 
 
+def flat(z, t, at):
+    """All tokens alike, whatever the text."""
+    chances = torch.full((len(at[0]), MASK + 1), 1 / MASK).double()
+    return chances.index_fill(1, torch.tensor([MASK]), 0).log()
+
+
 @pytest.mark.parametrize("name", ["remask", "predictor_corrector"])
 def test_what_was_hidden_is_drawn_afresh(name):
     """A uniform that is used again would bring the same token back from a network that never changes its mind."""
-
-    def flat(z, t, at):
-        chances = torch.full((len(at[0]), MASK + 1), 1 / MASK).double()
-        return chances.index_fill(1, torch.tensor([MASK]), 0).log()
 
     canvas = Canvas(torch.full((300, 4), MASK), MASK)
     written = canvas.tokens
@@ -196,3 +198,18 @@ def test_loop_hides_within_its_window_only():
         hiding.append(bool(((before != MASK) & (frame.tokens == MASK)).any()))
         before = frame.tokens
     assert hiding == [0.0501 < 1 - step / 20 <= 0.5501 for step in range(20)]
+
+
+def test_correctors_undo_as_much_as_their_step_did():
+    """A written token stays with chance alpha_t / alpha_s, or is redrawn and happens to be the same."""
+    canvas = Canvas(torch.full((800, 6), MASK), MASK)
+    frames = list(PredictorCorrector(4).generate(flat, canvas, plan(800)))
+    alpha = alphas(schedule("loglinear"), 4).tolist()
+    for step, (predicted, corrected) in enumerate(zip(frames[::2], frames[1::2], strict=True)):
+        kept = alpha[step] / alpha[step + 1]
+        again = (alpha[step + 1] - alpha[step]) / (1 - alpha[step])
+        chance = kept + (1 - kept) * again / MASK
+        written = predicted.tokens != MASK
+        same = (corrected.tokens == predicted.tokens)[written].double()
+        error = (chance * (1 - chance) / len(same)) ** 0.5
+        assert abs(float(same.mean()) - chance) < 3.5 * error
