@@ -52,8 +52,17 @@ def row_uniforms(
     seeds: Sequence[int], name: str, width: int, step: int = 0
 ) -> Float64[Tensor, "rows width"]:
     """Uniforms in which each row depends on its own seed only."""
-    rows = [_block(seed, name, step, 0, 1, width) for seed in seeds]
-    return torch.from_numpy(np.concatenate(rows))
+    philox = np.random.Philox(0)
+    generator, state = np.random.Generator(philox), philox.state
+    rows = np.empty((len(seeds), -(-width // _BLOCK) * _BLOCK))
+    for row, seed in zip(rows, seeds, strict=True):
+        key = _key(seed, name)
+        state["state"]["key"][:] = key & (2**64 - 1), key >> 64
+        state["state"]["counter"][:] = 0, step, 0, 0
+        state["buffer_pos"] = _BLOCK  # nothing is left over from the row before
+        philox.state = state  # a new generator a row would ask the system for entropy each time
+        generator.random(out=row)
+    return torch.from_numpy(np.ascontiguousarray(rows[:, :width]))
 
 
 def child_seed(seed: int, index: int) -> int:
