@@ -40,7 +40,7 @@ def test_every_sampler_writes_long_texts(model, name):
 
 def test_a_sampler_is_set_where_it_is_named(model):
     def written(**options):
-        return content(model.generate("The", seed=1, **options)[0])
+        return [content(result) for result in model.generate("The", n=6, seed=1, **options)]
 
     six = written(sampler=Ancestral(6, "cosine"))
     assert written(sampler="ancestral:steps=6,grid=cosine") == six
