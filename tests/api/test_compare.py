@@ -14,7 +14,7 @@ from tiny_models import LENGTH, one_line, train_tiny
 
 import unmask
 from unmask.api import compare
-from unmask.api.compare import default_samplers, digest, settings
+from unmask.api.comparing import default_samplers, digest, settings
 from unmask.api.rows import Row, Setting, stored
 from unmask.cli import main
 from unmask.cli.frontier import draw, spread_out

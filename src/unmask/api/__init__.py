@@ -1,6 +1,6 @@
 """What a user calls: train, load, a model's generate, fill, edit and perplexity, and compare."""
 
-from unmask.api.compare import compare
+from unmask.api.comparing import compare
 from unmask.api.model import Model
 from unmask.api.rows import Row
 from unmask.api.running import Result

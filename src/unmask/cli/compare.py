@@ -72,7 +72,7 @@ def execute(args: Namespace) -> None:
 
 def _measure(args: Namespace, file: Path | None) -> "list[Row]":
     from unmask import api
-    from unmask.api.compare import STEPS, settings
+    from unmask.api.comparing import STEPS, settings
 
     model = api.load(args.model, **given(args, "device"))
     judge = api.load(args.judge, **given(args, "device")) if hasattr(args, "judge") else None

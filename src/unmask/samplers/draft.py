@@ -55,6 +55,12 @@ class Draft:
         """The places still to fill."""
         return self.z == self.canvas.mask_id
 
+    @property
+    def now(self) -> Times:
+        """The diffusion time at which as much of a text is masked: alpha_t is the share that is visible."""
+        visible = 1 - self.masked.double().mean(1).cpu()
+        return self.plan.schedule.inverse(visible).detach()
+
     def uniforms(self, name: str, step: int = 0) -> Uniforms:
         """Random numbers of this row and step, one a place."""
         # torch knows no doubles on Apple's GPUs

@@ -7,7 +7,6 @@ from unmask.randomness import row_uniforms
 from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.base import SAMPLERS, Canvas, Denoise, Frame, Plan, Sampler, check_steps
 from unmask.samplers.draft import Draft
-from unmask.samplers.left_to_right import masked_share
 
 
 @SAMPLERS.register("gibbs")
@@ -40,4 +39,4 @@ class Gibbs(Sampler):
             places = (free & (rank == chosen[:, None])).to(draft.z.device)
             draft.hide(places)
             uniforms = tokens[:, step, None].expand(draft.z.shape)
-            yield draft.reveal(places, masked_share(draft), uniforms)
+            yield draft.reveal(places, draft.now, uniforms)

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from unmask.samplers.base import SAMPLERS, Canvas, Denoise, Frame, Places, Plan, Sampler, Times
+from unmask.samplers.base import SAMPLERS, Canvas, Denoise, Frame, Places, Plan, Sampler
 from unmask.samplers.draft import Draft
 
 
@@ -25,7 +24,7 @@ class LeftToRight(Sampler):
             places = only_column(draft.masked, column)
             if not places.any():
                 continue
-            draft.write(draft.look(places, masked_share(draft), everyone=True), uniforms)
+            draft.write(draft.look(places, draft.now, everyone=True), uniforms)
             if plan.eos_id is not None:
                 ended = (places & (draft.z == plan.eos_id)).any(1)
                 draft.fill(draft.masked & ended[:, None], plan.eos_id)
@@ -37,9 +36,3 @@ def only_column(places: Places, column: int) -> Places:
     here = torch.zeros_like(places)
     here[:, column] = places[:, column]
     return here
-
-
-def masked_share(draft: Draft) -> Times:
-    """The diffusion time of a text that is masked so far: alpha_t is the share that is visible."""
-    visible: Tensor = 1 - draft.masked.double().mean(1).cpu()
-    return draft.plan.schedule.inverse(visible).detach()

@@ -19,7 +19,6 @@ from unmask.errors import UnmaskError
 from unmask.samplers.base import SAMPLERS, Canvas, Denoise, Frame, Places, Plan, Sampler, Times
 from unmask.samplers.draft import Draft, View
 from unmask.samplers.grid import check_grid, grid_times
-from unmask.samplers.left_to_right import masked_share
 
 Scores = Float[Tensor, "rows length"]  # -inf where nobody looked
 Counts = Int[Tensor, "rows"]
@@ -116,7 +115,7 @@ class _Bounded(Sampler):
         uniforms = draft.uniforms("token")
         step = 0
         while draft.masked.any():
-            t = masked_share(draft)
+            t = draft.now
             view = draft.look(draft.masked, t)
             draft.write(at(view, self.choose(draft, view, t, step)), uniforms)
             yield draft.frame()
