@@ -1,0 +1,105 @@
+"""A thousand requests at random: the text satisfies its constraint, or is refused before the network is asked."""
+
+import re
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tiny_models import one_line
+
+import unmask
+from unmask.errors import UnmaskError
+from unmask.samplers import SAMPLERS
+
+LETTERS = "The cat sdogqun."
+ATOMS = ["a", "The", " ", r"\w", ".", "[a-d]", "[^ ]", "(cat|dog)", r"\.", "é"]
+NAMES = [name for name in SAMPLERS if name != "analytic"]  # which needs scores
+
+phrases = st.text(LETTERS, min_size=1, max_size=4)
+repeats = st.sampled_from(["", "", "?", "*", "+", "{2}", "{1,3}", "{9}"])
+atoms = st.tuples(st.sampled_from(ATOMS), repeats).map("".join)
+patterns = st.lists(atoms, min_size=1, max_size=4).map("".join)
+requests = st.fixed_dictionaries(
+    {},
+    optional={
+        "regex": patterns | patterns.map(lambda pattern: f"(?s).*{pattern}.*"),
+        "ban": st.lists(phrases, max_size=3),
+        "include": st.lists(phrases, max_size=2),
+        "allowed": st.dictionaries(
+            st.integers(0, 9), st.sets(st.sampled_from(LETTERS), min_size=1), max_size=2
+        ),
+    },
+)
+
+
+class Guess:
+    """A denoiser that costs nothing: some distribution that depends on what is visible."""
+
+    calls = 0
+
+    def __init__(self, vocabulary: unmask.Vocabulary) -> None:
+        self.vocabulary = vocabulary
+
+    def __call__(self, z_t, t, at):
+        Guess.calls += 1
+        level = (z_t * torch.arange(1, z_t.shape[1] + 1)).sum(1)[at[0]] + at[1]
+        scores = 3 * torch.cos(level[:, None] * torch.arange(1, self.vocabulary.size + 1))
+        scores[:, self.vocabulary.mask_id] = -torch.inf
+        return scores.log_softmax(-1)
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> Counter:
+    return Counter()
+
+
+@given(
+    rule=requests,
+    sampler=st.sampled_from(NAMES),
+    text=st.sampled_from(
+        ["", "The", "The cat", "a [MASK:4] dog", "[MASK:6]", "T[MASK]e [MASK:3]."]
+    ),
+    length=st.integers(4, 20),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=1000, suppress_health_check=list(HealthCheck))
+def check(model, outcomes, rule, sampler, text, length, seed):
+    v = model.tokenizer.vocabulary
+    Guess.calls = 0
+    model.method.denoiser = lambda: Guess(v)
+    verb = model.fill if "[MASK" in text else model.generate
+    room = {} if "[MASK" in text else {"length": length}
+    try:
+        results = verb(text, sampler=sampler, seed=seed, **room, **rule)
+    except UnmaskError as error:
+        assert "\n" not in str(error) and str(error)
+        assert Guess.calls == 0
+        outcomes["refused"] += 1
+        return
+    outcomes["written"] += 1
+    for result in results:
+        written = str(result)
+        assert re.fullmatch(rule.get("regex") or "(?s).*", written)
+        assert all(phrase not in written for phrase in rule.get("ban", ()))
+        assert all(phrase in written for phrase in rule.get("include", ()))
+        for place, tokens in rule.get("allowed", {}).items():
+            ids = {i for token in tokens for i in model.tokenizer.encode(token)}
+            assert (
+                set(result.ids[:-1][1 + place :][:1]) <= ids or v.eos_id in result.ids[: 2 + place]
+            )
+
+
+def test_a_thousand_random_requests(model, outcomes):
+    try:
+        check(model, outcomes)
+    finally:
+        del model.method.denoiser
+    assert outcomes["written"] > 300 and outcomes["refused"] > 100, outcomes
+
+
+def test_a_refusal_is_one_line(model):
+    with pytest.raises(UnmaskError) as caught:
+        model.generate(regex="a{900}")
+    assert "needs at least" in one_line(caught)
