@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from unmask.cli.evaluate import with_error
 from unmask.cli.parser import Commands, add_model, given
-from unmask.errors import UnmaskError
+from unmask.errors import UnmaskError, unknown
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -59,7 +59,7 @@ def execute(args: Namespace) -> None:
     if Path(args.model).suffix == _ROWS:  # measured before, here or on another machine
         from unmask.api.rows import stored
 
-        rows = stored(_existing(Path(args.model)))
+        rows = _chosen(stored(_existing(Path(args.model))), getattr(args, "samplers", None))
     else:
         rows = _measure(args, out.with_suffix(_ROWS) if out else None)
     if not args.json:
@@ -68,6 +68,17 @@ def execute(args: Namespace) -> None:
         from unmask.cli.frontier import draw
 
         draw(rows, out)
+
+
+def _chosen(rows: "list[Row]", samplers: list[str] | None) -> "list[Row]":
+    """Real text, and the samplers that were named; without names all of them."""
+    if samplers is None:
+        return rows
+    known = {row.sampler for row in rows if row.calls is not None}
+    for name in samplers:
+        if name not in known:
+            raise unknown("sampler of these rows", name, known)
+    return [row for row in rows if row.calls is None or row.sampler in samplers]
 
 
 def _measure(args: Namespace, file: Path | None) -> "list[Row]":
