@@ -288,6 +288,19 @@ def test_the_command_prints_a_table_and_draws(run, judge, tmp_path, capsys):
     assert "<svg" in (tmp_path / "a.svg").read_text()
 
 
+def test_some_samplers_of_a_file_are_shown(run, tmp_path, capsys):
+    file = str(tmp_path / "rows.jsonl")
+    names = ["ancestral", "left_to_right"]
+    command = ["compare", str(run), "--samplers", *names, "--steps", "4", "--n", "2", "--length"]
+    assert main([*command, "12", "--out", file]) == 0
+    capsys.readouterr()
+    assert main(["compare", file, "--samplers", "left_to_right"]) == 0
+    table = capsys.readouterr().out
+    assert "left_to_right" in table and "real text" in table and "ancestral" not in table
+    assert main(["compare", file, "--samplers", "ancestrall"]) == 2
+    assert "did you mean 'ancestral'?" in capsys.readouterr().err
+
+
 def test_json_is_a_line_for_each_row(run, tmp_path, capsys):
     file = tmp_path / "rows.jsonl"
     assert main(arguments(run, "--json", "--temperature", "1,0.5", "--out", str(file))) == 0

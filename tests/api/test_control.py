@@ -5,8 +5,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-from tiny_models import LENGTH, PROMPTS, content, one_line
+from tiny_models import LENGTH, PROMPTS, content, one_line, train_tiny
 
+import unmask
 from unmask.errors import UnmaskError
 from unmask.samplers import SAMPLERS, Ancestral, FirstHitting, SemiAutoregressive
 
@@ -21,6 +22,15 @@ def test_thirty_two_prompts_together_are_what_they_are_alone(model, name):
     together = model.generate(prompts, sampler=name, seed=11)
     for prompt, result in zip(prompts, together, strict=True):
         alone = model.generate(prompt, sampler=name, seed=result.seed)[0]
+        assert content(alone) == content(result)
+
+
+def test_analytic_texts_together_are_what_they_are_alone(tmp_path):
+    model = unmask.load(train_tiny(tmp_path, "bpe", "sedd", "dit"))
+    together = model.generate(PROMPTS * 4, sampler="analytic", seed=11)
+    assert len(together) == 32
+    for prompt, result in zip(PROMPTS * 4, together, strict=True):
+        alone = model.generate(prompt, sampler="analytic", seed=result.seed)[0]
         assert content(alone) == content(result)
 
 

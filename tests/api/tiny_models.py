@@ -40,6 +40,7 @@ def train_tiny(folder: Path, tokenizer: str, method: str, backbone: str) -> Path
         ("method", method),
         ("backbone", backbone),
         *((f"backbone.{name}", value) for name, value in SHAPE),
+        *([("backbone.time_conditioning", "true")] if method == "sedd" else []),
     ]
     unmask.train(resolve({}, [*TINY, *choices]), folder / "run", say=lambda line: None)
     return folder / "run"
