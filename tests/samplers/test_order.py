@@ -19,7 +19,9 @@ from unmask.samplers import (
     Margin,
     Plan,
     Threshold,
+    draft,
     grid_times,
+    last_frame,
 )
 from unmask.samplers.order import masks_left
 
@@ -184,3 +186,26 @@ def test_rows_with_fewer_open_places_need_fewer_calls():
 
     *_, last = Entropy(16).generate(flat, canvas, plan)
     assert last.calls.tolist() == [8, 2, 0]
+
+
+@pytest.mark.parametrize("sampler", [Confidence(4), Confidence(4, drawn=True), Margin(4, noise=1.0),
+                                     EntropyBound(1.0), Threshold(0.4)])  # fmt: skip
+def test_looking_at_some_rows_at_a_time_changes_nothing(sampler, monkeypatch):
+    """As it must not: all open places of a large batch would not fit into memory."""
+    looks = []
+
+    def denoise(z, t, at):
+        looks.append(len(at[0]))
+        return LANGUAGE.denoise(z, t, at)
+
+    start = torch.full((40, LANGUAGE.length), LANGUAGE.size)
+    canvas = Canvas(start, LANGUAGE.size)
+    plan = Plan(list(range(40)), schedule("loglinear"))
+    whole = last_frame(sampler.generate(denoise, canvas, plan), canvas)
+    assert max(looks) == start.numel()
+    looks.clear()
+    monkeypatch.setattr(draft, "MOST_PLACES", 10)
+    parts = last_frame(sampler.generate(denoise, canvas, plan), canvas)
+    assert max(looks) <= 10 + LANGUAGE.length
+    assert torch.equal(whole.tokens, parts.tokens)
+    assert torch.equal(whole.calls, parts.calls)

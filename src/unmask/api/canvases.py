@@ -12,6 +12,7 @@ from unmask.errors import UnmaskError
 from unmask.randomness import row_uniforms
 
 LONGEST = 16  # model lengths that a text of automatic length may take
+MOST_TOKENS = 2**20  # of a text
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ def writing(
     tokenizer: Tokenizer, first: list[int], prompts: Sequence[str], n: int, length: int, ends: bool
 ) -> Job:
     """`n` texts of `length` tokens after each prompt."""
-    if length < 2:
-        raise UnmaskError(f"length must be 2 or more, not {length}")
+    if not 2 <= length <= MOST_TOKENS:
+        raise UnmaskError(f"length must be 2 or more, and {MOST_TOKENS} at most, not {length}")
     canvases, fixed = [], []
     for prompt in prompts:
         if count_blanks(prompt):

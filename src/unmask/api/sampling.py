@@ -17,6 +17,8 @@ from unmask.samplers import (
 if TYPE_CHECKING:
     from unmask.api.model import Model
 
+MOST_TEXTS = 2**20
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -44,8 +46,8 @@ class Sampling:
     guide: "Model | None" = None  # another labelled model, whose gradient guides
 
     def __post_init__(self) -> None:
-        if self.n < 1:
-            raise UnmaskError(f"n must be 1 or more, not {self.n}")
+        if not 1 <= self.n <= MOST_TEXTS:
+            raise UnmaskError(f"n must be 1 or more, and {MOST_TEXTS} at most, not {self.n}")
         if self.batch < 1:
             raise UnmaskError(f"batch must be 1 or more, not {self.batch}")
         for option in ("ban", "include"):

@@ -64,14 +64,14 @@ class Analytic(Sampler):
         for step, t in enumerate(times[:-1]):
             if not draft.masked.any():
                 return
-            view = draft.look(draft.masked, t.expand(len(draft.z)))
-            chance = denoise.mass * (alpha[step + 1] / alpha[step] - 1)
-            if step == self.steps - 1:
-                chance = torch.ones_like(chance)
-            u = draft.uniforms("reveal", step).cpu()[view.rows.cpu(), view.columns.cpu()]
-            revealed = (u < chance).to(view.rows.device)
-            if revealed.any():
-                draft.write(view.only(revealed), uniforms)
+            u = draft.uniforms("reveal", step).cpu()
+            for part in draft.parts(draft.masked):
+                view = draft.look(part, t.expand(len(draft.z)))
+                chance = denoise.mass * (alpha[step + 1] / alpha[step] - 1)
+                if step == self.steps - 1:
+                    chance = torch.ones_like(chance)
+                revealed = u[view.rows.cpu(), view.columns.cpu()] < chance
+                draft.write(view.only(revealed.to(view.rows.device)), uniforms)
             yield draft.frame()
 
 

@@ -22,6 +22,7 @@ LogProbabilities = Float[Tensor, "tokens vocabulary"]
 Uniforms = Float64[Tensor, "rows length"]
 Times = Float64[Tensor, "rows"]  # one diffusion time a row, on the CPU
 
+MOST_STEPS = 1_000_000
 STRATEGIES = ("stochastic", "deterministic", "hybrid")
 
 
@@ -140,9 +141,13 @@ SAMPLERS: Registry[Sampler] = Registry("sampler")
 
 
 def check_steps(steps: int) -> None:
-    """A sampler needs at least one step."""
+    """A sampler needs at least one step, and can count only so many."""
     if steps < 1:
         raise UnmaskError(f"steps must be 1 or more, not {steps}")
+    if steps > MOST_STEPS:
+        raise UnmaskError(
+            f"steps must be {MOST_STEPS} or less, not {steps}: first_hitting is the limit of infinitely many"
+        )
 
 
 def last_frame(frames: Iterator[Frame], canvas: Canvas) -> Frame:

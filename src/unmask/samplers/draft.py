@@ -1,6 +1,7 @@
 """The text while it is written: look where the network is asked, write what is drawn, hide what is taken back."""
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,8 @@ from unmask.samplers.base import (
     Times,
     Uniforms,
 )
+
+MOST_PLACES = 8192  # that are looked at together: each has a distribution over the vocabulary
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,13 @@ class Draft:
         # torch knows no doubles on Apple's GPUs
         device = "cpu" if self.z.device.type == "mps" else self.z.device
         return row_uniforms(self.plan.seeds, name, self.z.shape[1], step).to(device)
+
+    def parts(self, places: Places) -> Iterator[Places]:
+        """The places some rows at a time, for samplers that look at all of them."""
+        behind = places.sum(1).cumsum(0)
+        group = (behind - 1) // MOST_PLACES
+        for number in group[places.any(1)].unique():
+            yield places & (group == number)[:, None]
 
     def look(self, places: Places, t: Times, everyone: bool = False) -> View:
         """Asks the network at `places`, in the rows that have one (or in all, for a cache's sake)."""

@@ -60,15 +60,17 @@ class _Counted(Sampler):
             places = draft.masked & (count > 0)[:, None]
             if not places.any():
                 continue
-            view = draft.look(places, t.expand(len(draft.z)))
-            noise = gumbel(draft, self.noise, draft.t, step)
-            if self.redraws:
-                draft.write(view, draft.uniforms("token", step))
-                sure = draft.confidence[view.rows, view.columns].log()
-                draft.hide(places & ~first(spread(draft, view, sure) + noise, count))
-            else:
-                scores = spread(draft, view, self.score(view)) + noise
-                draft.write(at(view, first(scores, count)), uniforms)
+            now = t.expand(len(draft.z))
+            noise = gumbel(draft, self.noise, now, step)
+            for part in draft.parts(places):
+                view = draft.look(part, now)
+                if self.redraws:
+                    draft.write(view, draft.uniforms("token", step))
+                    sure = draft.confidence[view.rows, view.columns].log()
+                    draft.hide(part & ~first(spread(draft, view, sure) + noise, count))
+                else:
+                    scores = spread(draft, view, self.score(view)) + noise
+                    draft.write(at(view, first(scores, count)), uniforms)
             yield draft.frame()
 
 
@@ -116,8 +118,9 @@ class _Bounded(Sampler):
         step = 0
         while draft.masked.any():
             t = draft.now
-            view = draft.look(draft.masked, t)
-            draft.write(at(view, self.choose(draft, view, t, step)), uniforms)
+            for part in draft.parts(draft.masked):
+                view = draft.look(part, t)
+                draft.write(at(view, self.choose(draft, view, t, step)), uniforms)
             yield draft.frame()
             step += 1
 
