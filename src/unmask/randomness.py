@@ -65,9 +65,9 @@ def row_uniforms(
     return torch.from_numpy(np.ascontiguousarray(rows[:, :width]))
 
 
-def child_seed(seed: int, index: int) -> int:
-    """A seed for the `index`-th child of `seed`; child 0 is the seed itself."""
-    return seed if index == 0 else _key(seed, f"child {index}") >> 66
+def child_seed(seed: int, index: int, kind: str = "child") -> int:
+    """A seed for the `index`-th child of `seed`, another for each kind; child 0 is the seed itself."""
+    return seed if index == 0 else _key(seed, f"{kind} {index}") >> 66
 
 
 def row_seeds(seed: int | Sequence[int], rows: int) -> list[int]:

@@ -73,7 +73,7 @@ def test_a_tokenizer_without_pieces_takes_token_sets_alone():
         Constraint("a").compile(None, VOCABULARY)
     compiled = Constraint(allowed={2: {3, 4}}).compile(None, VOCABULARY)
     at = torch.tensor([0, 0]), torch.tensor([1, 2])
-    free, bound = compiled.allowed(row("", 3), at, 1)
+    free, bound = compiled.machine.allowed(row("", 3), at, 1)
     assert bound.nonzero()[:, 0].tolist() == [3, 4] and free[5]
 
 
@@ -84,7 +84,7 @@ def test_nothing_asked_for():
 def test_a_fixed_end_closes_the_text():
     compiled = Constraint("ab").compile(PIECES, VOCABULARY, (EOS,))
     z = torch.tensor([[BOS, MASK, MASK, EOS, MASK]])
-    allowed = compiled.allowed(z, (torch.tensor([0, 0]), torch.tensor([1, 4])), 1)
+    allowed = compiled.machine.allowed(z, (torch.tensor([0, 0]), torch.tensor([1, 4])), 1)
     assert allowed[0].nonzero()[:, 0].tolist() == [0] and allowed[1].sum() > 20
     compiled.check(z, 1)
     with pytest.raises(UnmaskError, match="at most 2 tokens and there are 3 to fill"):

@@ -132,10 +132,18 @@ def test_every_row_satisfies_its_constraint_or_is_refused(request, seed):
     rng = random.Random(seed)
     places = [column for column, token in enumerate(row) if token == MASK]
     rng.shuffle(places)
-    for column in places:
+    passes = compiled.passes(1)
+    for number, column in enumerate(places):
         at = torch.tensor([0]), torch.tensor([column])
-        (choices,) = compiled.allowed(z, at, 1)[0].nonzero(as_tuple=True)
+        allowed = passes.allowed(z, at)
+        assert torch.equal(allowed, compiled.machine.allowed(z, at, 1))  # as if asked afresh
+        (choices,) = allowed[0].nonzero(as_tuple=True)
         z[0, column] = rng.choice(choices.tolist())
+        if number == 2:  # a place is taken back
+            z[0, places[0]] = MASK
+            assert compiled.machine.feasible(z, 1).all()
+            at = torch.tensor([0]), torch.tensor([places[0]])
+            z[0, places[0]] = rng.choice(passes.allowed(z, at)[0].nonzero()[:, 0].tolist())
     full = z[0].tolist()
     assert MASK not in full and not never & {full[column] for column in places}
     assert satisfies(constraint, full, 1), full

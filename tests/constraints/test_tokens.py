@@ -83,7 +83,7 @@ def test_allowed_is_what_some_completion_has(pieces, constraint, never):
     partial = list(product([truth.bos], outer, range(truth.mask + 1), outer))
     z = torch.tensor(partial)
     rows, columns = (z[:, 1:] >= 0).nonzero(as_tuple=True)  # every place, open or not
-    allowed = compiled.allowed(z, (rows, columns + 1), 1)
+    allowed = compiled.machine.allowed(z, (rows, columns + 1), 1)
     possible = compiled.machine.feasible(z, 1).tolist()
     answers = set()
     for r, column, may in zip(rows.tolist(), columns.tolist(), allowed.tolist(), strict=True):
@@ -101,7 +101,7 @@ def test_allowed_is_what_some_completion_has(pieces, constraint, never):
 def test_no_place_asked_for():
     compiled = Constraint("a*").compile([b"a", None, None], Vocabulary(3, 2, eos_id=1))
     none = torch.zeros(0, dtype=torch.long)
-    assert compiled.allowed(torch.tensor([[2, 2]]), (none, none), 0).shape == (0, 3)
+    assert compiled.machine.allowed(torch.tensor([[2, 2]]), (none, none), 0).shape == (0, 3)
 
 
 def test_large_machines_agree_with_small_ones():
@@ -115,10 +115,10 @@ def test_large_machines_agree_with_small_ones():
         compiled = Constraint(f"a{{50,{most}}}").compile(pieces, vocabulary)
         assert (len(compiled.machine.accepting) > MOST_DENSE) == (most > MOST_DENSE)
         assert compiled.machine.feasible(z, 0).tolist() == [True, True]
-        assert compiled.allowed(z, at, 0).int().tolist() == [
+        assert compiled.machine.allowed(z, at, 0).int().tolist() == [
             [1, 1, 1, 0],  # 20 tokens of three letters will do
             [1, 1, 0, 0],
             [1, 1, 1, 0],
         ]
     tight = Constraint(f"a{{{3 * 9 + 31 - 1},300}}").compile(pieces, vocabulary)
-    assert tight.allowed(z, at, 0)[1:].int().tolist() == [[0, 1, 0, 0], [0, 1, 0, 0]]
+    assert tight.machine.allowed(z, at, 0)[1:].int().tolist() == [[0, 1, 0, 0], [0, 1, 0, 0]]

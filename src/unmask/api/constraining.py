@@ -1,13 +1,12 @@
 """A constraint on a job: refused before any network call, or a plan and canvases that lead to it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from unmask.api.canvases import Job
 from unmask.api.sampling import Sampling
-from unmask.constraints import Compiled, Constraint
+from unmask.constraints import Constraint
 from unmask.data import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.randomness import row_uniforms
@@ -29,18 +28,7 @@ def constrained(tokenizer: Tokenizer, job: Job, sampling: Sampling, plan: Plan) 
         uniforms = row_uniforms(plan.seeds, "place", phrases * length).view(-1, phrases, length)
         ways = [_ways(tokenizer, phrase) for phrase in constraint.include]
         z = compiled.place(z, job.lead, ways, uniforms)
-    return replace(job, canvases=z.tolist()), replace(plan, allow=_Allow(compiled, job.lead))
-
-
-@dataclass(frozen=True)
-class _Allow:
-    """The constraint as a sampler asks for it."""
-
-    compiled: Compiled
-    lead: int
-
-    def __call__(self, z: Tensor, at: tuple[Tensor, Tensor]) -> Tensor:
-        return self.compiled.allowed(z, at, self.lead)
+    return replace(job, canvases=z.tolist()), replace(plan, allow=compiled.passes(job.lead).allowed)
 
 
 def _constraint(tokenizer: Tokenizer, lead: int, sampling: Sampling) -> Constraint:

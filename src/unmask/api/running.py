@@ -84,7 +84,7 @@ class Running:
 
     def _row_seed(self, row: int) -> int:
         text, part = divmod(row, self.job.rows)
-        return child_seed(self.seeds[text], part)
+        return child_seed(self.seeds[text], part, "part")
 
     def _canvas(self, rows: list[int] | range) -> Canvas:
         tokens = torch.tensor([self.job.canvases[row] for row in rows], device=self.model.device)

@@ -1,6 +1,7 @@
 """unmask edit: part of a text written anew."""
 
 import argparse
+import re
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -34,10 +35,10 @@ def execute(args: Namespace) -> None:
 
 
 def _span(text: str) -> tuple[int, int]:
-    start, _, stop = text.partition(":")
-    if not (start.isdigit() and stop.isdigit()):
-        raise UnmaskError(f"--remask-span takes two places such as 10:40, not {text!r}")
-    return int(start), int(stop)
+    places = re.fullmatch(r"(\d{1,9}):(\d{1,9})", text, re.ASCII)
+    if places is None:
+        raise UnmaskError(f"--remask-span takes two places such as 10:40, not {text[:40]!r}")
+    return int(places[1]), int(places[2])
 
 
 def _text(file: str) -> str:

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 
 import torch
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
 from unmask.constraints.machine import ByteMachine, anything, banned, containing, product
 from unmask.constraints.reasons import quoted, reason
 from unmask.constraints.regex import regex
-from unmask.constraints.tokens import At, TokenMachine, Tokens
+from unmask.constraints.tokens import Passes, TokenMachine, Tokens
 from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
 
@@ -103,9 +103,9 @@ class Compiled:
         v = self.vocabulary
         return TokenMachine.build(machine, self.pieces, v.eos_id, v.mask_id, self.never, sets)
 
-    def allowed(self, z: Tokens, at: At, start: int) -> Bool[Tensor, "tokens vocabulary"]:
-        """The tokens that may be written at each place, given all the others; text from `start` on."""
-        return self.machine.allowed(z, at, start)
+    def passes(self, start: int) -> Passes:
+        """What answers, again and again, which tokens may be written; text from `start` on."""
+        return Passes(self.machine, start)
 
     def check(self, z: Tokens, start: int) -> None:
         """Refuses rows that no text can complete, with the reason."""

@@ -44,7 +44,7 @@ _REFUSED = {
 }
 
 
-@lru_cache(32)
+@lru_cache(128)
 def regex(pattern: str) -> ByteMachine:
     """The machine of the UTF-8 texts that `re.fullmatch(pattern, text)` matches."""
     try:

@@ -115,32 +115,21 @@ class TokenMachine:
         The answer holds until the first of them is written. At a place that is not open it says what
         its token may be replaced by.
         """
-        rows, columns = (index.cpu().numpy() for index in at)
-        places = self._places(z)
-        before, after = self._forward(places, start), self._backward(places, start)
-        pairs = np.stack([before[columns, :, rows], after[columns + 1, :, rows]], axis=1)
-        # most places share their pair of sets with others
-        packed, place = _distinct(pairs)
-        classes = np.array([self._classes_between(*pair) for pair in packed], bool)
-        tokens = torch.from_numpy(classes.reshape(-1, len(self.delta))[:, self.drawn])
-        allowed = tokens.to(z.device)[torch.from_numpy(place).to(z.device)]
-        for n in np.flatnonzero(np.isin(columns, list(self.sets))):
-            allowed[n] &= torch.from_numpy(self.sets[int(columns[n])]).to(z.device)
-        return allowed
+        return Passes(self, start).allowed(z, at)
 
     def feasible(self, z: Tokens, start: int) -> Bool[Tensor, "rows"]:
         """Whether each row can be completed."""
-        after = self._backward(self._places(z), start)
+        _, after = Passes(self, start).over(z)
         return torch.from_numpy(after[start, START])
 
     def fits(self, z: Tokens, tokens: Sequence[int], start: int) -> Bool[Tensor, "rows length"]:
         """Where these tokens can be written into open places, seen, with the row still completable."""
-        places = self._places(z)
+        places = self.places(z)
         length, rows, k = *places.shape, len(tokens)
         fits = np.zeros((rows, length), bool)
         if not start <= length - k:
             return torch.from_numpy(fits)
-        before, after = self._forward(places, start), self._backward(places, start)
+        before, after = Passes(self, start).over(z)
         states = before[start : length - k + 1].copy()
         states[:, END] = False
         good = np.ones((len(states), rows), bool)
@@ -168,7 +157,7 @@ class TokenMachine:
             reached = self.step.forward(reached)
         return found
 
-    def _places(self, z: Tokens) -> Places:
+    def places(self, z: Tokens) -> Places:
         """The class of every fixed token, -1 at open places."""
         tokens = z.T.cpu().numpy()
         places = self.fixed[tokens]
@@ -178,42 +167,92 @@ class TokenMachine:
         places[tokens == self.mask_id] = -1
         return places
 
-    def _forward(self, places: Places, start: int) -> Passed:
-        """What is reached before each place."""
-        length, rows = places.shape
-        reached = np.zeros((length + 1, len(self.accepting), rows), bool)
-        reached[start, START] = True
-        for i in range(start, length):
-            fixed = np.flatnonzero(places[i] >= 0)
-            if len(fixed) < rows:
-                reached[i + 1] = self._step(i).forward(reached[i])
-            if len(fixed):
-                state, row = reached[i][:, fixed].nonzero()
-                reached[i + 1][:, fixed] = False
-                reached[i + 1, self.delta[places[i, fixed[row]], state], fixed[row]] = True
-        return reached
+    def forward(self, column: int, place: Int[np.ndarray, "rows"], reached: States) -> States:
+        """What is reached behind a column from what is reached before it."""
+        fixed = np.flatnonzero(place >= 0)
+        onward = np.zeros_like(reached)
+        if len(fixed) < len(place):
+            onward = self._step(column).forward(reached)
+        if len(fixed):
+            state, row = reached[:, fixed].nonzero()
+            onward[:, fixed] = False
+            onward[self.delta[place[fixed[row]], state], fixed[row]] = True
+        return onward
 
-    def _backward(self, places: Places, start: int) -> Passed:
-        """What an accepted end is reached from behind each place."""
-        length, rows = places.shape
-        hopeful = np.zeros((length + 1, len(self.accepting), rows), bool)
-        hopeful[length] = self.accepting[:, None]
-        for i in range(length - 1, start - 1, -1):
-            fixed = np.flatnonzero(places[i] >= 0)
-            if len(fixed) < rows:
-                hopeful[i] = self._step(i).backward(hopeful[i + 1])
-            if len(fixed):
-                hopeful[i][:, fixed] = hopeful[i + 1, self.delta[places[i, fixed]].T, fixed]
-        return hopeful
+    def backward(self, column: int, place: Int[np.ndarray, "rows"], hopeful: States) -> States:
+        """What an accepted end is reached from before a column, from the same behind it."""
+        fixed = np.flatnonzero(place >= 0)
+        back = np.zeros_like(hopeful)
+        if len(fixed) < len(place):
+            back = self._step(column).backward(hopeful)
+        if len(fixed):
+            back[:, fixed] = hopeful[self.delta[place[fixed]].T, fixed]
+        return back
 
     def _step(self, column: int) -> Step:
         return self.set_steps.get(column, self.step)
 
-    def _classes_between(
+    def classes_between(
         self, before: Bool[np.ndarray, "states"], after: Bool[np.ndarray, "states"]
     ) -> Bool[np.ndarray, "classes"]:
         """The classes that lead from the one set of states into the other."""
         return after[self.delta[:, before]].any(1)
+
+
+class Passes:
+    """Both passes over rows that change little between two questions: what must be the same is kept."""
+
+    def __init__(self, machine: TokenMachine, start: int) -> None:
+        self._machine, self._start = machine, start
+        self._places: Places | None = None
+        self._before: Passed
+        self._after: Passed
+
+    def allowed(self, z: Tokens, at: At) -> Bool[Tensor, "tokens vocabulary"]:
+        """The tokens that may be written at each place, given all the others."""
+        machine = self._machine
+        rows, columns = (index.cpu().numpy() for index in at)
+        before, after = self.over(z)
+        pairs = np.stack([before[columns, :, rows], after[columns + 1, :, rows]], axis=1)
+        # most places share their pair of sets with others
+        packed, place = _distinct(pairs)
+        classes = np.array([machine.classes_between(*pair) for pair in packed], bool)
+        tokens = torch.from_numpy(classes.reshape(-1, len(machine.delta))[:, machine.drawn])
+        allowed = tokens.to(z.device)[torch.from_numpy(place).to(z.device)]
+        for n in np.flatnonzero(np.isin(columns, list(machine.sets))):
+            allowed[n] &= torch.from_numpy(machine.sets[int(columns[n])]).to(z.device)
+        return allowed
+
+    def over(self, z: Tokens) -> tuple[Passed, Passed]:
+        """What is reached before each place, and what an end is reached from behind it."""
+        places = self._machine.places(z)
+        if self._places is None or self._places.shape != places.shape:
+            length, rows = places.shape
+            self._before = np.zeros((length + 1, len(self._machine.accepting), rows), bool)
+            self._after = np.zeros_like(self._before)
+            self._before[self._start, START] = True
+            self._after[length] = self._machine.accepting[:, None]
+            changed = np.arange(self._start, length)
+        else:
+            changed = np.flatnonzero((places != self._places).any(1))
+        self._places = places
+        if len(changed):
+            self._update(places, int(changed[0]), int(changed[-1]))
+        return self._before, self._after
+
+    def _update(self, places: Places, first: int, last: int) -> None:
+        """Goes on from the columns that changed until nothing new comes of it."""
+        before, after = self._before, self._after
+        for column in range(first, len(places)):
+            new = self._machine.forward(column, places[column], before[column])
+            if column >= last and np.array_equal(new, before[column + 1]):
+                break
+            before[column + 1] = new
+        for column in range(last, self._start - 1, -1):
+            new = self._machine.backward(column, places[column], after[column + 1])
+            if column <= first and np.array_equal(new, after[column]):
+                break
+            after[column] = new
 
 
 def _lift(

@@ -9,12 +9,15 @@ from torch import Tensor
 from unmask.errors import UnmaskError
 
 LogProbabilities = Float[Tensor, "tokens vocabulary"]
+COLDEST, HOTTEST = 1e-6, 1e6  # temperatures: below the first the likeliest token is taken
 
 
 def check_sharpness(temperature: float, top_k: int | None, top_p: float | None) -> None:
     """Refuses what `sharpen` cannot do."""
-    if temperature < 0 or not math.isfinite(temperature):
-        raise UnmaskError(f"temperature must be 0 or more, not {temperature}")
+    if not 0 <= temperature <= HOTTEST:
+        raise UnmaskError(
+            f"temperature must be 0 or more, and {HOTTEST:g} at most, not {temperature}"
+        )
     if top_k is not None and top_k < 1:
         raise UnmaskError(f"top_k must be 1 or more, not {top_k}")
     if top_p is not None and not 0 < top_p <= 1:
@@ -29,7 +32,7 @@ def sharpen(
 ) -> LogProbabilities:
     """Temperature, then top-k, then nucleus; temperature 0 keeps the likeliest token alone."""
     check_sharpness(temperature, top_k, top_p)
-    if temperature == 0:
+    if temperature < COLDEST:
         top_k = 1
     elif temperature != 1:
         # from the likeliest token down, so that a small temperature cannot overflow it
@@ -42,7 +45,9 @@ def sharpen(
     if top_p is not None and top_p < 1:
         ordered, order = log_probabilities.log_softmax(-1).sort(-1, descending=True)
         before = ordered.exp().cumsum(-1) - ordered.exp()  # mass of all likelier tokens
-        ordered = ordered.masked_fill(before >= top_p, -math.inf)
+        barred = before >= top_p
+        barred[..., 0] = False  # the likeliest token always stays
+        ordered = ordered.masked_fill(barred, -math.inf)
         log_probabilities = torch.empty_like(ordered).scatter(-1, order, ordered)
     return log_probabilities
 

@@ -16,6 +16,8 @@ from torch import Tensor
 from unmask.errors import UnmaskError
 from unmask.samplers.base import At, Denoise, LogProbabilities, Tokens
 
+STRONGEST = 1000.0
+
 
 @runtime_checkable
 class Classifier(Protocol):
@@ -88,5 +90,5 @@ class ClassifierGuided:
 
 
 def _check(weight: float) -> None:
-    if not math.isfinite(weight) or weight < 0:
-        raise UnmaskError(f"guidance must be 0 or more, not {weight}")
+    if not 0 <= weight <= STRONGEST:
+        raise UnmaskError(f"guidance must be 0 or more, and {STRONGEST:g} at most, not {weight}")

@@ -22,6 +22,7 @@ from unmask.samplers.grid import check_grid, grid_times
 
 Scores = Float[Tensor, "rows length"]  # -inf where nobody looked
 Counts = Int[Tensor, "rows"]
+LOUDEST = 1e6
 
 
 @dataclass(frozen=True)
@@ -178,9 +179,9 @@ class Threshold(_Bounded):
 
 
 def check_noise(noise: float) -> None:
-    """Noise is a finite scale."""
-    if not 0 <= noise < math.inf:
-        raise UnmaskError(f"noise must be 0 or more, not {noise}")
+    """Noise is a scale; with much of it the order is random."""
+    if not 0 <= noise <= LOUDEST:
+        raise UnmaskError(f"noise must be 0 or more, and {LOUDEST:g} at most, not {noise}")
 
 
 def masks_left(

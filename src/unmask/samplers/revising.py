@@ -91,7 +91,7 @@ class Remask(Sampler):
 
         conf hides `largest` tokens a row on average, those drawn with little confidence first.
         """
-        largest = ((1 - alpha_s) / alpha_t).clamp(max=1)
+        largest = ((1 - alpha_s) / alpha_t.clamp(min=1e-12)).clamp(max=1)
         if self.rule in ("cap", "loop"):
             return largest.clamp(max=self.strength).expand(1, 1)
         if self.rule == "rescale":
@@ -114,8 +114,8 @@ class PredictorCorrector(Sampler):
 
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
-        if self.correctors < 0:
-            raise UnmaskError(f"correctors must be 0 or more, not {self.correctors}")
+        if not 0 <= self.correctors <= 1000:
+            raise UnmaskError(f"correctors must lie in 0..1000, not {self.correctors}")
 
     def generate(self, denoise: Denoise, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
         """Noise from s to t masks a written token with probability 1 - alpha_t / alpha_s."""

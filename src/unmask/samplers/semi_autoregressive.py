@@ -73,7 +73,7 @@ class SemiAutoregressive(Sampler):
     ) -> Iterator[Frame]:
         """The frames of one window, in the rows that have something to write there."""
         rows = writing.nonzero()[:, 0]
-        seeds = [child_seed(draft.plan.seeds[row], number) for row in rows.tolist()]
+        seeds = [child_seed(draft.plan.seeds[row], number, "window") for row in rows.tolist()]
         plan = draft.plan.rows(seeds)
         if plan.allow is not None:
             plan = replace(plan, allow=_Seen(plan.allow, draft.z, rows, view, self.lead))
