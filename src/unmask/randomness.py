@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from unmask.errors import UnmaskError
+
 _BLOCK = 4  # uniforms per Philox counter value
 
 
@@ -75,5 +77,5 @@ def row_seeds(seed: int | Sequence[int], rows: int) -> list[int]:
     if not isinstance(seed, Sequence):
         return [child_seed(operator.index(seed), index) for index in range(rows)]
     if len(seed) != rows:
-        raise ValueError(f"{len(seed)} seeds for {rows} rows")
+        raise UnmaskError(f"{len(seed)} seeds for {rows} rows")
     return [operator.index(one) for one in seed]

@@ -1,6 +1,7 @@
 """What a user decides: the sampler and its settings, where a text ends, which part of it is rewritten."""
 
 import re
+from dataclasses import fields
 from itertools import pairwise
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from tiny_models import LENGTH, PROMPTS, content, one_line, train_tiny
 
 import unmask
+from unmask.cli.parser import SAMPLING
 from unmask.errors import UnmaskError
 from unmask.samplers import SAMPLERS, Ancestral, FirstHitting, SemiAutoregressive
 
@@ -87,9 +89,19 @@ def test_windows_can_be_set(model):
         ({"grid": "1,0.5"}, "must fall from 1 to 0"),
         ({"grid": "1,x,0"}, "is no list of times"),
         ({"grid": "1,0.5,0", "steps": 3}, "the grid has 2 steps, and steps is 3"),
-        ({"steps": 10**9}, "first_hitting is the limit"),
+        ({"steps": 10**9}, "steps must be 1000000 or less"),
         ({"n": 10**9}, "n must be 1 or more, and 1048576 at most"),
         ({"length": 10**9}, "length must be 2 or more, and 1048576 at most"),
+        ({"temperature": 1e9}, "temperature must be 0 or more, and 1e+06 at most"),
+        ({"sampler": "confidence:noise=1e300"}, "noise must be 0 or more, and 1e+06 at most"),
+        ({"sampler": "gibbs:inner=gibbs"}, "cannot be its own inner sampler"),
+        (
+            {"sampler": "semi_autoregressive:lead=3"},
+            "unknown setting of semi_autoregressive 'lead'",
+        ),
+        ({"sampler": "remask", "strategy": "hybrid"}, "a sampler that revises has none"),
+        ({"allowed": {-1: ["T"]}}, "there is no place -1"),
+        ({"allowed": {0: []}}, "no token is allowed at place 0"),
         ({"strategy": "hybird"}, "did you mean 'hybrid'?"),
         ({"strategy": "hybrid", "tail": 1.5}, "tail must lie in [0, 1]"),
         ({"temprature": 1.0}, "did you mean 'temperature'?"),
@@ -106,6 +118,13 @@ def test_a_mistake_is_one_line(model, options, message):
 def test_a_gap_of_a_thousand_million_is_refused(model):
     with pytest.raises(UnmaskError, match="is no gap"):
         model.fill("The [MASK:1000000000]")
+
+
+@pytest.mark.parametrize("options", [{"temperature": 1e-50}, {"top_p": 1e-50}, {"top_k": 10**9}])
+def test_extreme_settings_are_sharp_or_nothing(model, options):
+    (extreme,) = model.generate("The", **options)
+    (plain,) = model.generate("The", **({} if "top_k" in options else {"temperature": 0.0}))
+    assert content(extreme) == content(plain)
 
 
 def test_the_tail_is_not_drawn(model):
@@ -253,6 +272,13 @@ def test_what_fits_least_is_rewritten(model):
     assert strange <= {int(column) - 1 for column in hidden[0].nonzero()}
 
 
+def test_mistakes_are_told_before_the_least_likely_tokens_are_sought(model, monkeypatch):
+    monkeypatch.setattr(model.method, "log_x_theta", None)
+    for options in ({"sampler": "nope"}, {"temperature": -1.0}, {"regex": "a"}, {"seed": [1, 2]}):
+        with pytest.raises(UnmaskError):
+            model.edit(TEXT, remask_uncertain=2, **options)
+
+
 def test_a_text_longer_than_the_model_is_edited_row_by_row(model):
     long = " ".join([TEXT] * 4)
     ids = model.tokenizer.encode(long)
@@ -328,3 +354,29 @@ def test_streaming_does_not_leave_gradients_off(model):
     for _ in model.stream("The", length=8):
         assert torch.is_grad_enabled()
         assert not torch.is_inference_mode_enabled()
+
+
+# Every option of the command line is one of the library
+
+
+def test_the_command_line_offers_every_option_but_those_for_programs():
+    assert set(SAMPLING) == {field.name for field in fields(unmask.Sampling)} - {
+        "batch",
+        "allowed",
+        "guide",
+    }
+
+
+# Seeds
+
+
+def test_texts_and_their_windows_and_parts_share_no_seed(model):
+    def alike(first, second):
+        return sum(a == b for a, b in zip(first, second, strict=False)) / len(second)
+
+    options = {"length": 3 * LENGTH, "stop": False, "temperature": 1e6, "sampler": "left_to_right"}
+    texts = [result.ids for result in model.generate(n=3, **options)]
+    body = LENGTH - 2
+    for other in texts[1:]:  # windows of one text are not the beginnings of others
+        for start in range(body // 2, 2 * LENGTH):
+            assert alike(texts[0][start : start + body], other[1 : 1 + body]) < 0.5

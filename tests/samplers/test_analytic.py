@@ -87,7 +87,7 @@ def test_sedds_score_is_the_ratio_that_its_mean_implies():
 def test_a_model_without_scores_is_refused_before_it_is_asked():
     canvas = Canvas(torch.tensor([[3, 3, 3]]), 3)
     denoiser = table_method("mdlm", LANGUAGE, schedule("loglinear")).denoiser()
-    with pytest.raises(UnmaskError, match="sedd"):
+    with pytest.raises(UnmaskError, match="method sedd"):
         Analytic().generate(denoiser, canvas, Plan([0], schedule("loglinear")))
 
 

@@ -78,11 +78,6 @@ class Edit:
         if self.remask_uncertain is not None and self.remask_uncertain < 1:
             raise UnmaskError(f"remask_uncertain must be 1 or more, not {self.remask_uncertain}")
 
-    @property
-    def asked(self) -> bool:
-        """Whether anything is to be masked at all."""
-        return any(choice is not None for choice in vars(self).values())
-
     def places(
         self, ids: list[int], seed: int, confidence: Callable[[], Float[Tensor, "tokens"]]
     ) -> list[int]:

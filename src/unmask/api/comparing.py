@@ -121,7 +121,9 @@ def _check(model: Model, judge: Model, points: list[Setting], conditions: Condit
             "the judge has another tokenizer: take one that was trained on the same tokens"
         )
     for point in points:
-        model.stream(**_options(point, conditions))  # checks its options, and computes nothing yet
+        options = _options(point, conditions)
+        options["n"] = min(conditions.n, conditions.batch)
+        model.stream(**options)  # checks its options, and computes nothing yet
 
 
 def _options(setting: Setting, conditions: Conditions) -> dict[str, Any]:
@@ -175,7 +177,8 @@ def _real(model: Model, n: int, length: int, say: Callable[[str], None]) -> _Mad
         say(f"the real text has {count} rows of {shorter} tokens, not {n} of {length}")
     x, valid = rows[range(count)]
     texts = [row[there][:length].tolist() for row, there in zip(x, valid, strict=True)]
-    return _Made([visible(text, model.tokenizer.vocabulary) for text in texts])
+    labels = model.tokenizer.labels.values()
+    return _Made([visible(text, model.tokenizer.vocabulary, labels) for text in texts])
 
 
 def _row(setting: Setting, made: _Made, quality: Quality) -> Row:

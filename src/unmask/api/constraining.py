@@ -15,7 +15,8 @@ from unmask.samplers import Plan
 
 def constrained(tokenizer: Tokenizer, job: Job, sampling: Sampling, plan: Plan) -> tuple[Job, Plan]:
     """The job with the phrases that must occur written in, and a plan that keeps to the constraint."""
-    constraint = _constraint(tokenizer, job.lead, sampling)
+    room = min(map(len, job.canvases)) - job.lead
+    constraint = _constraint(tokenizer, job.lead, room, sampling)
     if not constraint:
         return job, plan
     if job.rows > 1:
@@ -31,11 +32,14 @@ def constrained(tokenizer: Tokenizer, job: Job, sampling: Sampling, plan: Plan) 
     return replace(job, canvases=z.tolist()), replace(plan, allow=compiled.passes(job.lead).allowed)
 
 
-def _constraint(tokenizer: Tokenizer, lead: int, sampling: Sampling) -> Constraint:
-    allowed = {
-        lead + place: {_token(tokenizer, token) for token in tokens}
-        for place, tokens in (sampling.allowed or {}).items()
-    }
+def _constraint(tokenizer: Tokenizer, lead: int, room: int, sampling: Sampling) -> Constraint:
+    allowed: dict[int, set[int]] = {}
+    for place, tokens in (sampling.allowed or {}).items():
+        if not 0 <= place < room:
+            raise UnmaskError(f"there is no place {place} to allow tokens at: 0 to {room - 1}")
+        if not tokens:
+            raise UnmaskError(f"no token is allowed at place {place}")
+        allowed[lead + place] = {_token(tokenizer, token) for token in tokens}
     return Constraint(sampling.regex, tuple(sampling.ban), tuple(sampling.include), allowed)
 
 

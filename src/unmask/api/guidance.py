@@ -21,9 +21,9 @@ def first_tokens(model: "Model", sampling: Sampling) -> list[int]:
 def guided(model: "Model", sampling: Sampling) -> Denoise:
     """The model's denoiser, guided towards the label."""
     denoise, label_id = model.method.denoiser(), _label_id(model, sampling)
-    if label_id is None:
-        return denoise
     weight = float(sampling.guidance)
+    if label_id is None or (sampling.guide is None and weight == 1):
+        return denoise
     if sampling.guide is None:
         assert model.tokenizer.vocabulary.bos_id is not None
         return ClassifierFree(denoise, model.tokenizer.vocabulary.bos_id, weight)

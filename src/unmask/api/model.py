@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -167,9 +168,13 @@ class Model:
         ids = self.tokenizer.encode(text)
         if not ids:
             raise UnmaskError("the text is empty")
-        seeds = row_seeds(sampling.seed, sampling.n)
         first = first_tokens(self, sampling)
-        masked = [edit.places(ids, seed, lambda: self._confidence(first, ids)) for seed in seeds]
+        if edit.remask_uncertain is not None:  # mistakes are told before the network is asked
+            everything = [range(len(ids))] * sampling.n
+            Running(self, editing(self.tokenizer, first, ids, everything, self.length), sampling)
+        confidence = cache(lambda: self._confidence(first, ids))
+        seeds = row_seeds(sampling.seed, sampling.n)
+        masked = [edit.places(ids, seed, confidence) for seed in seeds]
         return editing(self.tokenizer, first, ids, masked, self.length)
 
     @torch.inference_mode()

@@ -41,10 +41,7 @@ class Running:
     def __init__(self, model: "Model", job: Job, sampling: Sampling) -> None:
         self.model, self.job, self.sampling = model, job, sampling
         self.texts = len(job.canvases) // job.rows
-        try:
-            self.seeds = row_seeds(sampling.seed, self.texts)
-        except ValueError as error:
-            raise UnmaskError(str(error)) from None
+        self.seeds = row_seeds(sampling.seed, self.texts)
         self.sampler = self._sampler()
         self.job, self.plan = constrained(model.tokenizer, job, sampling, self._plan())
 
@@ -52,6 +49,11 @@ class Running:
         """Every step of all rows side by side."""
         if len({len(row) for row in self.job.canvases}) > 1:
             raise UnmaskError("the text is longer than the model: its parts cannot form together")
+        if len(self.job.canvases) > self.sampling.batch:
+            raise UnmaskError(
+                f"{len(self.job.canvases)} texts are to form side by side, and batch is "
+                f"{self.sampling.batch}"
+            )
         return self._batch(range(len(self.job.canvases)))
 
     def results(self) -> list[Result]:
@@ -112,6 +114,12 @@ class Running:
             sampler = in_windows(
                 sampler, model.length, self.job.lead, model.tokenizer.vocabulary.eos_id
             )
+        inner = sampler.inner if isinstance(sampler, SemiAutoregressive) else sampler
+        if inner.revises and self.sampling.strategy == "hybrid":
+            raise UnmaskError(
+                "strategy hybrid is for the tail of a text, and a sampler that revises has none: "
+                "take stochastic or deterministic"
+            )
         if self.job.revisable and not sampler.rewrites:
             raise UnmaskError(
                 "say what to rewrite (remask, remask_span or remask_uncertain), or take a sampler "
@@ -144,7 +152,7 @@ class Running:
         end = len(ids)
         if job.ends and eos in ids[first:]:
             end = ids.index(eos, first)
-        calls, seconds = sum(calls for _, calls, _ in rows), sum(spent for _, _, spent in rows)
+        calls, seconds = sum(calls for _, calls, _ in rows), sum({spent for _, _, spent in rows})
         return Result(tokenizer.decode(ids[:end]), ids[: end + 1], calls, seconds, self.seeds[text])
 
 

@@ -87,13 +87,16 @@ def read_sampler(spec: str, clock: dict[str, Any], openings: int, usual: str) ->
     kind: Any = SAMPLERS[name]
     hints = {field.name: get_type_hints(kind)[field.name] for field in fields(kind)}
     given = dict(part.partition("=")[::2] for part in rest.split(",") if part)
+    settable = [field for field in hints if field not in ("lead", "end")]  # these follow the model
     for field in given:
-        if field not in hints:
-            raise unknown(f"setting of {name}", field, hints)
+        if field not in settable:
+            raise unknown(f"setting of {name}", field, settable)
     values: dict[str, Any] = {}
     if "inner" in hints:  # which runs by the clock where the outer one has none
         inner_clock, clock = ({}, clock) if "steps" in hints else (clock, {})
         inner = given.pop("inner", usual)
+        if inner.partition(":")[0] == name:
+            raise UnmaskError(f"{name} cannot be its own inner sampler")
         values["inner"] = read_sampler(inner, inner_clock, openings, usual)
     values |= {
         field: _value(hints[field], f"{name}:{field}", text) for field, text in given.items()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", int, float)
 
 _OPTIONS = ("samplers", "n", "length", "top_k", "top_p", "seed", "batch")
+_MEASURING = ("judge", "steps", "temperature", "n", "length", "top_k", "top_p", "seed", "batch")
 _ROWS = ".jsonl"
 
 
@@ -59,7 +60,11 @@ def execute(args: Namespace) -> None:
     if Path(args.model).suffix == _ROWS:  # measured before, here or on another machine
         from unmask.api.rows import stored
 
+        if measuring := [name for name in _MEASURING if hasattr(args, name)]:
+            raise UnmaskError(f"--{measuring[0]} is for measuring, and {args.model} is measured")
         rows = _chosen(stored(_existing(Path(args.model))), getattr(args, "samplers", None))
+        if args.json:
+            print(*(json.dumps(row.to_dict()) for row in rows), sep="\n")
     else:
         rows = _measure(args, out.with_suffix(_ROWS) if out else None)
     if not args.json:

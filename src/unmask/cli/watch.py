@@ -24,6 +24,7 @@ _BROKEN = "\N{REPLACEMENT CHARACTER}"  # what a piece of a character decodes to
 # what a terminal would obey instead of showing it
 _CONTROLS = dict.fromkeys([*range(9), *range(11, 32), 127], _BROKEN)
 _PAUSE = 0.08  # seconds from one picture to the next
+_PATIENCE = 5.0  # seconds in all to wait for them
 
 
 def watch(
@@ -38,10 +39,14 @@ def watch(
     if console.is_terminal:
         picture = Picture(tokenizer, console)
         with Live(console=console, auto_refresh=False, transient=True) as live:
-            drawn = -pause
+            drawn, patience = -pause, _PATIENCE
             for last in frames:
                 picture.add(last)
-                if time.monotonic() - drawn >= pause:
+                wait = drawn + pause - time.monotonic()
+                if 0 < wait <= patience:  # a fast model is slowed down for the eye, for a while
+                    time.sleep(wait)
+                    patience, wait = patience - wait, 0.0
+                if wait <= 0:
                     live.update(picture.draw(last), refresh=True)
                     drawn = time.monotonic()
     else:
@@ -49,6 +54,8 @@ def watch(
             pass
     if last is not None:
         texts = [tokenizer.decode(shown(ids, tokenizer)) for ids in last.tokens.tolist()]
+        if console.is_terminal:
+            texts = [text.translate(_CONTROLS) for text in texts]
         console.print(*texts, sep="\n\n", markup=False, highlight=False, soft_wrap=True)
         if console.is_terminal:
             console.print(Text(footer(last, picture.frames), style=_FOOTER))

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -57,10 +57,11 @@ def measure(
     )
 
 
-def visible(ids: Sequence[int], vocabulary: Vocabulary) -> list[int]:
-    """The tokens that a reader sees: behind BOS, up to EOS, without special ones."""
+def visible(ids: Sequence[int], vocabulary: Vocabulary, labels: Collection[int] = ()) -> list[int]:
+    """The tokens that a reader sees: behind BOS or a class, up to EOS, without special ones."""
     v = vocabulary
-    body = list(ids[1:] if ids and ids[0] == v.bos_id else ids)  # GPT-2's BOS is its EOS
+    framed = bool(ids) and (ids[0] == v.bos_id or ids[0] in labels)
+    body = list(ids[1:] if framed else ids)  # GPT-2's BOS is its EOS
     if v.eos_id in body:
         body = body[: body.index(v.eos_id)]
     return [token for token in body if token not in (v.mask_id, v.pad_id, v.bos_id)]

@@ -54,7 +54,9 @@ class Analytic(Sampler):
     def generate(self, denoise: Denoise, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
         """Every step looks at all masks, since the network decides how many of them to reveal."""
         if not isinstance(denoise, Scores):
-            raise UnmaskError("the sampler analytic needs a model of scores: method sedd")
+            raise UnmaskError(
+                "the sampler analytic needs the scores of method sedd, and takes no guidance"
+            )
         return self._frames(_Weighed(denoise, canvas.mask_id), canvas, plan)
 
     def _frames(self, denoise: "_Weighed", canvas: Canvas, plan: Plan) -> Iterator[Frame]:

@@ -146,7 +146,7 @@ def check_steps(steps: int) -> None:
         raise UnmaskError(f"steps must be 1 or more, not {steps}")
     if steps > MOST_STEPS:
         raise UnmaskError(
-            f"steps must be {MOST_STEPS} or less, not {steps}: first_hitting is the limit of infinitely many"
+            f"steps must be {MOST_STEPS} or less, not {steps} (first_hitting is ancestral's limit)"
         )
 
 

@@ -1,7 +1,7 @@
 """Gibbs sampling over a finished text: a chain without a clock, whose rest is the model's own distribution."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from unmask.randomness import row_uniforms
 from unmask.samplers.ancestral import Ancestral
@@ -31,8 +31,6 @@ class Gibbs(Sampler):
                 yield draft.frame()
         if not canvas.free.any():
             return
-        if plan.strategy == "hybrid":  # one mask is always the tail
-            draft.plan = replace(plan, strategy="stochastic")
         where, tokens = (row_uniforms(plan.seeds, name, self.steps) for name in ("gibbs", "redraw"))
         free = canvas.free.cpu()
         rank = free.cumsum(1) - 1  # of each free place among those of its row
