@@ -15,7 +15,7 @@ demo: $(VENV)/.runs
 	$(UNMASK) fill $(RUN) "If the object is a [MASK], then the [MASK:4] is called." --n 4 --temperature 0.7
 
 test: lint
-	OMP_WAIT_POLICY=PASSIVE $(VENV)/bin/python -m pytest
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
 
 lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check

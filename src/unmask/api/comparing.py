@@ -122,7 +122,7 @@ def _check(model: Model, judge: Model, points: list[Setting], conditions: Condit
         )
     for point in points:
         options = _options(point, conditions)
-        options["n"] = min(conditions.n, conditions.batch)
+        options["n"] = min(conditions.n, max(conditions.batch, 1))
         model.stream(**options)  # checks its options, and computes nothing yet
 
 
