@@ -58,6 +58,16 @@ def test_frames_fill_what_is_open_and_change_nothing_else(name, fields, seed, le
     assert torch.equal(canvas.tokens, canvas_of(seed, 5, length).tokens)  # not in place
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+@every_manner
+def test_nothing_stays_masked_where_a_schedule_reaches_its_ends(name, fields, steps):
+    ends = schedule("loglinear", eps=0.0)  # alpha_1 = 0, by which some formulas divide
+    canvas = canvas_of(0, 8, 12)
+    sampler = build(name, steps=steps, window=8, **fields)
+    frames = sampler.generate(smooth, canvas, Plan(list(range(8)), ends))
+    assert (last_frame(frames, canvas).tokens != MASK).all()
+
+
 @every_manner
 def test_a_full_canvas_is_left_alone(name, fields):
     canvas = canvas_of(0, 3, 6, share=1.1)

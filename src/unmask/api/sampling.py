@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from unmask.api.model import Model
 
 MOST_TEXTS = 2**20
+_PLAIN = ("n", "steps", "temperature", "top_k", "top_p", "tail", "batch", "guidance")
 
 
 @dataclass(frozen=True)
@@ -51,17 +52,24 @@ class Sampling:
         if self.batch < 1:
             raise UnmaskError(f"batch must be 1 or more, not {self.batch}")
         for option in ("ban", "include"):
-            if isinstance(getattr(self, option), str):
-                object.__setattr__(self, option, (getattr(self, option),))
+            phrases = getattr(self, option)
+            phrases = (phrases,) if isinstance(phrases, str) else tuple(phrases)
+            if not all(isinstance(phrase, str) for phrase in phrases):
+                raise UnmaskError(f"{option} takes phrases, not {phrases}")
+            object.__setattr__(self, option, phrases)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Sampling":
         """From keyword arguments, of which none may be unknown."""
         known = {field.name for field in fields(cls)}
-        for name in options:
+        hints = get_type_hints(cls, localns={"Model": object})
+        values = dict(options)
+        for name, value in options.items():
             if name not in known:
                 raise unknown("option", name, known)
-        return cls(**options)
+            if name in _PLAIN:
+                values[name] = _value(hints[name], name, value)
+        return cls(**values)
 
 
 def choose_sampler(sampling: Sampling, left_to_right: bool, openings: int) -> Sampler:
@@ -118,7 +126,7 @@ def in_windows(sampler: Sampler, window: int, lead: int, end: int | None) -> Sam
     return replace(sampler, window=min(sampler.window, window), lead=lead, end=end)
 
 
-def _value(hint: Any, field: str, text: str) -> Any:
+def _value(hint: Any, field: str, text: Any) -> Any:
     try:
         return read_value(hint, text)
     except ValueError as error:
