@@ -179,6 +179,8 @@ def test_words_that_must_occur_are_not_pushed_to_the_end(model):
     texts = [str(r) for r in model.generate(n=30, length=24, include=["stone"], stop=False)]
     places = [text.index("stone") / len(text) for text in texts]
     assert min(places) < 0.2 and max(places) > 0.6
+    for result in model.generate(n=8, length="auto", include=["stone"]):  # nor far beyond
+        assert "stone" in model.tokenizer.decode(result.ids[: LENGTH + 8])
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,13 @@ from unmask.randomness import row_uniforms
 from unmask.samplers import Plan
 
 
-def constrained(tokenizer: Tokenizer, job: Job, sampling: Sampling, plan: Plan) -> tuple[Job, Plan]:
-    """The job with the phrases that must occur written in, and a plan that keeps to the constraint."""
+def constrained(
+    tokenizer: Tokenizer, job: Job, sampling: Sampling, plan: Plan, near: int
+) -> tuple[Job, Plan]:
+    """The job with the phrases that must occur written in, and a plan that keeps to the constraint.
+
+    Where a text may end, phrases are put among its first `near` tokens if they fit there.
+    """
     room = min(map(len, job.canvases)) - job.lead
     constraint = _constraint(tokenizer, job.lead, room, sampling)
     if not constraint:
@@ -27,6 +32,8 @@ def constrained(tokenizer: Tokenizer, job: Job, sampling: Sampling, plan: Plan) 
     if constraint.include:
         phrases, length = len(constraint.include), z.shape[1]
         uniforms = row_uniforms(plan.seeds, "place", phrases * length).view(-1, phrases, length)
+        if job.ends:  # a phrase far behind would keep the text from ending before it
+            uniforms[:, :, near:] *= 1e-9
         ways = [_ways(tokenizer, phrase) for phrase in constraint.include]
         z = compiled.place(z, job.lead, ways, uniforms)
     return replace(job, canvases=z.tolist()), replace(plan, allow=compiled.passes(job.lead).allowed)

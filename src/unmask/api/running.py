@@ -43,7 +43,9 @@ class Running:
         self.texts = len(job.canvases) // job.rows
         self.seeds = row_seeds(sampling.seed, self.texts)
         self.sampler = self._sampler()
-        self.job, self.plan = constrained(model.tokenizer, job, sampling, self._plan())
+        self.job, self.plan = constrained(
+            model.tokenizer, job, sampling, self._plan(), model.length
+        )
 
     def frames(self) -> Iterator[Frame]:
         """Every step of all rows side by side."""
