@@ -185,16 +185,16 @@ def test_a_terminal_sees_the_text_form_and_keeps_the_end():
     assert watch(iter(frames), LETTERS, console, pause=0) is frames[-1]
     out = console.export_text()
     assert MASK in out
-    assert "step 1 · calls 1 · t 0.50" in out
-    assert out.endswith("abcd\n\nhg\nstep 4 · calls 4 · t 0.50 · 1.2 s\n")
+    assert "frame 1 · calls 1 · t 0.50" in out
+    assert out.endswith("abcd\n\nhg\nframe 4 · calls 4 · t 0.50 · 1.2 s\n")
 
 
 def test_frames_come_no_faster_than_the_eye():
     console, frames = terminal(), film()
     watch(iter(frames), LETTERS, console, pause=1000)
     out = console.export_text()
-    assert "step 1 ·" in out
-    assert "step 2 ·" not in out
+    assert "frame 1 ·" in out
+    assert "frame 2 ·" not in out
     assert "abcd\n\nhg\n" in out
 
 
@@ -207,4 +207,4 @@ def test_a_pipe_gets_the_finished_texts_only():
 def test_no_frame_shows_nothing():
     for console in (terminal(), Console(file=io.StringIO())):
         assert watch(iter([]), LETTERS, console) is None
-        assert "step" not in console.file.getvalue()
+        assert "frame" not in console.file.getvalue()

@@ -52,6 +52,8 @@ def compare(
     )
     _check(model, judge, points, conditions)
     kept = Kept(file, conditions)
+    if kept.others:
+        say(f"{file} keeps {kept.others} rows of another model, n, length or machine: not shown")
     rows = []
     for setting in [Setting(DATA), *points]:
         row = kept.rows.get(setting)

@@ -93,8 +93,11 @@ class Kept:
         self._lines = None if file is None else JsonLines(file)
         self._conditions = asdict(conditions)
         self.rows: dict[Setting, Row] = {}
+        self.others = 0  # rows of the file that were measured in another way
         if file is not None:
-            self.rows = _of(_records(file), self._conditions)
+            records = _records(file)
+            self.rows = _of(records, self._conditions)
+            self.others = sum(record["conditions"] != self._conditions for record in records)
             _prepare(file)
 
     def add(self, row: Row) -> None:

@@ -50,7 +50,10 @@ class Running:
     def frames(self) -> Iterator[Frame]:
         """Every step of all rows side by side."""
         if len({len(row) for row in self.job.canvases}) > 1:
-            raise UnmaskError("the text is longer than the model: its parts cannot form together")
+            raise UnmaskError(
+                "the text is longer than the model: its parts do not form together, so it cannot be "
+                "watched"
+            )
         if len(self.job.canvases) > self.sampling.batch:
             raise UnmaskError(
                 f"{len(self.job.canvases)} texts are to form side by side, and batch is "

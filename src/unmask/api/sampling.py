@@ -66,7 +66,7 @@ class Sampling:
         values = dict(options)
         for name, value in options.items():
             if name not in known:
-                raise unknown("option", name, known)
+                raise unknown("option", name, {*known, "length", "stop"})
             if name in _PLAIN:
                 values[name] = _value(hints[name], name, value)
         return cls(**values)

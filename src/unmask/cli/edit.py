@@ -43,6 +43,8 @@ def _span(text: str) -> tuple[int, int]:
 
 def _text(file: str) -> str:
     """A file's text, without the line end behind it."""
+    if file != "-" and not Path(file).is_file():
+        raise UnmaskError(f"no file {file}: give a text to edit, or - for standard input")
     try:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return content.decode("utf-8").removesuffix("\n")

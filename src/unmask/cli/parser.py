@@ -70,23 +70,38 @@ def add_sampling(parser: Parser) -> None:
     """The options of everything that writes; one that is not given keeps the API's default."""
     group = parser.add_argument_group("sampling", argument_default=argparse.SUPPRESS)
     add = group.add_argument
-    add("--n", type=int, metavar="N", help="how many texts")
+    add("--n", type=int, metavar="N", help="how many texts (1)")
     add(
         "--sampler", metavar="NAME", help="'unmask samplers' lists them; NAME:field=value,… sets it"
     )
-    add("--steps", type=int, metavar="N", help="denoising steps: more is better and slower")
+    add("--steps", type=int, metavar="N", help="denoising steps; as many as tokens unless given")
     add("--grid", metavar="GRID", help="when they are taken: uniform, cosine, or 1,0.5,0")
-    add("--temperature", type=float, metavar="X", help="below 1 is safer, above 1 is wilder")
+    add("--temperature", type=float, metavar="X", help="below 1 is safer, above 1 is wilder (1)")
     add("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens only")
     add("--top-p", type=float, metavar="P", help="draw from the likeliest tokens that make up P")
-    add("--strategy", metavar="NAME", help="stochastic, deterministic, or hybrid: at the tail")
-    add("--tail", type=float, metavar="X", help="the share at the end that hybrid does not draw")
-    add("--seed", type=int, metavar="N", help="the same seed writes the same text")
+    add(
+        "--strategy",
+        metavar="NAME",
+        help="draw tokens (stochastic), take the likeliest (deterministic), or hybrid",
+    )
+    add(
+        "--tail",
+        type=float,
+        metavar="X",
+        help="the share of the text, its end, where hybrid takes the likeliest (0.1)",
+    )
+    add("--seed", type=int, metavar="N", help="the same seed writes the same text (0)")
     group = parser.add_argument_group("control", argument_default=argparse.SUPPRESS)
     add = group.add_argument
     add("--regex", metavar="PATTERN", help="what the whole text must match")
-    add("--ban", action="append", metavar="TEXT", help="must not occur; may be given repeatedly")
-    add("--must-include", action="append", dest="include", metavar="TEXT", help="must occur")
+    add("--ban", action="append", metavar="TEXT", help="must not occur; repeatable")
+    add(
+        "--must-include",
+        action="append",
+        dest="include",
+        metavar="TEXT",
+        help="must occur; repeatable",
+    )
     add("--label", metavar="NAME", help="the class of a model trained with labels")
     add(
         "--guidance", type=float, metavar="X", help="how strongly the label is followed; 1 is plain"

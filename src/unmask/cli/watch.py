@@ -145,7 +145,7 @@ def _spans(tokenizer: "Tokenizer", ids: Sequence[int]) -> Iterator[str]:
 def footer(frame: "Frame", frames: int) -> str:
     """Where the text stands: of several, the busiest and the noisiest."""
     calls, t = int(frame.calls.max()), float(frame.t.max())
-    return f"step {frames} · calls {calls} · t {t:.2f} · {frame.seconds:.1f} s"
+    return f"frame {frames} · calls {calls} · t {t:.2f} · {frame.seconds:.1f} s"
 
 
 def _style(masked: bool, new: bool, confidence: float) -> str:

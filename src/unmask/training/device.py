@@ -18,7 +18,8 @@ def resolve_device(name: str) -> torch.device:
     if name == "auto":
         name = next((device for device, exists in there.items() if exists), "cpu")
     if name != "cpu" and not there.get(name):
-        raise UnmaskError(f"device {name!r} is not on this machine: use auto, cpu, cuda or mps")
+        usable = ["auto", "cpu", *(device for device, exists in there.items() if exists)]
+        raise UnmaskError(f"device {name!r} is not on this machine: use {' or '.join(usable)}")
     return torch.device(name)
 
 
