@@ -104,6 +104,7 @@ def test_windows_can_be_set(model):
         ({"allowed": {0: []}}, "no token is allowed at place 0"),
         ({"strategy": "hybird"}, "did you mean 'hybrid'?"),
         ({"strategy": "hybrid", "tail": 1.5}, "tail must lie in [0, 1]"),
+        ({"tail": 0.5}, "tail is for strategy hybrid"),
         ({"temprature": 1.0}, "did you mean 'temperature'?"),
         ({"prompts": "The [MASK] sat"}, "has a gap: fill fills gaps"),
         ({"length": "auto", "stop": False}, "length auto needs an end"),

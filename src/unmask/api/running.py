@@ -15,7 +15,7 @@ from unmask.api.guidance import guided
 from unmask.api.sampling import Sampling, choose_sampler, in_windows
 from unmask.errors import UnmaskError
 from unmask.randomness import child_seed, row_seeds
-from unmask.samplers import Canvas, Frame, Plan, Sampler, SemiAutoregressive, last_frame
+from unmask.samplers import TAIL, Canvas, Frame, Plan, Sampler, SemiAutoregressive, last_frame
 
 if TYPE_CHECKING:
     from unmask.api.model import Model
@@ -144,7 +144,7 @@ class Running:
             s.top_k,
             s.top_p,
             s.strategy,
-            s.tail,
+            TAIL if s.tail is None else s.tail,
             banned=tuple(sorted(i for i in special if i is not None)),
             eos_id=v.eos_id if self.job.ends else None,
         )

@@ -33,7 +33,7 @@ class Sampling:
     top_k: int | None = None
     top_p: float | None = None
     strategy: str = "stochastic"  # or deterministic (the likeliest token), or hybrid (at the tail)
-    tail: float = 0.1  # the last share of a text, where hybrid takes the likeliest token
+    tail: float | None = None  # the last share of a text, where hybrid takes the likeliest token
     seed: int | Sequence[int] = 0  # one, or one a text
     batch: int = 64  # texts side by side
 
@@ -49,6 +49,8 @@ class Sampling:
     def __post_init__(self) -> None:
         if not 1 <= self.n <= MOST_TEXTS:
             raise UnmaskError(f"n must be 1 or more, and {MOST_TEXTS} at most, not {self.n}")
+        if self.tail is not None and self.strategy != "hybrid":
+            raise UnmaskError("tail is for strategy hybrid, which takes the likeliest tokens there")
         if self.batch < 1:
             raise UnmaskError(f"batch must be 1 or more, not {self.batch}")
         for option in ("ban", "include"):

@@ -5,6 +5,7 @@ from unmask.samplers.ancestral import Ancestral, FirstHitting
 from unmask.samplers.base import (
     SAMPLERS,
     STRATEGIES,
+    TAIL,
     Canvas,
     Denoise,
     Frame,
@@ -25,6 +26,7 @@ __all__ = [
     "GRIDS",
     "SAMPLERS",
     "STRATEGIES",
+    "TAIL",
     "Analytic",
     "Ancestral",
     "Canvas",

@@ -23,6 +23,7 @@ Uniforms = Float64[Tensor, "rows length"]
 Times = Float64[Tensor, "rows"]  # one diffusion time a row, on the CPU
 
 MOST_STEPS = 1_000_000
+TAIL = 0.1
 STRATEGIES = ("stochastic", "deterministic", "hybrid")
 
 
@@ -72,7 +73,7 @@ class Plan:
     top_k: int | None = None
     top_p: float | None = None
     strategy: str = "stochastic"  # or deterministic: the likeliest token; or hybrid: at the tail
-    tail: float = 0.1  # the last share of a text, whose tokens hybrid does not draw
+    tail: float = TAIL  # the last share of a text, whose tokens hybrid does not draw
     banned: tuple[int, ...] = ()  # tokens never drawn
     allow: Allow | None = None  # a constraint on the whole text
     eos_id: int | None = None  # what ends a text, where it may end
