@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from unmask.constraints import Constraint
-from unmask.constraints.tokens import MOST_DENSE
+from unmask.constraints.step import MOST_DENSE
 from unmask.vocabulary import Vocabulary
 
 # one vocabulary of overlapping pieces, one of broken characters; then BOS, EOS, PAD, MASK
