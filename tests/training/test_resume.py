@@ -1,7 +1,6 @@
 """Killed, stopped or damaged: a run goes on as if nothing had happened, to the bit."""
 
 import json
-import os
 import random
 import shutil
 import signal
@@ -67,7 +66,7 @@ def test_a_signal_saves_says_so_and_loses_nothing(tmp_path, number):
 
     def signalling(step, part):
         if step == 9:
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)
         return batch(step, part)
 
     run.loader.batch = signalling
@@ -87,8 +86,8 @@ def test_a_second_signal_acts_at_once(tmp_path):
     run = trainer(tmp_path, **OPTIONS)
 
     def insist(step, part):
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
     run.loader.batch = insist
     with pytest.raises(KeyboardInterrupt) as caught:
