@@ -5,7 +5,8 @@ import torch
 from builders import known
 
 from unmask.backbones import BACKBONES, Causal, DiT, KVCache
-from unmask.backbones.transformer import SIZES, sees_the_past
+from unmask.backbones.attended import sees_the_past
+from unmask.backbones.transformer import SIZES
 from unmask.errors import UnmaskError
 
 NAMES = list(BACKBONES)

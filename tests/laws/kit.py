@@ -65,7 +65,8 @@ class Language:
 
     def index(self, z: Tensor, symbols: int) -> Tensor:
         """Where sequences stand in `listing(symbols, length)`."""
-        return z @ symbols ** torch.arange(self.length - 1, -1, -1)
+        digits = symbols ** torch.arange(self.length - 1, -1, -1, device=z.device)
+        return (z * digits).sum(-1)
 
     def subset_entropy(self, chosen: Tensor) -> float:
         """Entropy of the tokens at some places."""
@@ -120,13 +121,20 @@ class TableBackbone(Backbone):
         self.time_conditioning = time_conditioning
         # SEDD's scale: exp(logits) sum to the number of real tokens
         scale = torch.tensor(language.size).double().log()
-        self.scores = (conditionals.log() + scale).clamp(min=NEVER_LOGIT)
+        self.register_buffer("scores", (conditionals.log() + scale).clamp(min=NEVER_LOGIT))
         self.head = nn.Linear(language.size + 1, language.size + 1).double()
         nn.init.eye_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
-    def features(self, tokens: Tensor, condition: Tensor | None = None, **rest: object) -> Tensor:
-        return self.scores[self.language.index(tokens, self.language.size + 1)]
+    def features(
+        self,
+        tokens: Tensor,
+        condition: Tensor | None = None,
+        at: Tensor | None = None,
+        **rest: object,
+    ) -> Tensor:
+        h = self.scores[self.language.index(tokens, self.language.size + 1)]
+        return h if at is None else h.flatten(0, 1)[at]
 
 
 def table_method(

@@ -1,5 +1,7 @@
 """Keys and values that a causal network has already computed."""
 
+import torch
+from jaxtyping import Int
 from torch import Tensor
 
 
@@ -11,15 +13,26 @@ class KVCache:
         self.length = 0
         self._layers: list[tuple[Tensor, Tensor]] = []
 
+    def reach(self, new: int) -> int:
+        """How many keys `new` tokens can see, their own included."""
+        return self.length + new
+
     def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Adds [rows, heads, new, width] keys and values to a layer; returns all that it holds."""
-        if layer == len(self._layers):
-            shape = (*k.shape[:2], self.capacity, k.shape[3])
-            self._layers.append((k.new_empty(shape), v.new_empty(shape)))
         end = self.length + k.shape[2]
-        for held, new in zip(self._layers[layer], (k, v), strict=True):
-            held[:, :, self.length : end] = new
-        return self._layers[layer][0][:, :, :end], self._layers[layer][1][:, :, :end]
+        held = self.held(layer, k)
+        for all_of_them, new in zip(held, (k, v), strict=True):
+            all_of_them[:, :, self.length : end] = new
+        return held[0][:, :, :end], held[1][:, :, :end]
+
+    def held(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """The memory of a layer, zeros at first: what is masked must still be a number."""
+        if layer == len(self._layers):
+            shape = (*like.shape[:2], self.capacity, like.shape[3])
+            with torch.inference_mode(False):  # so that it can be written in any mode
+                k = torch.zeros(shape, dtype=like.dtype, device=like.device)
+                self._layers.append((k, torch.zeros_like(k)))
+        return self._layers[layer]
 
     def advance(self, tokens: int) -> None:
         """Counts tokens that every layer has appended."""
@@ -28,3 +41,21 @@ class KVCache:
     def crop(self, length: int) -> None:
         """Forgets all but the first `length` tokens."""
         self.length = min(self.length, length)
+
+
+class OneMore(KVCache):
+    """A cache that gets one token, at a position that only the device knows, and shows `span` keys."""
+
+    def __init__(self, cache: KVCache, position: Int[Tensor, "1"], span: int) -> None:
+        super().__init__(cache.capacity)
+        self._layers = cache._layers
+        self._position, self._span = position, span
+
+    def reach(self, new: int) -> int:
+        return self._span
+
+    def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        held = self.held(layer, k)
+        for all_of_them, new in zip(held, (k, v), strict=True):
+            all_of_them.index_copy_(2, self._position, new)
+        return held[0][:, :, : self._span], held[1][:, :, : self._span]

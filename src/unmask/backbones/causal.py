@@ -1,18 +1,17 @@
 """The left-to-right transformer of the autoregressive baseline."""
 
 from dataclasses import dataclass
+from functools import partial
 
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from unmask.backbones.base import BACKBONES, Backbone, Features, Rule, Tokens
-from unmask.backbones.cache import KVCache
-from unmask.backbones.transformer import (
-    Block,
-    TransformerConfig,
-    attended,
-    embedding,
-    zero_linear,
-)
+from unmask.backbones.attended import Attended, attended
+from unmask.backbones.base import BACKBONES, Backbone, Rule, Tokens
+from unmask.backbones.cache import KVCache, OneMore
+from unmask.backbones.dropout import Keys
+from unmask.backbones.transformer import Block, TransformerConfig, embedding, zero_linear
 
 
 @BACKBONES.register("causal")
@@ -20,6 +19,7 @@ class Causal(Backbone):
     """Causal transformer with rotary positions and a KV cache."""
 
     causal = True
+    compiled = "trunk"
 
     @dataclass(frozen=True)
     class Config(TransformerConfig):
@@ -44,15 +44,38 @@ class Causal(Backbone):
         positions: Tensor | None = None,
         mask: Rule | None = None,
         cache: KVCache | None = None,
-    ) -> Features:
+        at: Int[Tensor, "tokens"] | None = None,
+    ) -> Float[Tensor, "*tokens width"]:
         """With a cache, `tokens` are the next ones and what came before is not computed again."""
         head_width = self.config.width // self.config.heads
         seen = attended(
             tokens.shape[1], head_width, tokens.device, valid, positions, mask, cache, causal=True
         )
-        x = self.embedding(tokens)
-        for layer, block in enumerate(self.blocks):
-            x = block(x, layer, seen, None)
+        # a cache that grows is another shape with every call, and would be compiled anew each time
+        grows = cache is not None and not isinstance(cache, OneMore)
+        trunk = partial(Causal.trunk, self) if grows else self.trunk
+        h = trunk(tokens, seen, self.keys(tokens), at=at)
         if cache is not None:
             cache.advance(tokens.shape[1])
+        return h
+
+    def trunk(
+        self,
+        tokens: Tokens,
+        seen: Attended,
+        keys: Keys | None,
+        at: Int[Tensor, "tokens"] | None,
+    ) -> Float[Tensor, "*tokens width"]:
+        """Everything that is learned but the head; the last block knows which tokens are wanted."""
+        x = self.embedding(tokens)
+        last = len(self.blocks) - 1
+        for layer, block in enumerate(self.blocks):
+            x = block(x, layer, seen, None, keys, at if layer == last else None)
         return self.norm(x)
+
+    @torch.no_grad()
+    def freeze(self, dtype: torch.dtype) -> None:
+        super().freeze(dtype)
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            block.freeze(None, dtype)

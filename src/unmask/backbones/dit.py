@@ -4,20 +4,16 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.backbones.base import BACKBONES, Backbone, Features, Rule, Tokens
+from unmask.backbones.attended import Attended, attended
+from unmask.backbones.base import BACKBONES, Backbone, Rule, Tokens
 from unmask.backbones.cache import KVCache
-from unmask.backbones.transformer import (
-    Block,
-    TransformerConfig,
-    attended,
-    embedding,
-    modulate,
-    zero_linear,
-)
+from unmask.backbones.dropout import Keys
+from unmask.backbones.products import modulate
+from unmask.backbones.transformer import Block, TransformerConfig, embedding, zero_linear
 
 
 class NoiseLevel(nn.Module):
@@ -42,6 +38,8 @@ class NoiseLevel(nn.Module):
 class DiT(Backbone):
     """Bidirectional transformer with adaLN and rotary positions: the paper's network."""
 
+    compiled = "trunk"
+
     @dataclass(frozen=True)
     class Config(TransformerConfig):
         condition_width: int = 128
@@ -55,7 +53,10 @@ class DiT(Backbone):
         self.embedding = embedding(vocabulary, config.width)
         self.noise_level = NoiseLevel(config.condition_width)
         self.blocks = nn.ModuleList(
-            Block(config.width, config.heads, config.dropout, config.condition_width, config.gate)
+            Block(
+                *(config.width, config.heads, config.dropout, config.condition_width, config.gate),
+                by_row=config.time_conditioning,
+            )
             for _ in range(config.depth)
         )
         self.norm = nn.LayerNorm(config.width, bias=False)
@@ -71,15 +72,49 @@ class DiT(Backbone):
         positions: Tensor | None = None,
         mask: Rule | None = None,
         cache: KVCache | None = None,
-    ) -> Features:
+        at: Int[Tensor, "tokens"] | None = None,
+    ) -> Float[Tensor, "*tokens width"]:
         """`condition` is sigma; a network without time conditioning reads sigma = 0."""
-        if condition is None or not self.time_conditioning:
+        if self.usable and not self.time_conditioning:
+            condition = None
+        elif condition is None or not self.time_conditioning:
             condition = torch.zeros(1, device=tokens.device)
-        c = F.silu(self.noise_level(condition))
         head_width = self.config.width // self.config.heads
         seen = attended(tokens.shape[1], head_width, tokens.device, valid, positions, mask, cache)
+        return self.trunk(tokens, condition, seen, self.keys(tokens), at=at)
+
+    def trunk(
+        self,
+        tokens: Tokens,
+        condition: Float[Tensor, "#rows"] | None,
+        seen: Attended,
+        keys: Keys | None,
+        at: Int[Tensor, "tokens"] | None,
+    ) -> Float[Tensor, "*tokens width"]:
+        """Everything that is learned but the head; the last block knows which tokens are wanted.
+
+        A frozen network has worked out what it does without a condition.
+        """
+        c = None if condition is None else F.silu(self.noise_level(condition))
         x = self.embedding(tokens)
+        last = len(self.blocks) - 1
         for layer, block in enumerate(self.blocks):
-            x = block(x, layer, seen, c)
-        shift, scale = self.modulation(c)[:, None].chunk(2, -1)
+            x = block(x, layer, seen, c, keys, at if layer == last else None)
+        if c is None:
+            return F.layer_norm(x, x.shape[-1:], *self.final)
+        final = self.modulation(c)[:, None]
+        if at is not None:
+            by_row = final.expand(len(tokens), -1, -1)
+            final = by_row[at // tokens.shape[1]][:, 0] if self.time_conditioning else final[0]
+        shift, scale = final.chunk(2, -1)
         return modulate(self.norm(x), shift, scale)
+
+    @torch.no_grad()
+    def freeze(self, dtype: torch.dtype) -> None:
+        super().freeze(dtype)
+        c = F.silu(self.noise_level(torch.zeros(1, device=self.head.weight.device)))
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            block.freeze(c, dtype)
+        shift, scale = self.modulation(c)[0].chunk(2)
+        self.final = self.norm.weight * (1 + scale), shift

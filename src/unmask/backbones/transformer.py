@@ -1,15 +1,17 @@
-"""The parts that both transformers are made of: rotary positions, attention, the residual block."""
+"""The residual block that both transformers are made of."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.backbones.base import Features, Rule, attention_mask
-from unmask.backbones.cache import KVCache
+from unmask.backbones.attended import Attended
+from unmask.backbones.base import Features
+from unmask.backbones.dropout import Keys, dropout
+from unmask.backbones.freezing import Freezable
+from unmask.backbones.products import BlockWeights, feed_forward, linear, modulate, normal, taken
 from unmask.errors import UnmaskError, unknown
 
 # width, depth, heads as the authors name them
@@ -45,64 +47,8 @@ class TransformerConfig:
             raise UnmaskError(f"dropout must lie in [0, 1), not {self.dropout}")
 
 
-class Rotation(NamedTuple):
-    """cos and sin of every position's angles, [length, head width / 2]."""
-
-    cos: Tensor
-    sin: Tensor
-
-    @classmethod
-    def at(cls, positions: Int[Tensor, "length"], width: int) -> "Rotation":
-        """Rotary angles, base 10,000."""
-        exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
-        angles = positions.float()[:, None] * 10_000.0**-exponents
-        return cls(angles.cos(), angles.sin())
-
-    def __call__(self, x: Float[Tensor, "rows heads length width"]) -> Tensor:
-        """Rotates the two halves of each head against each other."""
-        a, b = x.chunk(2, -1)
-        cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
-        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
-
-
-class Attended(NamedTuple):
-    """What attention needs beside its input: the same for every layer."""
-
-    rotation: Rotation
-    mask: Bool[Tensor, "#rows 1 #queries keys"] | None
-    causal: bool
-    cache: KVCache | None
-
-
-def attended(
-    length: int,
-    head_width: int,
-    device: torch.device,
-    valid: Tensor | None,
-    positions: Tensor | None,
-    rule: Rule | None,
-    cache: KVCache | None,
-    causal: bool = False,
-) -> Attended:
-    """Works out positions and visibility once for all layers."""
-    start = cache.length if cache else 0
-    if positions is None:
-        positions = torch.arange(start, start + length, device=device)
-    plain = causal and rule is None and valid is None and start == 0
-    if causal and rule is None and not plain:
-        rule = sees_the_past
-    keys = torch.arange(start + length, device=device) if cache else positions
-    mask = None if plain else attention_mask(positions, keys, valid, rule)
-    return Attended(Rotation.at(positions, head_width), mask, plain, cache)
-
-
-def sees_the_past(query: Tensor, key: Tensor) -> Tensor:
-    """The causal rule."""
-    return key <= query
-
-
 class Attention(nn.Module):
-    """Multi-head attention with rotary positions, by torch's fused kernel."""
+    """The matrices of multi-head attention."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -110,19 +56,15 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width, bias=False)
 
-    def forward(self, x: Features, layer: int, seen: Attended) -> Features:
-        rows, length, width = x.shape
-        qkv = self.qkv(x).view(rows, length, 3, self.heads, width // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        q, k = seen.rotation(q), seen.rotation(k)
-        if seen.cache is not None:
-            k, v = seen.cache.append(layer, k, v)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen.mask, is_causal=seen.causal)
-        return self.out(y.transpose(1, 2).reshape(rows, length, width))
 
+class Block(Freezable):
+    """Attention and MLP, each normalised before and added back; adaLN where there is a condition.
 
-class Block(nn.Module):
-    """Attention and MLP, each normalised before and added back; adaLN where there is a condition."""
+    What the norms and adaLN do alike to every token is folded into the matrices beside them: shift,
+    scale and gate cost nothing a token then, and their gradients no sum over all tokens.
+    """
+
+    frozen: BlockWeights | None
 
     def __init__(
         self,
@@ -131,6 +73,7 @@ class Block(nn.Module):
         dropout: float,
         condition_width: int = 0,
         gate: float = 0.0,
+        by_row: bool = False,  # has each row a condition of its own?
     ) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(width, bias=False)
@@ -139,30 +82,101 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(
             nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout, self.by_row = dropout, by_row
         self.modulation = zero_linear(condition_width, 6 * width) if condition_width else None
         if self.modulation is not None:
             for bias in self.modulation.bias.detach().chunk(6)[2::3]:
                 bias.fill_(gate)
 
     def forward(
-        self, x: Features, layer: int, seen: Attended, c: Float[Tensor, "#rows condition"] | None
-    ) -> Features:
+        self,
+        x: Features,
+        layer: int,
+        seen: Attended,
+        c: Float[Tensor, "#rows condition"] | None,
+        keys: Keys | None,
+        at: Int[Tensor, "tokens"] | None = None,
+    ) -> Float[Tensor, "*tokens width"]:
+        """Features of all tokens, or of the tokens `at` alone, counted through all rows."""
+        length, drop = x.shape[1], self.dropout
+        if self.by_row and c is not None:
+            x = self._modulated(x, layer, seen, c, keys)
+            return x if at is None else taken(x, at)
+        w = self.usable or self.folded(c)
+        y = self._attend(normal(x, w), layer, seen, w)
+        if at is not None:
+            x, y = taken(x, at), taken(y, at)
+        x = x + dropout(linear(y, w.out, None), drop, keys, 2 * layer, at, length)
+        return x + dropout(feed_forward(normal(x, w), w), drop, keys, 2 * layer + 1, at, length)
+
+    def freeze(self, c: Float[Tensor, "1 condition"] | None, dtype: torch.dtype) -> None:
+        """Works the weights out once, for inference."""
+        self.frozen = (self._plain() if self.by_row else self.folded(c)).frozen(dtype)
+
+    def folded(self, c: Float[Tensor, "1 condition"] | None) -> BlockWeights:
+        """The weights with all in them that is the same for every token."""
+        plain = self._plain()
+        gain, mlp_gain = self.attention_norm.weight, self.mlp_norm.weight
         if self.modulation is None:
-            x = x + self.dropout(self.attention(self.attention_norm(x), layer, seen))
-            return x + self.dropout(self.mlp(self.mlp_norm(x)))
-        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = self.modulation(c)[:, None].chunk(
-            6, -1
+            qkv = tuple(part * gain for part in plain.qkv)
+            return plain._replace(qkv=qkv, up=plain.up * mlp_gain)
+        assert c is not None, "a network is frozen as a whole"
+        with torch.autocast(c.device.type, enabled=False):
+            parts = self.modulation(c.to(gain.dtype))[0].chunk(6)
+        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts
+        gain, mlp_gain = gain * (1 + scale), mlp_gain * (1 + mlp_scale)
+        # W h for h = shift: not as a matrix product, so that it is fused with the scaling
+        return BlockWeights(
+            qkv=tuple(part * gain for part in plain.qkv),
+            qkv_bias=tuple((part * shift).sum(1) for part in plain.qkv),
+            out=plain.out * gate[:, None],
+            up=plain.up * mlp_gain,
+            up_bias=plain.up_bias + (plain.up * mlp_shift).sum(1),
+            down=plain.down * mlp_gate[:, None],
+            down_bias=plain.down_bias * mlp_gate,
         )
-        h = modulate(self.attention_norm(x), shift, scale)
-        x = x + gate * self.dropout(self.attention(h, layer, seen))
-        h = modulate(self.mlp_norm(x), mlp_shift, mlp_scale)
-        return x + mlp_gate * self.dropout(self.mlp(h))
 
+    def _plain(self) -> BlockWeights:
+        """Values apart from queries and keys, whose unrotated form nobody needs to keep for them."""
+        width = self.attention.out.in_features
+        up, down = self.mlp[0], self.mlp[2]
+        assert isinstance(up, nn.Linear) and isinstance(down, nn.Linear)
+        qkv = self.attention.qkv.weight.split([2 * width, width])
+        out = self.attention.out.weight
+        return BlockWeights(qkv, (None, None), out, up.weight, up.bias, down.weight, down.bias)
 
-def modulate(x: Features, shift: Tensor, scale: Tensor) -> Features:
-    """adaLN's affine map, one a row."""
-    return x * (1 + scale) + shift
+    def _modulated(
+        self,
+        x: Features,
+        layer: int,
+        seen: Attended,
+        c: Float[Tensor, "#rows condition"],
+        keys: Keys | None,
+    ) -> Features:
+        """Each row with a shift, a scale and a gate of its own."""
+        assert self.modulation is not None
+        w = self.usable or self._plain()
+        parts = self.modulation(c)[:, None].chunk(6, -1)
+        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts
+        h = self._attend(modulate(self.attention_norm(x), shift, scale), layer, seen, w)
+        h = linear(h, w.out, None)
+        x = x + gate * dropout(h, self.dropout, keys, 2 * layer)
+        h = feed_forward(modulate(self.mlp_norm(x), mlp_shift, mlp_scale), w)
+        return x + mlp_gate * dropout(h, self.dropout, keys, 2 * layer + 1)
+
+    def _attend(self, h: Features, layer: int, seen: Attended, w: BlockWeights) -> Features:
+        """What every head saw, with rotary positions, by torch's fused kernel."""
+        rows, length, width = h.shape
+        heads = self.attention.heads
+        products = [linear(h, part, bias) for part, bias in zip(w.qkv, w.qkv_bias, strict=True)]
+        apart = [part.view(rows, length, -1, heads, width // heads) for part in products]
+        qk, v = apart if len(apart) == 2 else apart[0].split([2, 1], 2)
+        q, k = (part.transpose(1, 2) for part in seen.rotation(qk).unbind(2))
+        v = v.squeeze(2).transpose(1, 2)
+        if seen.cache is not None:
+            k, v = seen.cache.append(layer, k, v)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen.mask, is_causal=seen.causal)
+        return y.transpose(1, 2).reshape(rows, length, width)
 
 
 def zero_linear(inputs: int, outputs: int) -> nn.Linear:

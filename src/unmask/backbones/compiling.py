@@ -1,0 +1,29 @@
+"""Networks compiled: what is worth it, and at which shapes."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmask.backbones.base import Backbone
+
+
+def compile_backbone(backbone: Backbone, rows: int | None = None) -> None:
+    """Compile a network in place; names in its state dict do not change.
+
+    With `rows`, batches of so many rows only: others, such as a sampler's in training, run as they
+    are, since each new shape would cost half a minute. Without, batches of any size, the first size
+    for itself and the others together.
+    """
+    vars(backbone).pop(backbone.compiled, None)  # what an earlier call put there
+    plain = getattr(backbone, backbone.compiled)
+    compiled = torch.compile(plain, dynamic=None if rows is None else False)
+
+    def run(tokens: Tensor, *args: Any, **options: Any) -> Tensor:
+        if rows not in (None, len(tokens)):
+            return plain(tokens, *args, **options)
+        if options.get("at") is not None:  # another number every time
+            torch._dynamo.maybe_mark_dynamic(options["at"], 0)
+        return compiled(tokens, *args, **options)
+
+    vars(backbone)[backbone.compiled] = run

@@ -1,0 +1,64 @@
+"""Dropout as a pure function of (row's key, site, place): the same mask eagerly, compiled and recomputed."""
+
+import torch
+from jaxtyping import Float, Int, Int32
+from torch import Tensor
+
+Keys = Int32[Tensor, "rows 2"]
+
+# odd multipliers of well-mixing 32-bit hashes, and the golden ratio, as signed numbers
+_A, _B, _GOLDEN = 0x7FEB352D, 0x846CA68B - 2**32, 0x9E3779B9 - 2**32
+
+
+def dropout(
+    x: Float[Tensor, "*tokens width"],
+    p: float,
+    keys: Keys | None,
+    site: int,
+    at: Int[Tensor, "tokens"] | None = None,
+    length: int = 0,
+) -> Float[Tensor, "*tokens width"]:
+    """Zeroes each number with probability p and scales the others up; no keys, no dropout.
+
+    x is that of all rows, or of the tokens `at`, counted through rows of `length`: its mask is the same.
+    """
+    if keys is None or not p:
+        return x
+    first, second = _row_keys(keys, site)
+    channel = torch.arange(x.shape[-1], dtype=torch.int32, device=x.device)
+    if at is None:
+        first, second = first[:, None, None], second[:, None, None]
+        column = torch.arange(x.shape[1], dtype=torch.int32, device=x.device)
+    else:
+        first, second = (key[at // length][:, None] for key in (first, second))
+        column = (at % length).int()
+    bits = _bits(column[:, None] * x.shape[-1] + channel, first, second)
+    return torch.where(bits >= round(p * 2**32) - 2**31, x * (1 / (1 - p)), 0.0)
+
+
+def draw_keys(rows: int, device: torch.device) -> Keys:
+    """Keys from torch's own generator, for whoever brings none."""
+    return torch.randint(-(2**31), 2**31, (rows, 2), dtype=torch.int32, device=device)
+
+
+def _row_keys(keys: Keys, site: int) -> tuple[Int32[Tensor, "rows"], Int32[Tensor, "rows"]]:
+    first = _scramble(keys[:, 0] + ((site * _GOLDEN + 2**31) % 2**32 - 2**31))
+    return first, _scramble(keys[:, 1] ^ first)
+
+
+def _bits(place: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """32 random bits a place: a hash of the place, keyed before and between its two rounds."""
+    bits = (place ^ first) * _A
+    bits = ((bits ^ _shifted(bits, 15)) ^ second) * _B
+    return (bits ^ _shifted(bits, 16)) * _A
+
+
+def _scramble(x: Int32[Tensor, "rows"]) -> Int32[Tensor, "rows"]:
+    x = (x ^ _shifted(x, 16)) * _A
+    x = (x ^ _shifted(x, 15)) * _B
+    return x ^ _shifted(x, 16)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """To the right, without the sign that torch would draw in from the left."""
+    return (x >> bits) & (2 ** (32 - bits) - 1)

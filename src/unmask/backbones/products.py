@@ -1,0 +1,100 @@
+"""What blocks are made of: products, each in its precision, and what stands between them."""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+
+class BlockWeights(NamedTuple):
+    """A block's matrices and biases as its products read them."""
+
+    qkv: tuple[Tensor, ...]  # apart, or as one
+    qkv_bias: tuple[Tensor | None, ...]
+    out: Tensor
+    up: Tensor
+    up_bias: Tensor
+    down: Tensor
+    down_bias: Tensor
+
+    def frozen(self, dtype: torch.dtype) -> "BlockWeights":
+        """For inference: cast, and the first product in one."""
+        biases = [bias for bias in self.qkv_bias if bias is not None]
+        rest = [part.detach().to(dtype) for part in self[2:]]
+        qkv = torch.cat(self.qkv).detach().to(dtype)
+        bias = torch.cat(biases).detach().to(dtype) if biases else None
+        return BlockWeights((qkv,), (bias,), *rest)
+
+
+def feed_forward(h: Tensor, w: BlockWeights) -> Tensor:
+    """The MLP."""
+    if h.is_cuda and not torch.is_grad_enabled() and h.dtype == w.up.dtype:
+        # one kernel for product, bias and GELU; it keeps nothing that a gradient could need
+        flat = torch._addmm_activation(w.up_bias, h.flatten(0, -2), w.up.t(), use_gelu=True)
+        return linear(flat.unflatten(0, h.shape[:-1]), w.down, w.down_bias)
+    return linear(F.gelu(linear(h, w.up, w.up_bias), approximate="tanh"), w.down, w.down_bias)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """A product in the precision of its weights, where autocast does not choose another."""
+    cast = torch.is_autocast_enabled(x.device.type)
+    return F.linear(x if cast else x.to(weight.dtype), weight, bias)
+
+
+def normal(x: Tensor, w: BlockWeights) -> Tensor:
+    """x with mean 0 and variance 1 at every token, in the precision of the product that reads it."""
+    kind = x.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else w.up.dtype
+    return _Normal.apply(x, dtype)
+
+
+def taken(
+    x: Float[Tensor, "rows length width"], at: Int[Tensor, "tokens"]
+) -> Float[Tensor, "tokens width"]:
+    """Some tokens, counted through all rows, none of them twice."""
+    return _Taken.apply(x.flatten(0, 1), at)
+
+
+class _Taken(torch.autograd.Function):
+    """x[at], whose gradient is written and not summed: nothing is taken twice."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, at: Tensor) -> Tensor:
+        ctx.save_for_backward(at)
+        ctx.tokens = len(x)
+        return x.index_select(0, at)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (at,) = ctx.saved_tensors
+        d_x = grads[0].new_zeros(ctx.tokens, grads[0].shape[1])
+        return d_x.index_copy_(0, at, grads[0]), None
+
+
+class _Normal(torch.autograd.Function):
+    """Layer norm that keeps its result and no copy of its input: the product behind it keeps that anyway."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
+        n, _, rstd = torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-5)
+        n = n.to(dtype)
+        ctx.save_for_backward(n, rstd)
+        return n
+
+    @staticmethod
+    @once_differentiable  # rstd is kept as a number
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        n, rstd = (
+            saved.to(torch.promote_types(saved.dtype, torch.float32)) for saved in ctx.saved_tensors
+        )
+        d_n = grads[0].to(n.dtype)
+        along = (d_n * n).mean(-1, keepdim=True)
+        return rstd * (d_n - d_n.mean(-1, keepdim=True) - n * along), None
+
+
+def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """adaLN's affine map, one a row."""
+    return x * (1 + scale) + shift

@@ -1,0 +1,126 @@
+"""What is worked out beforehand says what the weights say, and never outlives them."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from builders import known
+
+from unmask.backbones import BACKBONES, compile_backbone
+from unmask.backbones.products import _Normal, taken
+
+SIZE, ROWS, LENGTH = 11, 3, 8
+KINDS = [("dit", False), ("dit", True), ("causal", False)]
+
+
+def network(name: str, timed: bool = False):
+    """A small network in double precision, with no weight at zero."""
+    kind = BACKBONES[name]
+    shape = {"width": 16, "depth": 2, "heads": 2, "dropout": 0.0, "condition_width": 8}
+    built = kind(kind.Config(**known(kind.Config, {**shape, "time_conditioning": timed})), SIZE)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+    return built.eval().double()
+
+
+def tokens() -> torch.Tensor:
+    return torch.randint(0, SIZE, (ROWS, LENGTH), generator=torch.Generator().manual_seed(0))
+
+
+def said(built, **options: object) -> torch.Tensor:
+    condition = torch.tensor([0.1, 1.0, 5.0]) if built.time_conditioning else None
+    return built.logits(built.features(tokens(), condition, **options))
+
+
+@pytest.mark.parametrize(("name", "timed"), KINDS)
+def test_frozen_weights_say_the_same(name, timed):
+    built = network(name, timed)
+    expected = said(built)
+    built.freeze(torch.float64)
+    assert all(block.frozen is not None for block in built.blocks)
+    torch.testing.assert_close(said(built), expected)
+
+
+def test_folded_or_row_by_row_the_network_and_its_gradients_are_the_same():
+    folded, by_row = network("dit"), network("dit", timed=True)
+    condition = torch.zeros(ROWS)  # what a network without time conditioning reads
+    outputs = folded.features(tokens()), by_row.features(tokens(), condition)
+    torch.testing.assert_close(*outputs)
+    for output in outputs:
+        output.sin().sum().backward()
+    for ours, theirs in zip(folded.parameters(), by_row.parameters(), strict=True):
+        if theirs.grad is not None:
+            torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize(("name", "timed"), KINDS)
+def test_some_tokens_are_those_of_all(name, timed, frozen):
+    built, at = network(name, timed), torch.tensor([20, 3, 4])
+    if frozen:
+        built.freeze(torch.float64)
+    torch.testing.assert_close(said(built, at=at), said(built).flatten(0, 1)[at])
+    alike = built.features(tokens())  # without a condition, all rows have the same
+    torch.testing.assert_close(built.features(tokens(), at=at), alike.flatten(0, 1)[at])
+
+
+CHANGES = {
+    "loaded": lambda built, other: built.load_state_dict(other.state_dict()),
+    "cast": lambda built, other: built.float(),
+    "trained": lambda built, other: built.train().eval(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize(("name", "timed"), KINDS)
+def test_what_was_worked_out_does_not_outlive_the_weights(name, timed, change):
+    built, plain, other = (network(name, timed) for _ in range(3))
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(1.1)
+    built.freeze(torch.float64)
+    edition = built.edition
+    change(built, other)
+    change(plain, other)
+    assert built.edition != edition
+    assert built.frozen is None
+    assert torch.equal(said(built), said(plain))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda built: pickle.loads(pickle.dumps(built))])
+def test_a_copy_of_a_compiled_network_has_weights_of_its_own(copied, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    built = network("dit")
+    expected = said(built)
+    compile_backbone(built)
+    compile_backbone(built)
+    other = copied(built)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(1.1)
+    assert not torch.allclose(said(other), expected)
+    torch.testing.assert_close(said(built), expected)
+
+
+def test_compiling_again_replaces_what_was_compiled(monkeypatch):
+    seen = []
+    monkeypatch.setattr(torch, "compile", lambda function, **_: seen.append(function) or function)
+    built = network("dit")
+    compile_backbone(built, rows=2)
+    compile_backbone(built)
+    assert seen == [type(built).trunk.__get__(built)] * 2
+
+
+def test_gradients_are_those_of_finite_differences():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 3, 5, generator=generator, dtype=torch.float64).requires_grad_()
+    at = torch.tensor([4, 0])
+    assert torch.autograd.gradcheck(lambda x: _Normal.apply(x, torch.float64), (x,))
+    assert torch.autograd.gradcheck(lambda x: taken(x, at), (x,))
+    y = _Normal.apply(x, torch.float64)
+    (first,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
