@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.diffusion.categorical import draw, sharpen
+from unmask.diffusion.categorical import BLOCK, draw, sharpen
 from unmask.errors import UnmaskError
 
 SEEDS = st.integers(0, 10_000)
@@ -50,6 +50,19 @@ def test_draw_inverts_the_distribution_function(seed, u):
 def test_impossible_tokens_are_never_drawn(u, possible):
     log_p = torch.where(torch.tensor(possible), 0.0, -math.inf)[None]
     assert possible[draw(log_p, torch.tensor([u], dtype=torch.float64)).item()]
+
+
+@pytest.mark.parametrize("size", [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 5000])
+def test_every_token_of_a_large_vocabulary_is_drawn_where_its_mass_lies(size):
+    log_p = log_probabilities(1, rows=1, size=size).double()
+    log_p[:, 300:900] = -math.inf  # blocks without mass, too
+    end = log_p[0].softmax(0).cumsum(0)
+    possible = log_p[0].isfinite()
+    middle = (end - log_p[0].softmax(0) / 2)[possible]
+    found = draw(log_p.expand(len(middle), -1), middle)
+    assert torch.equal(found, possible.nonzero()[:, 0])
+    edges = torch.cat([end[:-1], torch.tensor([0.0, 1 - 2**-53]).double()])
+    assert possible[draw(log_p.expand(len(edges), -1), edges)].all()
 
 
 @given(seed=SEEDS, k=st.integers(1, 12))

@@ -18,9 +18,9 @@ def row_loss_of(name: str):
     x = torch.randint(0, SIZE - 1, (TOKENS,), generator=torch.Generator().manual_seed(1))
     method = small_method(name)
     if not hasattr(method, "row_loss"):
-        return small_method("mdlm").row_loss(), [x, torch.ones(TOKENS)]
+        return small_method("mdlm").row_loss(), [x[:, None], torch.ones(TOKENS)]
     t = torch.linspace(0.05, 0.95, TOKENS, dtype=torch.float64)
-    return method.row_loss(), [x, *(part.float() for part in method.loss_inputs(t))]
+    return method.row_loss(), [method.read(x), *(part.float() for part in method.loss_inputs(t))]
 
 
 def tensors() -> list[torch.Tensor]:
@@ -31,14 +31,17 @@ def tensors() -> list[torch.Tensor]:
 
 def dense(row_loss, rows):
     h, weight, bias = leaves = tensors()
-    losses = row_loss(torch.nn.functional.linear(h, weight, bias).float(), *rows)
+    logits = torch.nn.functional.linear(h, weight, bias).float()
+    ids, *inputs = rows
+    losses = row_loss(logits.logsumexp(-1), logits.gather(-1, ids), *inputs)
     (3 * losses.sum()).backward()
     return losses.detach(), [leaf.grad for leaf in leaves]
 
 
 def chunked(row_loss, rows, chunk):
     leaves = tensors()
-    total, losses = head_loss(*leaves, row_loss, *rows, chunk=chunk)
+    ids, *inputs = rows
+    total, losses = head_loss(*leaves, ids, row_loss, *inputs, chunk=chunk)
     torch.testing.assert_close(total.detach(), losses.sum())
     (3 * total).backward()
     return losses, [leaf.grad for leaf in leaves]
@@ -69,7 +72,8 @@ def test_autocast_changes_them_only_by_its_rounding(name):
 def test_nothing_masked_is_nothing_lost(name):
     row_loss, rows = row_loss_of(name)
     h, weight, bias = tensors()
-    total, losses = head_loss(h[:0], weight, bias, row_loss, *(row[:0] for row in rows))
+    ids, *inputs = (row[:0] for row in rows)
+    total, losses = head_loss(h[:0], weight, bias, ids, row_loss, *inputs)
     total.backward()
     assert total == 0
     assert len(losses) == 0
@@ -80,9 +84,20 @@ def test_nothing_masked_is_nothing_lost(name):
 def test_without_gradients_the_value_is_the_same():
     row_loss, rows = row_loss_of("mdlm")
     with torch.no_grad():
-        total, losses = head_loss(*tensors(), row_loss, *rows, chunk=5)
+        ids, *inputs = rows
+        total, losses = head_loss(*tensors(), ids, row_loss, *inputs, chunk=5)
     torch.testing.assert_close(losses, dense(row_loss, rows)[0])
     assert not total.requires_grad
+
+
+@pytest.mark.parametrize("learned", [0, 1, 2])
+def test_one_part_can_be_learned_alone(learned):
+    row_loss, (ids, *inputs) = row_loss_of("mdlm")
+    parts = [part.detach() for part in tensors()]
+    parts[learned].requires_grad_()
+    (3 * head_loss(*parts, ids, row_loss, *inputs, chunk=5)[0]).backward()
+    expected = dense(row_loss, [ids, *inputs])[1][learned]
+    assert (parts[learned].grad - expected).norm() <= 1e-5 * expected.norm()
 
 
 class Largest(TorchDispatchMode):
@@ -100,7 +115,7 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize("name", list(METHODS))
 def test_no_step_ever_holds_all_logits(name, monkeypatch):
     size, rows, length, chunk = 2000, 8, 64, 64
-    monkeypatch.setattr(head, "CHUNK_ELEMENTS", chunk * size)
+    monkeypatch.setattr(head, "CHUNK_BYTES", 4 * chunk * size)
     method = small_method(name, size)
     x = torch.randint(1, size - 1, (rows, length), generator=torch.Generator().manual_seed(0))
     valid = torch.ones_like(x).bool()

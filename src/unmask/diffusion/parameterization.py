@@ -14,7 +14,7 @@ def zero_masking_bias(
     bias: Float[Tensor, "vocabulary"], mask_id: int
 ) -> Float[Tensor, "vocabulary"]:
     """The head's bias with MASK at minus infinity: <x_theta, m> = 0 at no cost."""
-    return bias.index_fill(0, torch.tensor([mask_id], device=bias.device), -math.inf)
+    return bias.masked_fill(torch.arange(len(bias), device=bias.device) == mask_id, -math.inf)
 
 
 def log_x_theta(

@@ -1,7 +1,7 @@
 """At which times, and with which tokens masked, the bound is estimated; every way has the same mean."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float64
@@ -32,12 +32,6 @@ class Noise:
     unstarted: float
     unfinished: Tokens
     t_min: float = 0.0
-
-    def to(self, device: torch.device) -> "Noise":
-        """The token masks on another device; times stay in double precision on the CPU."""
-        masked = self.masked.to(device, non_blocking=True)
-        unfinished = self.unfinished.to(device, non_blocking=True)
-        return replace(self, masked=masked, unfinished=unfinished)
 
 
 class TimeSampler(ABC):
