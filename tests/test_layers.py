@@ -12,7 +12,7 @@ ROOT = Path(unmask.__file__).parent
 
 # lowest first; the members of one layer may not import each other, except in the first
 LAYERS = [
-    {"errors", "registry", "vocabulary", "randomness", "recipes"},
+    {"errors", "registry", "vocabulary", "randomness", "recipes", "replay", "transfer", "kernels"},
     {"diffusion", "backbones", "constraints"},
     {"methods", "samplers", "data"},
     {"training", "evaluation"},

@@ -173,3 +173,38 @@ def test_learned_schedule_gets_a_gradient_in_training_and_leaves_the_value(name)
 def test_impossible_steps_are_refused(name):
     with pytest.raises(UnmaskError, match="steps"):
         METHODS[name].Config(steps=-1)
+
+
+def dropping(method, keys):
+    """The method in training, with much dropout."""
+    method.backbone.dropout_keys = keys
+    for block in method.backbone.blocks:
+        block.dropout = 0.3
+    return method.train()
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_dropout_is_a_rows_own_in_any_batch(name):
+    x = torch.randint(1, SIZE - 1, (4, LENGTH), generator=torch.Generator().manual_seed(0))
+    valid = torch.ones_like(x).bool()
+    keys = torch.randint(-(2**31), 2**31, (4, 2), dtype=torch.int32)
+    method = small_method(name, SIZE)
+
+    def losses(rows: range, keys: torch.Tensor) -> torch.Tensor:
+        here = slice(rows.start, rows.stop)
+        noise = method.noise(RowStream(0, 0, rows, 4), valid[here])
+        return dropping(method, keys).nll(x[here], valid[here], noise).per_token().detach()
+
+    whole = losses(range(4), keys)
+    torch.testing.assert_close(losses(range(2, 4), keys[2:]), whole[2:])
+    assert not torch.allclose(losses(range(4), keys.flip(0)), whole)
+
+
+def test_a_part_of_the_rows_is_copied_under_dropout():
+    method = small_method("d3pm", SIZE, copied=0.5)
+    x = torch.randint(1, SIZE - 1, (4, LENGTH), generator=torch.Generator().manual_seed(0))
+    valid = torch.ones_like(x).bool()
+    keys = torch.randint(-(2**31), 2**31, (4, 2), dtype=torch.int32)
+    noise = method.noise(RowStream(0, 0, range(4), 4), valid)
+    terms = dropping(method, keys).nll(x, valid, noise).terms
+    assert (terms["reconstruction"] > 0).any(1).tolist() == [True, True, False, False]

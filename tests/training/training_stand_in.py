@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.backbones import Backbone
+from unmask.backbones.dropout import dropout
 from unmask.diffusion.schedule import LogLinear
 from unmask.diffusion.time_sampling import Uniform
 from unmask.methods import Denoiser, Losses, Method
@@ -31,18 +32,15 @@ class TinyBackbone(Backbone):
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, 8)
         self.mix = nn.Linear(8, 8)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = float(dropout)
 
     def features(self, z: Tensor) -> Tensor:
-        return self.mix(self.dropout(self.embed(z)))
+        return self.mix(dropout(self.embed(z), self.dropout, self.keys(z), 0))
 
 
 @dataclass(frozen=True)
 class TinyNoise:
     hidden: Tensor
-
-    def to(self, device: torch.device) -> "TinyNoise":
-        return TinyNoise(self.hidden.to(device))
 
 
 class TinyMethod(Method):

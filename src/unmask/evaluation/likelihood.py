@@ -14,6 +14,7 @@ from unmask.errors import UnmaskError
 from unmask.methods.base import Method
 from unmask.methods.diffusion import Diffusion
 from unmask.randomness import RowStream, child_seed
+from unmask.transfer import to_device
 
 
 class TokenRows(Protocol):
@@ -113,19 +114,23 @@ def nats_by_row(
         raise UnmaskError("there is no text to measure")
     if method.certificate == "exact":
         draws = 1
-    terms: dict[str, Tensor] = {}
+    found: list[tuple[str, int, range, Tensor]] = []
     training = method.training
     method.eval()
     try:
         for part, x, valid in _batches(rows, batch):
             for number in range(draws):
-                for name, values in _one_draw(method, x, valid, seed, number, part).items():
-                    none = torch.zeros(draws, len(rows), dtype=torch.float64)
-                    terms.setdefault(name, none)[number, part.start : part.stop] = values
+                losses = _one_draw(method, x, valid, seed, number, part)
+                found += [(name, number, part, values) for name, values in losses.items()]
             if progress:
                 progress(part.stop / len(rows))
     finally:
         method.train(training)
+    terms: dict[str, Tensor] = {}
+    for name, number, part, values in found:  # only now does anybody wait for the device
+        if name not in terms:
+            terms[name] = torch.zeros(draws, len(rows), dtype=torch.float64)
+        terms[name][number, part.start : part.stop] = values.cpu()
     return terms
 
 
@@ -145,10 +150,8 @@ def _one_draw(
     stream = RowStream(child_seed(seed, number), part.start, range(len(part)), len(part))
     noise = method.noise(stream, valid, evaluation_times(method))
     device = next(method.parameters()).device
-    if noise is not None:
-        noise = noise.to(device)
-    losses = method.nll(x.to(device), valid.to(device), noise, whole=True)
-    return {name: values.double().sum(1).cpu() for name, values in losses.terms.items()}
+    losses = method.nll(to_device(x, device), valid, noise, whole=True)
+    return {name: values.double().sum(1) for name, values in losses.terms.items()}
 
 
 def _batches(rows: TokenRows, size: int) -> Iterator[tuple[range, Tensor, Tensor]]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from unmask.diffusion.forward import q_sample
@@ -12,7 +13,16 @@ from unmask.diffusion.time_sampling import Noise
 from unmask.errors import UnmaskError
 from unmask.methods.base import METHODS, Losses, Tokens, Valid
 from unmask.methods.diffusion import Diffusion, cross_entropy
-from unmask.methods.head import RowLoss, summary
+from unmask.methods.head import RowLoss
+from unmask.transfer import to_device
+
+
+def divergence(
+    total: Tensor, chosen: Tensor, weight: Tensor, alpha_s: Tensor, alpha_t: Tensor
+) -> Tensor:
+    """weight * KL of the posteriors, of the logits of x and of MASK."""
+    log_x, log_m = (chosen - total[:, None]).unbind(1)
+    return weight * d3pm_divergence(log_x, log_m, alpha_s, alpha_t)
 
 
 @METHODS.register("d3pm")
@@ -48,16 +58,10 @@ class D3PM(Diffusion):
         return self._with_reconstruction(losses, x, valid, noise, rows)
 
     def row_loss(self) -> RowLoss:
-        mask_id = self.vocabulary.mask_id
-
-        def divergence(
-            logits: Tensor, x: Tensor, weight: Tensor, alpha_s: Tensor, alpha_t: Tensor
-        ) -> Tensor:
-            total, chosen = summary(logits, torch.stack([x, torch.full_like(x, mask_id)], 1))
-            log_x, log_m = (chosen - total[:, None]).unbind(1)
-            return weight * d3pm_divergence(log_x, log_m, alpha_s, alpha_t)
-
         return divergence
+
+    def read(self, x: Int[Tensor, "tokens"]) -> Int[Tensor, "tokens chosen"]:
+        return torch.stack([x, torch.full_like(x, self.vocabulary.mask_id)], 1)
 
     def loss_inputs(self, t: Tensor) -> list[Tensor]:
         alpha_s, alpha_t = step_alphas(self.schedule, t, self.steps)
@@ -71,7 +75,8 @@ class D3PM(Diffusion):
         Rows are alike, so the first `rows` of them, weighted up, stand for all: copying is soon
         learned, and a second pass over the whole batch would double the cost of a step.
         """
-        z_0 = q_sample(x, noise.unfinished, self.vocabulary.mask_id)
+        unfinished = to_device(noise.unfinished, x.device)
+        z_0 = q_sample(x, unfinished, self.vocabulary.mask_id)
         some = slice(rows)
         start = torch.zeros(rows, dtype=torch.float64)
         weight = torch.full_like(start, len(x) / rows)

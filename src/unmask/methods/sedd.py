@@ -5,15 +5,15 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from unmask.backbones.base import Backbone
 from unmask.diffusion.parameterization import sedd_log_score, sedd_offset
 from unmask.diffusion.score_entropy import score_entropy
 from unmask.errors import UnmaskError
-from unmask.methods.base import METHODS, At, LogProbabilities, Tokens
+from unmask.methods.base import METHODS, At, Denoiser, LogProbabilities, Tokens
 from unmask.methods.diffusion import LARGEST_SIGMA, Diffusion
-from unmask.methods.head import RowLoss, summary
+from unmask.methods.head import RowLoss
 
 
 @METHODS.register("sedd")
@@ -34,10 +34,9 @@ class SEDD(Diffusion):
     def row_loss(self) -> RowLoss:
         size = self.vocabulary.size
 
-        def entropy(logits: Tensor, x: Tensor, weight: Tensor, sigma: Tensor) -> Tensor:
+        def entropy(total: Tensor, chosen: Tensor, weight: Tensor, sigma: Tensor) -> Tensor:
             offset = sedd_offset(sigma, size)
-            total, at_x = summary(logits, x[:, None])
-            return weight * score_entropy(at_x[:, 0] - offset, total - offset, sigma)
+            return weight * score_entropy(chosen[:, 0] - offset, total - offset, sigma)
 
         return entropy
 
@@ -48,14 +47,15 @@ class SEDD(Diffusion):
         self, z_t: Tokens, t: Float[Tensor, "rows"], at: At
     ) -> Float[Tensor, "tokens vocabulary"]:
         """The network's own word: the log ratio of each token's probability to that of what is there."""
-        h = self.backbone.features(z_t, self.condition(t, z_t.device))[at]
-        logits = nn.functional.linear(h, self.backbone.head.weight, self.backbone.head.bias)
+        with self.arithmetic():
+            h = self.backbone.features(z_t, self.condition(t, z_t.device))[at]
+            logits = self.backbone.logits(h)
         sigma = self.schedule.sigma(t.double().cpu()).detach().clamp(max=LARGEST_SIGMA)
         sigma_at = sigma.to(z_t.device, torch.float32)[at[0]]
         return sedd_log_score(logits.float(), z_t[at], sigma_at)
 
     def denoiser(self) -> "ScoreDenoiser":
-        return ScoreDenoiser(self)
+        return ScoreDenoiser(self, super().denoiser())
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,10 @@ class ScoreDenoiser:
     """A denoiser whose score can be asked for too, as analytic sampling does."""
 
     method: SEDD
+    log_x_theta: Denoiser
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
-        return self.method.log_x_theta(z_t, t, at)
+        return self.log_x_theta(z_t, t, at)
 
     def log_score(
         self, z_t: Tokens, t: Float[Tensor, "rows"], at: At

@@ -1,15 +1,16 @@
-"""Where and how the numbers are computed: device, autocast, compilation, dropout's seed."""
+"""Where and how the numbers are computed: device, autocast, dropout's keys."""
 
-import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from jaxtyping import Int32
 from torch import Tensor
 
-from unmask.backbones import Backbone
 from unmask.errors import UnmaskError
+from unmask.randomness import RowStream
+from unmask.transfer import to_device
 
 
 def resolve_device(name: str) -> torch.device:
@@ -23,27 +24,15 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def move(tensor: Tensor, device: torch.device) -> Tensor:
-    """To the device; to a GPU without making the CPU wait."""
-    if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
-
-
 def autocast(device: torch.device, precision: str) -> torch.autocast:
     """bf16 arithmetic where torch thinks it safe, or nothing."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
-def compile_features(backbone: Backbone) -> None:
-    """Compile a backbone's `features` in place: names in its state dict do not change."""
-    vars(backbone)["features"] = torch.compile(backbone.features)
-
-
-def seed_dropout(seed: int, step: int, row: int) -> None:
-    """Make dropout a function of (seed, step, first row of the micro-batch)."""
-    digest = hashlib.blake2b(f"{seed}/dropout/{step}/{row}".encode(), digest_size=8).digest()
-    torch.manual_seed(int.from_bytes(digest, "little") >> 1)
+def dropout_keys(stream: RowStream, device: torch.device) -> Int32[Tensor, "rows 2"]:
+    """The keys of dropout, a function of (seed, step, row)."""
+    whole = (stream.uniform("dropout", 2) * 2**32).long() - 2**31
+    return to_device(whole, device, torch.int32)
 
 
 @contextmanager

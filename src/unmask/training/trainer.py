@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from unmask.backbones import compile_backbone
 from unmask.errors import UnmaskError
 from unmask.methods import Method
 from unmask.randomness import RowStream
@@ -23,11 +24,9 @@ from unmask.training.config import TrainingConfig
 from unmask.training.curve import draw_curve
 from unmask.training.device import (
     autocast,
-    compile_features,
     deterministic,
-    move,
+    dropout_keys,
     resolve_device,
-    seed_dropout,
 )
 from unmask.training.ema import EMA
 from unmask.training.interrupt import Interrupted, interruptible
@@ -36,6 +35,7 @@ from unmask.training.optimizer import NamedAdamW, clip_gradients, learning_rate
 from unmask.training.progress import ProgressDisplay, bound
 from unmask.training.state import TrainingState, ValidationResult
 from unmask.training.storage import check_fit, full_disk, load_weights, read_json, read_weights
+from unmask.transfer import to_device
 
 
 @runtime_checkable
@@ -96,7 +96,7 @@ class Trainer:
     def _loop(self) -> None:
         config, state = self.config, self.state
         if config.compile:
-            compile_features(self.method.backbone)
+            compile_backbone(self.method.backbone, config.micro_batch or config.batch)
         with ExitStack() as stack:
             log = Log(self.run, state.step, config.tensorboard)
             stack.callback(log.close)
@@ -143,13 +143,14 @@ class Trainer:
         tokens: int,
     ) -> Tensor:
         """Add the gradient of these rows' share of the mean loss per token; the share itself."""
-        noise = self.method.noise(RowStream(self.seed, step, part, self.config.batch), valid)
-        noise = noise if noise is None else noise.to(self.device)
-        seed_dropout(self.seed, step, part.start)
+        stream = RowStream(self.seed, step, part, self.config.batch)
+        noise = self.method.noise(stream, valid)
+        self.method.backbone.dropout_keys = dropout_keys(stream, self.device)
         with autocast(self.device, self.config.precision):
-            nll = self.method.nll(move(x, self.device), move(valid, self.device), noise)
+            nll = self.method.nll(to_device(x, self.device), valid, noise)
         share = nll.total / max(1, tokens)
         share.backward()
+        self.method.backbone.dropout_keys = None  # they were of these rows
         return share.detach().float()
 
     def _between_steps(self, log: Log, bar: ProgressDisplay) -> None:
