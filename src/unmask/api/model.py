@@ -125,7 +125,9 @@ class Model:
         Texts are measured whole (`split`), a source as the training text was packed, unless `packing`
         says otherwise.
         """
-        return likelihood(self.method, self._rows(data, packing), draws=draws, seed=seed)
+        rows = self._rows(data, packing)
+        with self.method.arithmetic():
+            return likelihood(self.method, rows, draws=draws, seed=seed)
 
     def save(self, folder: str | Path) -> None:
         """Writes the model without its training state to a folder that `load` reads."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -59,14 +59,14 @@ class Running:
                 f"{len(self.job.canvases)} texts are to form side by side, and batch is "
                 f"{self.sampling.batch}"
             )
-        return self._batch(range(len(self.job.canvases)))
+        return self._batch(range(len(self.job.canvases)), watched=True)
 
     def results(self) -> list[Result]:
         """The finished texts."""
         rows: list[tuple[list[int], int, float]] = [([], 0, 0.0)] * len(self.job.canvases)
         for part in self._batches():
             start = time.perf_counter()
-            last = last_frame(self._batch(part), self._canvas(part))
+            last = last_frame(self._batch(part, watched=False), self._canvas(part))
             seconds = time.perf_counter() - start
             for row, ids, calls in zip(
                 part, last.tokens.tolist(), last.calls.tolist(), strict=True
@@ -83,8 +83,9 @@ class Running:
             rows = list(group)
             yield from (rows[first : first + size] for first in range(0, len(rows), size))
 
-    def _batch(self, rows: list[int] | range) -> Iterator[Frame]:
-        plan = self.plan.rows([self._row_seed(row) for row in rows])
+    def _batch(self, rows: list[int] | range, watched: bool) -> Iterator[Frame]:
+        seeds = [self._row_seed(row) for row in rows]
+        plan = replace(self.plan, seeds=seeds, watched=watched)
         denoise = guided(self.model, self.sampling)
         # a sampler that cannot use this denoiser says so here, not with the first frame
         return inferring(self.sampler.generate(denoise, self._canvas(rows), plan))

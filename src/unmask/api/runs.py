@@ -9,7 +9,7 @@ from unmask.api.build import build_method, existing
 from unmask.api.model import Model
 from unmask.config import RunConfig, dump_yaml, from_dict, load_recipe, resolve, to_dict
 from unmask.data import LabelDropout, Loader, Rows, load_data, load_tokenizer
-from unmask.errors import UnmaskError
+from unmask.errors import UnmaskError, unknown
 from unmask.evaluation import Bound, likelihood
 from unmask.training import (
     Damaged,
@@ -26,6 +26,7 @@ from unmask.training import (
 )
 
 Say = Callable[[str], None]
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def train(config: RunConfig, run: str | Path, say: Say = print) -> Model:
@@ -76,26 +77,41 @@ def _train(config: RunConfig, run: Path, say: Say) -> Model:
     trainer.fit()
     load_weights(method, run_weights(run, say), run)
     model.save(run / "model")
+    method.eval().serve()
     return Model(method, data.tokenizer, config)
 
 
-def load(path: str | Path, device: str = "auto") -> Model:
-    """The model in a run folder or an exported folder."""
-    folder = existing(path, "model")
+def load(
+    path: str | Path, device: str = "auto", precision: str = "fp32", compile: bool = False
+) -> Model:
+    """The model in a run folder or an exported folder.
+
+    `precision` bf16 computes as training in bf16 does, with weights that are cast once. `compile`
+    makes the first texts wait, and those after them come sooner on a GPU.
+    """
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
+    where = resolve_device(device)
+    model = _load(existing(path, "model"), path)
+    model.method.to(where).serve(PRECISIONS[precision], compile)
+    return model
+
+
+def _load(folder: Path, path: str | Path) -> Model:
     if (folder / "model.json").exists():
-        return _load_exported(folder, device)
+        return _load_exported(folder)
     if not (folder / "config.yaml").exists():
         raise UnmaskError(f"{str(path)!r} holds no model: neither model.json nor config.yaml")
     if (folder / "model").is_dir():
-        return _load_exported(folder / "model", device)
+        return _load_exported(folder / "model")
     config = resolve(load_recipe(str(folder / "config.yaml")))
     tokenizer = load_tokenizer(folder / "tokenizer")
     method = build_method(config, tokenizer.vocabulary)
     load_weights(method, run_weights(folder, print), folder)
-    return Model(method.to(resolve_device(device)), tokenizer, config)
+    return Model(method, tokenizer, config)
 
 
-def _load_exported(folder: Path, device: str) -> Model:
+def _load_exported(folder: Path) -> Model:
     verify(folder)
     try:
         content = read_json(folder / "model.json")
@@ -105,7 +121,7 @@ def _load_exported(folder: Path, device: str) -> Model:
     tokenizer = load_tokenizer(folder / "tokenizer")
     method = build_method(config, tokenizer.vocabulary)
     load_weights(method, read_weights(folder), folder / "model.safetensors")
-    return Model(method.to(resolve_device(device)), tokenizer, config)
+    return Model(method, tokenizer, config)
 
 
 class FirstRows:

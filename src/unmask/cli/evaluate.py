@@ -6,7 +6,7 @@ import math
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from unmask.cli.parser import Commands, add_model, given
+from unmask.cli.parser import Commands, add_arithmetic, add_model, given
 
 if TYPE_CHECKING:
     from unmask.evaluation import Bound
@@ -29,13 +29,14 @@ def add(commands: Commands) -> None:
     options.add_argument(
         "--packing", metavar="MODE", help="wrap, pad or split (as the training text was packed)"
     )
+    add_arithmetic(options)
     parser.set_defaults(execute=execute)
 
 
 def execute(args: Namespace) -> None:
     from unmask import api
 
-    model = api.load(args.model, **given(args, "device"))
+    model = api.load(args.model, **given(args, "device", "precision", "compile"))
     bound = model.perplexity(**given(args, "data", "draws", "seed", "packing"))
     data = model.config.data
     # what a perplexity depends on beside the model
@@ -44,6 +45,7 @@ def execute(args: Namespace) -> None:
         "packing": getattr(args, "packing", data.packing),
         "length": data.length,
         "tokenizer": f"{data.tokenizer.kind} {model.tokenizer.vocabulary.size}",
+        "precision": getattr(args, "precision", "fp32"),
     }
     if args.json:
         print(json.dumps({**conditions, **bound.to_dict()}))

@@ -91,6 +91,7 @@ def add_sampling(parser: Parser) -> None:
         help="the share of the text, its end, where hybrid takes the likeliest (0.1)",
     )
     add("--seed", type=int, metavar="N", help="the same seed writes the same text (0)")
+    add_arithmetic(group)
     group = parser.add_argument_group("control", argument_default=argparse.SUPPRESS)
     add = group.add_argument
     add("--regex", metavar="PATTERN", help="what the whole text must match")
@@ -108,6 +109,13 @@ def add_sampling(parser: Parser) -> None:
     )
     add("--guide", metavar="MODEL", help="a labelled model whose gradient guides")
     parser.add_argument("--watch", action="store_true", help="show the text forming")
+
+
+def add_arithmetic(group: argparse._ArgumentGroup) -> None:
+    """How the network computes; what `load` takes beside a device."""
+    add = group.add_argument
+    add("--precision", metavar="TYPE", help="of the arithmetic: fp32, or bf16, faster on a GPU")
+    add("--compile", action="store_true", help="half a minute of waiting, then faster on a GPU")
 
 
 def add_model(parser: Parser) -> None:

@@ -29,11 +29,10 @@ def write(
 
     if args.watch and args.json:
         raise UnmaskError("--watch shows text and --json prints none: give one of them")
-    device = given(args, "device")
-    model = api.load(args.model, **device)
+    model = api.load(args.model, **given(args, "device", "precision", "compile"))
     options = {**options, **given(args, *SAMPLING)}
     if hasattr(args, "guide"):
-        options["guide"] = api.load(args.guide, **device)
+        options["guide"] = api.load(args.guide, **given(args, "device"))
     if args.watch:
         source = "prompts" if verb == "generate" else verb
         watch(model.stream(**{source: text}, **options), model.tokenizer)

@@ -1,12 +1,14 @@
 """The autoregressive baseline: exact likelihood, left to right, with a KV cache."""
 
+import math
+import weakref
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from unmask.backbones.cache import KVCache
 from unmask.diffusion.parameterization import zero_masking_bias
 from unmask.diffusion.time_sampling import Noise, TimeSampler
 from unmask.methods.base import (
@@ -19,10 +21,13 @@ from unmask.methods.base import (
     Tokens,
     Valid,
     padding,
+    spread,
 )
 from unmask.methods.diffusion import cross_entropy
 from unmask.methods.head import head_loss
+from unmask.methods.reading import Reader, Then
 from unmask.randomness import RowStream
+from unmask.transfer import to_device
 
 
 @METHODS.register("autoregressive")
@@ -36,6 +41,10 @@ class Autoregressive(Method):
     class Config:
         pass
 
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._idle: list[Reader] = []
+
     def noise(
         self, stream: RowStream, valid: Valid, times: TimeSampler | None = None
     ) -> Noise | None:
@@ -43,29 +52,72 @@ class Autoregressive(Method):
 
     def nll(self, x: Tokens, valid: Valid, noise: Noise | None, whole: bool = False) -> Losses:
         """-log p(x_i | x_<i); the first token is predicted from MASK, which stands before every row."""
-        text = x.masked_fill(~valid, self.vocabulary.mask_id)  # padding before a text is no context
-        h = self.backbone.features(self._shifted(text), valid=padding(valid))
-        at = valid.nonzero(as_tuple=True)
-        ones = torch.ones(len(at[0]), device=x.device)
+        real = padding(valid, x.device)
+        # padding before a text is no context
+        text = x if real is None else x.masked_fill(~real, self.vocabulary.mask_id)
+        at = to_device(valid.flatten().nonzero()[:, 0], x.device)
+        h = self.backbone.features(self.shifted(text), valid=real, at=at)
+        ids = x.flatten()[at][:, None]
+        ones = torch.ones(len(at), device=x.device)
         total, losses = head_loss(
-            h[at], self.backbone.head.weight, self._bias(), cross_entropy, x[at], ones
+            h, self.backbone.head.weight, self._bias(), ids, cross_entropy, ones
         )
-        return Losses(total, {"nll": torch.zeros(x.shape, device=x.device).index_put(at, losses)})
+        return Losses(total, {"nll": spread(losses, at, x)})
 
     def denoiser(self) -> Denoiser:
         return _CachedDenoiser(self)
 
-    def next_log_probabilities(self, h: Float[Tensor, "rows width"]) -> LogProbabilities:
-        """Scores of the next token at given features."""
-        logits = torch.nn.functional.linear(h, self.backbone.head.weight, self._bias())
-        return torch.log_softmax(logits.float(), -1)
+    def log_next(self, h: Float[Tensor, "tokens width"]) -> LogProbabilities:
+        """log p(x_i | x_<i) at given features; MASK has none."""
+        logits = self.backbone.logits(h)
+        logits[:, self.vocabulary.mask_id] = -math.inf
+        return torch.log_softmax(logits, -1, torch.float32)
 
-    def _shifted(self, x: Tokens) -> Tokens:
+    def shifted(self, x: Tokens) -> Tokens:
         """What stands before each token; MASK is never part of a text, so it marks the start."""
         return torch.cat([x.new_full((len(x), 1), self.vocabulary.mask_id), x[:, :-1]], 1)
 
+    def lend(self, rows: int, length: int) -> Reader:
+        """A reader that nobody else has; the last one, with its graphs, if it fits."""
+        reader = self._idle.pop() if self._idle else None
+        if reader is None or reader.kind != (rows, length, self.edition):
+            return Reader(self, rows, length)
+        reader.crop(0)
+        return reader
+
+    def take_back(self, reader: Reader) -> None:
+        """Keeps a reader for the next text."""
+        if self.serving.fixed:
+            self._idle[:] = [reader]
+
     def _bias(self) -> Tensor:
         return zero_masking_bias(self.backbone.head.bias, self.vocabulary.mask_id)
+
+
+class _Reading:
+    """Reads one text with a reader of its own."""
+
+    def __init__(self, method: Autoregressive) -> None:
+        self._method = method
+        self._reader: Reader | None = None
+
+    def __call__(
+        self,
+        z: Tokens,
+        column: int,
+        rows: Int[Tensor, "tokens"],
+        then: Then | None = None,
+        *more: Tensor,
+    ) -> Tensor:
+        if self._reader is None:
+            self._reader = self._method.lend(*z.shape)
+            weakref.finalize(self, self._method.take_back, self._reader).atexit = False
+        return self._reader(z, column, rows, then, *more)
+
+    def crop(self, length: int) -> None:
+        """Forgets all but what stands before the first `length` columns."""
+        if self._reader is not None:
+            self._reader.crop(length)
 
 
 class _CachedDenoiser:
@@ -73,23 +125,19 @@ class _CachedDenoiser:
 
     def __init__(self, method: Autoregressive) -> None:
         self._method = method
-        self._cache: KVCache | None = None
-        self._read: Tokens | None = None
+        self._reading, self._read = self.reading(), torch.empty(0, 0, dtype=torch.long)
+
+    def reading(self) -> _Reading:
+        """For those who ask in reading order: what was read is not compared with what is there."""
+        return _Reading(self._method)
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         rows, columns = at
         column = int(columns[0])
-        inputs = self._method._shifted(z_t)[:, : column + 1]
-        start = self._held(inputs, z_t.shape[1])
-        h = self._method.backbone.features(inputs[:, start:], cache=self._cache)
-        self._read = inputs
-        return self._method.next_log_probabilities(h[rows, columns - start])
-
-    def _held(self, inputs: Tokens, capacity: int) -> int:
-        """How many of the inputs the cache holds already; the last one is always computed."""
-        if self._cache is None or self._read is None or len(self._read) != len(inputs):
-            self._cache, self._read = KVCache(capacity), inputs[:, :0]
-        shared = min(self._read.shape[1], inputs.shape[1] - 1)
-        same = (self._read[:, :shared] == inputs[:, :shared]).all(0).long().cumprod(0).sum()
-        self._cache.crop(int(same))
-        return self._cache.length
+        if self._read.shape != z_t.shape:
+            self._reading, self._read = self.reading(), z_t[:, :0]
+        shared = min(self._read.shape[1], column)
+        same = (self._read[:, :shared] == z_t[:, :shared]).all(0).long().cumprod(0).sum()
+        self._reading.crop(int(same) + 1)
+        self._read = z_t.clone()
+        return self._reading(z_t, column, rows)

@@ -1,6 +1,7 @@
 """What a method is: a bound that training minimises and evaluation reports, and a denoiser for samplers."""
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -8,11 +9,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from unmask.backbones.base import Backbone
+from unmask.backbones import Backbone, compile_backbone
 from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampling import Noise, TimeSampler
 from unmask.randomness import RowStream
 from unmask.registry import Registry
+from unmask.transfer import to_device
 from unmask.vocabulary import Vocabulary
 
 Tokens = Int[Tensor, "rows length"]
@@ -40,6 +42,14 @@ class Losses:
         return torch.stack(list(self.terms.values())).sum(0)
 
 
+@dataclass(frozen=True)
+class Serving:
+    """How a method is asked: in which precision, and as the questions come or at few shapes."""
+
+    dtype: torch.dtype = torch.float32
+    fixed: bool = False
+
+
 class Method(nn.Module, ABC):
     """A way to make a likelihood model of a backbone."""
 
@@ -60,6 +70,7 @@ class Method(nn.Module, ABC):
         self.vocabulary = vocabulary
         self.schedule = schedule  # the clock of the noise and of every sampler
         self.times = times
+        self.serving = Serving()
 
     @abstractmethod
     def noise(
@@ -75,10 +86,42 @@ class Method(nn.Module, ABC):
     def denoiser(self) -> Denoiser:
         """A fresh callable for one generation; it may remember what it has computed."""
 
+    def serve(self, dtype: torch.dtype = torch.float32, compile: bool = False) -> None:
+        """Makes ready to be asked often: weights worked out once, calls of few shapes captured on a GPU."""
+        self.backbone.freeze(dtype)
+        if compile:
+            compile_backbone(self.backbone)
+        fixed = self.device.type == "cuda" or (compile and self.device.type == "cpu")
+        self.serving = Serving(dtype, fixed)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return self.backbone.head.weight.device
+
+    @property
+    def edition(self) -> tuple[Serving, int]:
+        """What graphs are made of: those of another edition read weights that are no longer there."""
+        return self.serving, self.backbone.edition
+
+    def arithmetic(self) -> AbstractContextManager[Any]:
+        """What the network computes in: autocast's types, where it serves in half precision."""
+        if self.serving.dtype == torch.float32:
+            return nullcontext()
+        # a cache of cast weights would outlive the graph that it was made in
+        return torch.autocast(self.device.type, dtype=self.serving.dtype, cache_enabled=False)
+
 
 METHODS: Registry[Method] = Registry("method")
 
 
-def padding(valid: Valid) -> Valid | None:
+def padding(valid: Valid, device: torch.device) -> Valid | None:
     """The mask that a backbone needs: none when nothing is padding, which is the fast path."""
-    return None if bool(valid.all()) else valid
+    return None if bool(valid.all()) else to_device(valid, device)
+
+
+def spread(
+    values: Float[Tensor, "tokens"], at: Int[Tensor, "tokens"], like: Tokens
+) -> Float[Tensor, "rows length"]:
+    """Values at some tokens, and zeros elsewhere."""
+    return values.new_zeros(like.numel()).index_copy(0, at, values).view(like.shape)

@@ -1,12 +1,13 @@
 """What all masked diffusion methods share: noise, the network at masked tokens, the terms at both ends of time."""
 
+import math
 from abc import abstractmethod
 from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float64
-from torch import Tensor, nn
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
 
 from unmask.backbones.base import Backbone
 from unmask.diffusion.forward import q_sample
@@ -23,18 +24,20 @@ from unmask.methods.base import (
     Tokens,
     Valid,
     padding,
+    spread,
 )
-from unmask.methods.head import RowLoss, head_loss, summary
+from unmask.methods.head import RowLoss, head_loss
+from unmask.methods.replayed import Replayed
 from unmask.randomness import RowStream
+from unmask.transfer import to_device
 from unmask.vocabulary import Vocabulary
 
 LARGEST_SIGMA = 20.0  # alpha = 2e-9: where a schedule without a floor would feed infinity
 
 
-def cross_entropy(logits: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+def cross_entropy(total: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
     """weight * -log <x_theta, x>."""
-    total, at_x = summary(logits, x[:, None])
-    return weight * (total - at_x[:, 0])
+    return weight * (total - chosen[:, 0])
 
 
 class Diffusion(Method):
@@ -53,6 +56,7 @@ class Diffusion(Method):
     ) -> None:
         super().__init__(config, backbone, vocabulary, schedule, times)
         self.steps: int = getattr(config, "steps", 0)
+        self._replayed: Replayed | None = None
         if self.steps and isinstance(times, FixedCount):
             raise UnmaskError(
                 "times fixed_count is for continuous time: set method.steps 0 or other times"
@@ -60,7 +64,11 @@ class Diffusion(Method):
 
     @abstractmethod
     def row_loss(self) -> RowLoss:
-        """(logits, x, weight, *loss_inputs) -> loss of each masked token."""
+        """(logsumexp of the logits, logits that it reads, *loss_inputs) -> loss of each masked token."""
+
+    def read(self, x: Int[Tensor, "tokens"]) -> Int[Tensor, "tokens chosen"]:
+        """Whose logits the loss reads: the true token's comes first."""
+        return x[:, None]
 
     @abstractmethod
     def loss_inputs(self, t: Float64[Tensor, "rows"]) -> list[Float64[Tensor, "rows"]]:
@@ -83,20 +91,31 @@ class Diffusion(Method):
 
     def log_x_theta(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         """log-probabilities of the clean token at chosen places; MASK has none."""
-        h = self.backbone.features(z_t, self.condition(t, z_t.device))[at]
-        bias = zero_masking_bias(self.backbone.head.bias, self.vocabulary.mask_id)
-        logits = nn.functional.linear(h, self.backbone.head.weight, bias)
-        return torch.log_softmax(logits.float(), -1)
+        with self.arithmetic():
+            # not at these tokens alone: how products round depends on how many there are, and what
+            # a row becomes must not depend on its batch
+            h = self.backbone.features(z_t, self.condition(t, z_t.device))
+            return self.log_mean(h[at])
+
+    def log_mean(self, h_at: Float[Tensor, "tokens width"]) -> LogProbabilities:
+        """log x_theta of masked tokens at their features; MASK has none."""
+        logits = self.backbone.logits(h_at)
+        logits[:, self.vocabulary.mask_id] = -math.inf
+        return torch.log_softmax(logits, -1, torch.float32)
 
     def denoiser(self) -> Denoiser:
-        return self.log_x_theta
+        if not self.serving.fixed:
+            return self.log_x_theta
+        if self._replayed is None or self._replayed.edition != self.edition:
+            self._replayed = Replayed(self)
+        return self._replayed
 
     def condition(self, t: Float[Tensor, "rows"], device: torch.device) -> Tensor | None:
         """sigma(t) for a network that reads it."""
         if not self.backbone.time_conditioning:
             return None
         sigma = self.schedule.sigma(t.double().cpu()).detach()
-        return sigma.clamp(max=LARGEST_SIGMA).to(device, torch.float32)
+        return to_device(sigma.clamp(max=LARGEST_SIGMA), device, torch.float32)
 
     def _masked_loss(
         self,
@@ -108,18 +127,25 @@ class Diffusion(Method):
         inputs: list[Tensor],
         z_t: Tokens | None = None,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "rows length"]]:
-        """Sum and per-token values of a loss at masked tokens: only they reach the projection."""
-        z_t = q_sample(x, masked, self.vocabulary.mask_id) if z_t is None else z_t
-        h = self.backbone.features(z_t, self.condition(t, x.device), valid=padding(valid))
-        at = masked.nonzero(as_tuple=True)
-        by_token = [part.to(x.device, torch.float32)[at[0]] for part in inputs]
+        """Sum and per-token values of a loss at masked tokens: only they reach the projection.
+
+        Which tokens those are is known where the noise was drawn, so a GPU is never asked to count.
+        """
+        if z_t is None:
+            z_t = q_sample(x, to_device(masked, x.device), self.vocabulary.mask_id)
+        rows, columns = masked.nonzero(as_tuple=True)
+        at = to_device(rows * x.shape[1] + columns, x.device)
+        sigma = self.condition(t, x.device)
+        h = self.backbone.features(z_t, sigma, valid=padding(valid, x.device), at=at)
+        by_token = [
+            to_device(part.to(rows.device)[rows], x.device, torch.float32) for part in inputs
+        ]
         bias: Tensor = self.backbone.head.bias
         if self.zero_masking:
             bias = zero_masking_bias(bias, self.vocabulary.mask_id)
-        total, losses = head_loss(
-            h[at], self.backbone.head.weight, bias, row_loss, x[at], *by_token
-        )
-        return total, torch.zeros(x.shape, device=x.device).index_put(at, losses)
+        ids = self.read(x.flatten()[at])
+        total, losses = head_loss(h, self.backbone.head.weight, bias, ids, row_loss, *by_token)
+        return total, spread(losses, at, x)
 
     def _with_ends(self, losses: Losses, x: Tokens, valid: Valid, noise: Noise) -> Losses:
         """Adds the steps from all-MASK to the first drawn time and from the last one to clean text."""

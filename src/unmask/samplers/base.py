@@ -2,8 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -14,6 +15,7 @@ from unmask.diffusion.categorical import check_sharpness, draw, sharpen
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError, unknown
 from unmask.registry import Registry
+from unmask.replay import Replay
 
 Tokens = Int[Tensor, "rows length"]
 Places = Bool[Tensor, "rows length"]
@@ -25,6 +27,7 @@ Times = Float64[Tensor, "rows"]  # one diffusion time a row, on the CPU
 MOST_STEPS = 1_000_000
 TAIL = 0.1
 STRATEGIES = ("stochastic", "deterministic", "hybrid")
+UNHEARD_OF = -1e30  # a log-probability from which nothing is left beside any other
 
 
 @runtime_checkable
@@ -32,6 +35,47 @@ class Denoise(Protocol):
     """log x_theta at chosen (row, column) places of z_t, at time t (one a row)."""
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities: ...
+
+
+@runtime_checkable
+class Static(Protocol):
+    """A denoiser that can answer without the host, at shapes of which there are few."""
+
+    def condition(self, t: Times) -> Float[Tensor, "rows"] | None:
+        """What the network reads of the time, on the CPU."""
+
+    def answer(self, z_t: Tokens, condition: Tensor | None, at: At) -> LogProbabilities:
+        """log x_theta, a function of tensors on the device."""
+
+    def fits(self, places: int) -> bool:
+        """Are so many places few enough?"""
+
+    def replay(self, key: Hashable, function: Callable[..., Tensor]) -> Replay:
+        """Such a function at few shapes, the one that was made for the same key if there is one."""
+
+
+@runtime_checkable
+class Reading(Protocol):
+    """log p(x_i | x_<i) of some rows at one column after the other, or what `then` makes of it.
+
+    What stands before a column does not change once the column was asked for.
+    """
+
+    def __call__(
+        self,
+        z: Tokens,
+        column: int,
+        rows: Int[Tensor, "tokens"],
+        then: Callable[..., Tensor] | None = None,
+        *more: Tensor,
+    ) -> Tensor: ...
+
+
+@runtime_checkable
+class Reads(Protocol):
+    """A denoiser that can read a text once, from left to right."""
+
+    def reading(self) -> Reading: ...
 
 
 @runtime_checkable
@@ -77,6 +121,7 @@ class Plan:
     banned: tuple[int, ...] = ()  # tokens never drawn
     allow: Allow | None = None  # a constraint on the whole text
     eos_id: int | None = None  # what ends a text, where it may end
+    watched: bool = True  # or only the last frame is looked at: those before it are not kept
 
     def __post_init__(self) -> None:
         check_sharpness(self.temperature, self.top_k, self.top_p)
@@ -85,33 +130,96 @@ class Plan:
         if not 0 <= self.tail <= 1:
             raise UnmaskError(f"tail must lie in [0, 1], not {self.tail}")
 
+    @property
+    def manner(self) -> "Manner":
+        """How tokens are drawn where nothing but their distribution matters."""
+        return Manner(self.temperature, self.top_k, self.top_p, self.strategy, self.banned)
+
+    @property
+    def simple(self) -> bool:
+        """Is what is drawn at a place a matter of its distribution alone?"""
+        return self.allow is None and self.strategy != "hybrid"
+
     def restrict(self, log_probabilities: LogProbabilities, z: Tokens, at: At) -> LogProbabilities:
         """The distributions over the tokens that may be drawn."""
-        if not self.banned and self.allow is None:
-            return log_probabilities
-        barred = torch.zeros_like(log_probabilities, dtype=torch.bool)
-        barred[:, list(self.banned)] = True
-        if self.allow is not None:
-            barred |= ~self.allow(z, at)
-        restricted = log_probabilities.masked_fill(barred, -math.inf)
-        # where the model holds all that is allowed for impossible, the constraint decides alone
-        impossible = restricted.amax(-1, keepdim=True) == -math.inf
-        restricted = torch.where(impossible & ~barred, 0.0, restricted)
-        return torch.log_softmax(restricted, -1)
+        allowed = None if self.allow is None else self.allow(z, at)
+        return self.manner.restrict(log_probabilities, allowed)
 
     def choose(
         self,
         log_probabilities: LogProbabilities,
         uniforms: Float64[Tensor, "tokens"],
-        greedy: Bool[Tensor, "tokens"],
+        greedy: Bool[Tensor, "tokens"] | None = None,
     ) -> Int[Tensor, "tokens"]:
-        """Draws a token at each place; the likeliest one where `greedy`."""
-        sharp = sharpen(log_probabilities, self.temperature, self.top_k, self.top_p)
-        return torch.where(greedy, log_probabilities.argmax(-1), draw(sharp, uniforms))
+        """Draws a token at each place, or takes the likeliest; hybrid does so where `greedy`."""
+        drawn = self.manner.choose(log_probabilities, uniforms)
+        if self.strategy != "hybrid" or greedy is None:
+            return drawn
+        return torch.where(greedy, log_probabilities.argmax(-1), drawn)
 
     def rows(self, seeds: list[int]) -> "Plan":
         """The same plan with other seeds."""
         return replace(self, seeds=seeds)
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How tokens are drawn from distributions: a function of tensors, equal where its fields are."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    strategy: str
+    banned: tuple[int, ...]
+
+    def __call__(
+        self, log_probabilities: LogProbabilities, uniforms: Float64[Tensor, "tokens"]
+    ) -> Float64[Tensor, "tokens 2"]:
+        """A token at each place, and the confidence in it."""
+        log_probabilities = self.restrict(log_probabilities)
+        tokens = self.choose(log_probabilities, uniforms)
+        confidence = log_probabilities.gather(1, tokens[:, None])[:, 0].exp()
+        return torch.stack([tokens.double(), confidence.double()], 1)
+
+    def restrict(
+        self,
+        log_probabilities: LogProbabilities,
+        allowed: Bool[Tensor, "tokens vocabulary"] | None = None,
+    ) -> LogProbabilities:
+        """The distributions over the tokens that are not banned, and allowed."""
+        if not self.banned and allowed is None:
+            return log_probabilities
+        # where the model holds all that is allowed for impossible, the constraint decides alone
+        least, most = _bounds(
+            self.banned,
+            log_probabilities.shape[-1],
+            log_probabilities.dtype,
+            log_probabilities.device,
+        )
+        log_probabilities = log_probabilities.clamp(least, most)
+        if allowed is not None:
+            log_probabilities = log_probabilities.masked_fill(~allowed, -math.inf)
+        return log_probabilities.log_softmax(-1)
+
+    def choose(
+        self, log_probabilities: LogProbabilities, uniforms: Float64[Tensor, "tokens"]
+    ) -> Int[Tensor, "tokens"]:
+        """Draws a token at each place, or takes the likeliest."""
+        if self.strategy == "deterministic":
+            return log_probabilities.argmax(-1)
+        sharp = sharpen(log_probabilities, self.temperature, self.top_k, self.top_p)
+        return draw(sharp, uniforms)
+
+
+@cache  # for good: graphs read them where they are
+def _bounds(
+    banned: tuple[int, ...], size: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Float[Tensor, ""], Float[Tensor, "vocabulary"]]:
+    """The least and the largest log-probability of each token, on the device once for all."""
+    with torch.inference_mode(False):  # they are kept, and may be needed in any mode
+        most = torch.full((size,), math.inf, dtype=dtype)
+        most[list(banned)] = -math.inf  # the largest wins
+        return torch.tensor(UNHEARD_OF, dtype=dtype).to(device), most.to(device)
 
 
 @dataclass(frozen=True)
@@ -149,6 +257,18 @@ def check_steps(steps: int) -> None:
         raise UnmaskError(
             f"steps must be {MOST_STEPS} or less, not {steps} (first_hitting is ancestral's limit)"
         )
+
+
+def shown(frames: Iterator[Frame], plan: Plan) -> Iterator[Frame]:
+    """All frames if somebody watches, the last alone otherwise."""
+    if plan.watched:
+        yield from frames
+        return
+    last = None
+    for frame in frames:
+        last = frame
+    if last is not None:
+        yield last
 
 
 def last_frame(frames: Iterator[Frame], canvas: Canvas) -> Frame:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from unmask.randomness import row_uniforms
 from unmask.samplers.base import (
+    At,
     Canvas,
     Denoise,
     Frame,
@@ -19,6 +20,7 @@ from unmask.samplers.base import (
     Times,
     Uniforms,
 )
+from unmask.transfer import to_device
 
 MOST_PLACES = 8192  # that are looked at together: each has a distribution over the vocabulary
 
@@ -50,6 +52,7 @@ class Draft:
         self.calls = torch.zeros(len(self.z), dtype=torch.long)
         self.t = torch.ones(len(self.z), dtype=torch.float64)
         self._openings = canvas.open.sum(1)
+        self._free = canvas.free
         self._shown = canvas.tokens
         self._begun = time.perf_counter()
 
@@ -79,15 +82,34 @@ class Draft:
 
     def look(self, places: Places, t: Times, everyone: bool = False) -> View:
         """Asks the network at `places`, in the rows that have one (or in all, for a cache's sake)."""
+        places = places.cpu()
         rows, columns = places.nonzero(as_tuple=True)
         asked = places.any(1)
-        within = asked | everyone
-        index = within.cumsum(0) - 1  # of each row among those that the network reads
-        log_probabilities = self.denoise(self.z[within], t[within.cpu()], (index[rows], columns))
-        asked = asked.cpu()
-        self.calls += asked * getattr(self.denoise, "cost", 1)
-        self.t = torch.where(asked, t, self.t)
-        return View(rows, columns, self.plan.restrict(log_probabilities, self.z, (rows, columns)))
+        read = torch.ones_like(asked) if everyone else asked
+        index = read.cumsum(0) - 1  # of each row among those that the network reads
+        self.count(asked.nonzero()[:, 0], t[asked])
+        device = self.z.device
+        all_read = bool(read.all())
+        rows, index, columns = to_device(torch.stack([rows, index[rows], columns]), device)
+        among = None if all_read else to_device(read.nonzero()[:, 0], device)
+        return self.ask((rows, columns), (index, columns), among, t[read])
+
+    def ask(self, at: At, asked_at: At, read: Int[Tensor, "read"] | None, t: Times) -> View:
+        """What the network says at places, where it reads some rows only and counts those.
+
+        All but t is on the device already, and the CPU does not wait for it.
+        """
+        z = self.z if read is None else self.z[read]
+        return self.seen(at, self.denoise(z, t, asked_at))
+
+    def seen(self, at: At, log_probabilities: LogProbabilities) -> View:
+        """What was said, over the tokens that may be drawn."""
+        return View(*at, self.plan.restrict(log_probabilities, self.z, at))
+
+    def count(self, rows: Int[Tensor, "asked"], t: Times) -> None:
+        """Counts a call of the network for rows, at their times."""
+        self.calls[rows] += getattr(self.denoise, "cost", 1)
+        self.t[rows] = t
 
     def write(self, view: View, uniforms: Uniforms) -> None:
         """Draws tokens where the view looks; under a constraint, one a row after the other."""
@@ -99,7 +121,8 @@ class Draft:
             if not first:
                 log_probabilities = self.plan.restrict(log_probabilities, self.z, at)
             chance = uniforms[at[0].to(uniforms.device), at[1].to(uniforms.device)]
-            tokens = self.plan.choose(log_probabilities, chance, greedy[part.rows])
+            likeliest = None if greedy is None else greedy[part.rows]
+            tokens = self.plan.choose(log_probabilities, chance, likeliest)
             self.z[at] = tokens
             self.confidence[at] = log_probabilities.gather(1, tokens[:, None])[:, 0].exp().float()
             first = False
@@ -111,33 +134,29 @@ class Draft:
 
     def hide(self, places: Places) -> None:
         """Masks what was written."""
-        self.z[places] = self.canvas.mask_id
-        self.confidence[places] = 0.0
+        self.z.masked_fill_(places, self.canvas.mask_id)
+        self.confidence.masked_fill_(places, 0.0)
 
     def fill(self, places: Places, token: int) -> None:
         """Writes a token that nobody needs to be asked for."""
-        self.z[places] = token
-        self.confidence[places] = 1.0
+        self.z.masked_fill_(places, token)
+        self.confidence.masked_fill_(places, 1.0)
 
     def frame(self) -> Frame:
-        """The draft as it is now."""
+        """The draft as it is now: a copy of it, if somebody watches."""
+        seconds = time.perf_counter() - self._begun
+        if not self.plan.watched:
+            return Frame(self.z, self._free, self.confidence, self.calls, self.t, seconds)
         changed = self.z != self._shown
         self._shown = self.z.clone()
-        return Frame(
-            self._shown,
-            changed,
-            self.confidence.clone(),
-            self.calls.clone(),
-            self.t.clone(),
-            time.perf_counter() - self._begun,
-        )
+        confidence, calls, t = self.confidence.clone(), self.calls.clone(), self.t.clone()
+        return Frame(self._shown, changed, confidence, calls, t, seconds)
 
-    def _greedy(self) -> Bool[Tensor, "rows"]:
-        """The rows whose next tokens are not drawn but the likeliest."""
-        if self.plan.strategy == "hybrid":
-            return self.masked.sum(1) <= self.plan.tail * self._openings
-        deterministic = self.plan.strategy == "deterministic"
-        return torch.full_like(self._openings, deterministic, dtype=torch.bool)
+    def _greedy(self) -> Bool[Tensor, "rows"] | None:
+        """The rows whose next tokens are not drawn but the likeliest, where some are and some are not."""
+        if self.plan.strategy != "hybrid":
+            return None
+        return self.masked.sum(1) <= self.plan.tail * self._openings
 
     def _turns(self, view: View) -> list[View]:
         """All at once, unless a token may forbid another in the same row."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from unmask.randomness import row_uniforms
 from unmask.samplers.ancestral import Ancestral
-from unmask.samplers.base import SAMPLERS, Canvas, Denoise, Frame, Plan, Sampler, check_steps
+from unmask.samplers.base import SAMPLERS, Canvas, Denoise, Frame, Plan, Sampler, check_steps, shown
 from unmask.samplers.draft import Draft
 
 
@@ -25,7 +25,7 @@ class Gibbs(Sampler):
         """Each place is drawn given all others, so true texts stay true and others become so."""
         draft = Draft(denoise, canvas, plan)
         if canvas.open.any():
-            for frame in self.inner.generate(denoise, canvas, plan):
+            for frame in shown(self.inner.generate(denoise, canvas, plan), plan):
                 draft.z, draft.confidence = frame.tokens.clone(), frame.confidence.clone()
                 draft.calls, draft.t = frame.calls.clone(), frame.t.clone()
                 yield draft.frame()

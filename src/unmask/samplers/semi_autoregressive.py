@@ -20,6 +20,7 @@ from unmask.samplers.base import (
     Plan,
     Sampler,
     Tokens,
+    shown,
 )
 from unmask.samplers.draft import Draft
 
@@ -80,7 +81,7 @@ class SemiAutoregressive(Sampler):
         text = slice(self.lead, self.lead + view.stop - view.start)
         part = Canvas(self._framed(draft.z[rows], view), draft.canvas.mask_id)
         done, here = draft.calls.clone(), rows.cpu()
-        for frame in self.inner.generate(draft.denoise, part, plan):
+        for frame in shown(self.inner.generate(draft.denoise, part, plan), plan):
             draft.z[rows, view] = frame.tokens[:, text]
             draft.confidence[rows, view] = frame.confidence[:, text]
             draft.calls[here] = done[here] + frame.calls

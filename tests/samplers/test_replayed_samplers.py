@@ -1,0 +1,136 @@
+"""The fast path is the path: samplers draw from the enumerated distribution through padded shapes and graphs."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from builders import schedule, small_method
+from drafts import MASK, SIZE, build, canvas_of, counts, every_sampler, plan, smooth, title
+from kit import Language, p_value, reverse_process, table_method
+
+from unmask.methods.base import Serving
+from unmask.samplers import (
+    SAMPLERS,
+    Ancestral,
+    Canvas,
+    FirstHitting,
+    LeftToRight,
+    Plan,
+    last_frame,
+    left_to_right,
+)
+
+LANGUAGE = Language.random()
+RARELY = 1e-4
+SEEDS = list(range(2000))
+BATCH = 37  # no size that shapes are rounded to
+ORDERS = [name for name in SAMPLERS if name != "analytic"]
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
+
+
+@torch.inference_mode()
+def texts(method, sampler, seeds: list[int], length: int, **fields: object) -> torch.Tensor:
+    """What a method writes, some rows at a time."""
+    denoise, size = method.denoiser(), method.vocabulary.size
+    parts = []
+    for first in range(0, len(seeds), BATCH):
+        some = seeds[first : first + BATCH]
+        start = torch.full((len(some), length), size - 1, device=method.device)
+        canvas = Canvas(start, size - 1)
+        frames = sampler.generate(
+            denoise, canvas, Plan(some, method.schedule, watched=False, **fields)
+        )
+        parts.append(last_frame(frames, canvas).tokens.cpu())
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["mdlm", "sedd"])
+@pytest.mark.parametrize("sampler", [Ancestral(3), FirstHitting()], ids=lambda s: type(s).__name__)
+def test_samples_through_few_shapes_follow_the_enumerated_distribution(sampler, name, device):
+    noise = schedule("loglinear")
+    method = table_method(name, LANGUAGE, noise).to(device)
+    method.serving = Serving(fixed=True)
+    target = LANGUAGE.table
+    if isinstance(sampler, Ancestral):
+        target = reverse_process(LANGUAGE, noise, 3)
+    assert p_value(counts(LANGUAGE, texts(method, sampler, SEEDS, 3)), target) > RARELY
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("timed", [False, True], ids=["blind", "timed"])
+@pytest.mark.parametrize("which", ORDERS)
+def test_the_text_is_that_of_the_plain_path(which, timed, device):
+    plain, fast = (
+        small_method("mdlm", time_conditioning=timed).double().to(device) for _ in range(2)
+    )
+    fast.serving = Serving(fixed=True)
+    sampler = build(which, steps=6, window=6, stride=2)
+    seeds = list(range(2 * BATCH))
+    expected = texts(plain, sampler, seeds, 9, banned=(2,))
+    assert torch.equal(texts(fast, sampler, seeds, 9, banned=(2,)), expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("eos", [None, 3])
+def test_a_causal_text_is_that_of_the_plain_path(eos, device, monkeypatch):
+    monkeypatch.setattr(left_to_right, "patience_with", lambda draft: 1)
+    plain, fast = (small_method("autoregressive").double().to(device) for _ in range(2))
+    seeds = list(range(2 * BATCH))
+    expected = texts(plain, LeftToRight(), seeds, 140, eos_id=eos)
+    fast.serving = Serving(fixed=True)
+    monkeypatch.setattr(left_to_right, "patience_with", lambda draft: 4)
+    assert torch.equal(texts(fast, LeftToRight(), seeds, 140, eos_id=eos), expected)
+
+
+def test_an_end_that_is_seen_late_is_as_if_it_had_been_seen_at_once(monkeypatch):
+    canvas, rules = canvas_of(5, 24, 30, share=0.2), plan(24, eos_id=2)
+    at_once = last_frame(LeftToRight().generate(smooth, canvas, rules), canvas)
+    assert (at_once.calls < canvas.open.sum(1)).any()
+    for patience in (2, 7, 100):
+        monkeypatch.setattr(left_to_right, "patience_with", lambda draft, n=patience: n)
+        late = last_frame(LeftToRight().generate(smooth, canvas, rules), canvas)
+        for field in ("tokens", "confidence", "calls", "t"):
+            assert torch.equal(getattr(late, field), getattr(at_once, field)), field
+
+
+@pytest.mark.parametrize(("name", "fields"), list(every_sampler()), ids=title)
+def test_the_last_frame_is_the_same_when_nobody_watches(name, fields):
+    sampler, canvas = build(name, steps=6, window=5, stride=3, **fields), canvas_of(2, 8, 9)
+    for rules in (plan(8), plan(8, strategy="hybrid", tail=0.5)):
+        seen = last_frame(sampler.generate(smooth, canvas, rules), canvas)
+        alone = replace(rules, watched=False)
+        unseen = last_frame(sampler.generate(smooth, canvas, alone), canvas)
+        for field in ("tokens", "confidence", "calls", "t"):
+            assert torch.equal(getattr(seen, field), getattr(unseen, field)), field
+
+
+def test_frames_that_nobody_watches_are_not_copied():
+    canvas = Canvas(torch.full((3, 8), MASK), MASK)
+    frames = list(Ancestral(6).generate(smooth, canvas, plan(3, watched=False)))
+    assert len(frames) > 2
+    assert len({frame.tokens.data_ptr() for frame in frames}) == 1
+
+
+@needs_gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+@pytest.mark.parametrize("sampler", [Ancestral(20), FirstHitting(), LeftToRight()])
+@torch.inference_mode()
+def test_the_host_never_waits_for_the_device(sampler):
+    name = "autoregressive" if isinstance(sampler, LeftToRight) else "mdlm"
+    method = small_method(name, size=SIZE).to("cuda")
+    method.serve()
+    rules = Plan(list(range(5)), method.schedule, banned=(2,), watched=False)
+    canvas = Canvas(torch.full((5, 40), SIZE - 1, device="cuda"), SIZE - 1)
+    for _ in range(2):  # shapes are captured in the first
+        frames = sampler.generate(method.denoiser(), canvas, rules)
+        next(frames)
+        last_frame(frames, canvas)
+    frames = sampler.generate(method.denoiser(), canvas, rules)
+    next(frames)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        last_frame(frames, canvas)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
