@@ -1,6 +1,7 @@
 """Tokenizers of the `tokenizers` library: BPE trained here, or a Hugging Face one."""
 
 import json
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -11,8 +12,11 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from unmask.data.tokenizer import Ids, Tokenizer, encoded, own_specials
+from unmask.data.units import Units, cuttable
 from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
+
+_ID = np.dtype(np.uintc)  # what array calls I
 
 
 class SubwordTokenizer(Tokenizer):
@@ -28,17 +32,19 @@ class SubwordTokenizer(Tokenizer):
         # A literal "[MASK]" or "<|endoftext|>" in a text is text.
         backend.encode_special_tokens = True
         self._backend = backend
+        self._units = Units(self._encoded) if cuttable(backend) else None
         super().__init__(vocabulary)
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids of each text, without special ones; over all cores."""
+        """The ids of each text, without special ones."""
+        encode = self._units.encode_batch if self._units else self._encoded
         try:
-            encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+            found = encode(list(texts))
         except TypeError:  # what the library says to a lone surrogate
             for text in texts:
                 encoded(text)
             raise
-        return [self._checked(np.array(encoding.ids, dtype=np.uint32)) for encoding in encodings]
+        return [self._checked(np.frombuffer(ids, _ID)) for ids in found]
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of ids; special ones are dropped."""
@@ -46,8 +52,12 @@ class SubwordTokenizer(Tokenizer):
 
     def covered(self, text: str, tokens: int) -> int:
         """How many characters of a text its first `tokens` tokens stand for."""
+        start = 0
+        if self._units:
+            start, text, size = self._units.reach(text, tokens * _ID.itemsize)
+            tokens = size // _ID.itemsize
         offsets = self._backend.encode(text, add_special_tokens=False).offsets[:tokens]
-        return int(offsets[-1][1]) if offsets else 0
+        return start + int(offsets[-1][1]) if offsets else 0
 
     def pieces(self) -> list[bytes | None] | None:
         """The bytes of every id, None for special ones; None unless the tokens are byte-level.
@@ -73,6 +83,11 @@ class SubwordTokenizer(Tokenizer):
         if v.pad_id is not None:
             return self
         return self.having(replace(v, size=v.size + 1, pad_id=v.size), self.labels)
+
+    def _encoded(self, texts: list[str]) -> list[bytes]:
+        """The library's ids, as bytes; over all cores."""
+        encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        return [array(_ID.char, encoding.ids).tobytes() for encoding in encodings]
 
     def _checked(self, ids: Ids) -> Ids:
         """The ids, or an error if the tokenizer makes MASK out of plain text."""
