@@ -16,6 +16,7 @@ demo: $(VENV)/.runs
 
 test: lint
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
+	$(VENV)/bin/python benchmarks/smoke.py
 
 lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check

@@ -53,14 +53,19 @@ def masked_only(method: MDLM, batch: Batch) -> Tensor:
 def authors(method: MDLM, batch: Batch) -> Tensor:
     """As the authors compute it: log x_theta over [rows, length, vocabulary], then the true token's."""
     z_t, logits = _all_logits(method, batch)
-    mask_id = method.vocabulary.mask_id
+    log_x_theta = authors_log_x_theta(z_t, logits, method.vocabulary.mask_id)
+    nll = -log_x_theta.gather(-1, batch.x[:, :, None])[:, :, 0]
+    return (nll * _weight(method, batch)).mean()
+
+
+def authors_log_x_theta(z_t: Tensor, logits: Tensor, mask_id: int) -> Tensor:
+    """Their log-probabilities at every token: no mask, and what is visible stays."""
     logits[:, :, mask_id] += -1e6
     log_x_theta = logits - logits.logsumexp(-1, keepdim=True)
     kept = z_t != mask_id
     log_x_theta[kept] = -1e6
     log_x_theta[kept, z_t[kept]] = 0
-    nll = -log_x_theta.gather(-1, batch.x[:, :, None])[:, :, 0]
-    return (nll * _weight(method, batch)).mean()
+    return log_x_theta
 
 
 def fused(method: MDLM, batch: Batch) -> Tensor:
@@ -84,25 +89,32 @@ def _weight(method: MDLM, batch: Batch) -> Tensor:
     return (weight * batch.noise.importance).float()[:, None]
 
 
+def model(vocabulary: int, dropout: float) -> MDLM:
+    """The network that is measured; its weights are drawn, since zeros would hide most gradients."""
+    torch.manual_seed(0)
+    config = DiT.Config(width=WIDTH, depth=DEPTH, heads=HEADS, dropout=dropout)
+    v = Vocabulary(vocabulary, vocabulary - 1)
+    method = MDLM(MDLM.Config(), DiT(config, vocabulary), v, LogLinear(), Stratified())
+    for parameter in method.parameters():
+        nn.init.normal_(parameter, std=0.02)
+    return method
+
+
 class Run:
     """A model in training with one of the losses."""
 
-    def __init__(self, loss: Loss, vocabulary: int, dropout: float) -> None:
-        torch.manual_seed(0)
-        config = DiT.Config(width=WIDTH, depth=DEPTH, heads=HEADS, dropout=dropout)
-        v = Vocabulary(vocabulary, vocabulary - 1)
-        self.method = MDLM(MDLM.Config(), DiT(config, vocabulary), v, LogLinear(), Stratified())
-        for parameter in self.method.parameters():  # zeros at the start would hide most gradients
-            nn.init.normal_(parameter, std=0.02)
+    def __init__(self, loss: Loss, vocabulary: int, dropout: float, rows: int = ROWS) -> None:
+        self.method = model(vocabulary, dropout)
         self.optimizer = torch.optim.AdamW(self.method.parameters(), lr=3e-4, foreach=True)
-        self.loss = loss
+        self.loss, self.rows = loss, rows
 
     def batch(self, step: int) -> Batch:
         generator = torch.Generator().manual_seed(step)
         mask_id = self.method.vocabulary.mask_id
-        x = torch.randint(0, mask_id, (ROWS, LENGTH), generator=generator)
+        x = torch.randint(0, mask_id, (self.rows, LENGTH), generator=generator)
         valid = torch.ones_like(x).bool()
-        return Batch(x, valid, self.method.noise(RowStream(0, step, range(ROWS), ROWS), valid))
+        stream = RowStream(0, step, range(self.rows), self.rows)
+        return Batch(x, valid, self.method.noise(stream, valid))
 
     def gradients(self, batch: Batch) -> tuple[float, dict[str, Tensor]]:
         """Loss and gradients, without a step."""
@@ -135,10 +147,8 @@ def check(runs: dict[str, Run]) -> None:
             assert error < 1e-4, (name, key, error)
 
 
-def median_seconds(vocabulary: int, dropout: float, steps: int) -> dict[str, float]:
+def median_seconds(runs: dict[str, Run], steps: int) -> dict[str, float]:
     """The median step of each variant, the first left out."""
-    runs = {name: Run(loss, vocabulary, dropout) for name, loss in VARIANTS.items()}
-    check(runs)
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for step in range(steps + 1):
         for name, run in runs.items():
@@ -196,7 +206,9 @@ def main() -> None:
             print_peak(args.peak, size, args.dropout)
             continue
         peak = {name: peak_mib(name, size, args.dropout, args.threads) for name in VARIANTS}
-        for row in rows(size, median_seconds(size, args.dropout, args.steps), peak):
+        runs = {name: Run(loss, size, args.dropout) for name, loss in VARIANTS.items()}
+        check(runs)
+        for row in rows(size, median_seconds(runs, args.steps), peak):
             print(json.dumps(row), flush=True)
 
 

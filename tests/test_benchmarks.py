@@ -1,18 +1,106 @@
 """The benchmarks run, in small; what they measure in full stands in benchmarks/README.md."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
 def rows(script: str, *options: str) -> list[dict]:
+    """What a script prints, in a process of its own."""
     command = [sys.executable, str(BENCHMARKS / script), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return parsed(done.stdout)
+
+
+def parsed(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+@pytest.fixture
+def here(monkeypatch, capsys):
+    """Runs a script in this process, where torch is imported already."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+
+    def run(script: str, *options: object) -> str:
+        monkeypatch.setattr(sys, "argv", [script, *map(str, options)])
+        runpy.run_path(str(BENCHMARKS / script), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_gpu(here, tmp_path):
+    """Every row, in small; then the table of what was written."""
+    file = tmp_path / "rows.jsonl"
+    measured = {row["row"]: row for row in parsed(here("gpu.py", "--tiny", "--out", file))}
+    assert measured.pop("machine")["matrix_tflops"] > 0
+    for row in measured.values():
+        fast = row.get("tokens_per_second") or 1 / row["seconds_per_sequence"]
+        most = row.get("most_tokens_per_second") or 1 / row["least_seconds_per_sequence"]
+        assert 0 < fast < most
+    assert 1 <= measured["sample-1024-16"]["calls"] <= 8
+    assert measured["likelihood"]["times_training"] > 0
+    lines = here("gpu.py", "--table", file).splitlines()
+    assert sum(line.startswith("|") for line in lines) == 2 + len(measured)
+
+
+def test_operations(here):
+    """The count for the paper's network, by hand: 12 layers of 768, 1024 tokens, half of them wanted."""
+    import operations
+
+    layer = 2 * (3 + 1 + 4 + 4) * 768 * 768 + 2 * 2 * 1024 * 768
+    head = 2 * 768 * 50_257
+    setting = operations.Setting(1024, 50_257, 64)
+    behind = 2 * (1 + 4 + 4) * 768 * 768  # the last attention: its output and the MLP
+    assert operations.training(setting) == 3 * (12 * layer - behind / 2 + head / 2)
+    call = 12 * layer - behind * 0.9
+    assert operations.filling(setting, 10) == pytest.approx(1024 * (10 * call + head))
+
+
+def test_scaling(here, tmp_path):
+    """A point of each kind, a budget that is spent, the tables and the picture."""
+    file, picture = tmp_path / "points.jsonl", tmp_path / "scaling.png"
+    chosen = ["train-length-1024", "train-size-medium", "sample-steps-1000", "sample-batch-1"]
+    measured = parsed(here("scaling.py", "--tiny", "--out", file, "--only", *chosen))
+    assert {row["row"] for row in measured} == {"machine", *chosen}
+    assert all("error" not in row for row in measured)
+    assert len(parsed(here("scaling.py", "--tiny", "--budget", 0))) == 1
+    assert "| B = 1 |" in here("scaling.py", "--table", file)
+    here("plot_scaling.py", file, "--picture", picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_curve(here, tmp_path):
+    """Both forms of the model take the same steps, up to rounding."""
+    data, picture = tmp_path / "data", tmp_path / "curves.png"
+    text = tmp_path / "text.txt"
+    text.write_text(" ".join(f"{n} and {n + 1} make {2 * n + 1}." for n in range(150)), "utf-8")
+    corpus = ["--train", text, "--valid", text, "--vocabulary", 300, "--length", 16]
+    here("curve.py", "--prepare", data, *corpus)
+    small = ["--data", data, "--shape", 16, 2, 2, "--batch", 4, "--draws", 1, "--steps", 51]
+    small += ["--spread", 0.1]  # where every part of the network matters at once
+    for name, options in runs_of_the_curve().items():
+        out = ["--out", tmp_path / f"{name}.jsonl"]
+        assert len(parsed(here("curve.py", *small, *options, *out))) >= 50
+    (verdict,) = parsed(here("curve.py", "--compare", tmp_path))
+    assert verdict["largest_relative_difference_fp32"] < 1e-5
+    assert verdict["within_rounding"] and verdict["bounds_agree"]
+    assert abs(verdict["difference"]) < 0.01
+    here("plot_curve.py", tmp_path, "--picture", picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def runs_of_the_curve() -> dict[str, list[str]]:
+    from curve import RUNS
+
+    return RUNS
 
 
 def test_dense_logits():
@@ -59,3 +147,44 @@ def test_toy_samplers():
     assert abs(exact[0] - perfect[0]) < 0.06
     assert len(distances) == 6  # ancestral, and remask in its manners
     assert all(one > eight + 0.1 and eight > perfect[0] for one, eight in distances.values())
+
+
+def test_naive_sampler():
+    options = ["--timed", "2", "--length", "16", "--vocabulary", "100", "--batch", "1", "2"]
+    measured = rows("naive_sampler.py", *options)
+    assert [(row["batch"], row["naive"]) for row in measured] == [
+        (batch, naive) for batch in (1, 2) for naive in ("ddpm", "ddpm_cache")
+    ]
+    assert all(row["speedup"] > 0 for row in measured)
+
+
+def test_tokenizing(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat on the mat, and the dog lay on the rug.\n" * 2000)
+    measured = rows("tokenizing.py", str(text), "--separator", "line", "--repeats", "1")
+    assert [row.pop("tokenizer") for row in measured] == ["bpe", "bytes", "characters"]
+    ways = {"cold", "warm", "packed"}
+    for row in measured:
+        assert {way.partition("_")[0] for way in row} - {"library"} == ways
+        assert all(rate > 0 for rate in row.values())
+    assert "library_mb_a_second" in measured[0]
+
+
+def test_imports():
+    measured = rows("imports.py", "--repeats", "1")
+    assert [row["way"] for row in measured] == ["import unmask", "unmask --help"]
+    assert all("torch" not in row["slow"] for row in measured)
+
+
+@pytest.mark.parametrize("measured, lost", [(1.0, ""), (0.76, ""), (0.7, "first: 0.70")])
+def test_the_smoke_test_fails_a_quarter_below_a_floor(measured, lost, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # as main does, for this test only
+    import smoke
+
+    ratios = [smoke.Ratio("first", 1.0, lambda: measured), smoke.Ratio("last", 2.0, lambda: 2.5)]
+    monkeypatch.setattr(smoke, "RATIOS", ratios)
+    assert smoke.main() == bool(lost)
+    said = capsys.readouterr()
+    assert [json.loads(line)["ratio"] for line in said.out.splitlines()] == ["first", "last"]
+    assert lost in said.err and bool(said.err) == bool(lost)

@@ -1,0 +1,261 @@
+"""The loss curve with every optimisation on and off, on the same seed, data, noise and dropout.
+
+"on" is the package's trainer as shipped: bf16, compiled, fused. "off" is plain.py: eager float32,
+dense logits, one tensor after the other. How far bf16 alone takes a curve is told by the first steps
+of the plain form in bf16, once with the batch as a whole and once summed in two halves; that the
+mathematics are the same, by the first steps of the shipped form in float32. `plot_curve.py` draws them.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from machine import DEVICE, Report, read_rows
+from plain import PlainMDLM, PlainOptimizer
+
+from unmask.backbones import DiT
+from unmask.data import Loader, Rows, load_data
+from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.packing import Totals
+from unmask.diffusion.schedule import LogLinear
+from unmask.diffusion.time_sampling import Stratified
+from unmask.evaluation import Bound, likelihood
+from unmask.methods import MDLM
+from unmask.randomness import RowStream
+from unmask.training import Trainer, TrainingConfig
+from unmask.training.device import autocast, dropout_keys
+from unmask.training.logging import JsonLines
+from unmask.vocabulary import Vocabulary
+
+FIRST = 50  # steps that must agree up to rounding
+RUNS = {
+    "on": ["--only", "on"],
+    "off": ["--only", "off"],
+    "on-fp32": ["--only", "on", "--precision", "fp32", "--steps", str(FIRST)],
+    "off-bf16": ["--only", "off", "--precision", "bf16", "--steps", str(FIRST)],
+    "off-bf16-halves": ["--only", "off", "--precision", "bf16", "--halves", "--steps", str(FIRST)],
+}
+
+
+def prepare(folder: Path, train: str, valid: str, vocabulary: int, length: int) -> None:
+    """Writes a corpus as packed rows of tokens, for a machine that has neither corpus nor tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = TokenizerConfig(size=vocabulary)
+    with TemporaryDirectory() as cache:
+        data = load_data(DataConfig(train, valid, tokenizer=tokenizer, length=length, cache=cache))
+        for name, rows in [("train", data.train), ("valid", data.valid)]:
+            x, whole = rows[range(len(rows))]
+            assert whole.all()
+            np.save(folder / f"{name}.npy", x.numpy().astype(np.uint16))
+    text = {"bytes": data.valid.bytes, "characters": data.valid.characters}
+    content = {"vocabulary": asdict(data.tokenizer.vocabulary), "valid": text}
+    (folder / "corpus.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What `prepare` wrote."""
+
+    vocabulary: Vocabulary
+    train: Rows
+    valid: Rows
+
+    @classmethod
+    def read(cls, folder: Path) -> "Corpus":
+        content = json.loads((folder / "corpus.json").read_text("utf-8"))
+        rows = {}
+        for name in ("train", "valid"):
+            x = np.load(folder / f"{name}.npy").astype(np.int64)
+            table = np.insert(x, 0, x.shape[1], axis=1)  # every token is valid
+            rows[name] = Rows(table, Totals(len(x), x.size, **content["valid"]))
+        return cls(Vocabulary(**content["vocabulary"]), rows["train"], rows["valid"])
+
+
+class Run:
+    """One training run of either form."""
+
+    def __init__(self, kind: type[MDLM], args: argparse.Namespace) -> None:
+        self.args, self.corpus = args, Corpus.read(args.data)
+        width, depth, heads = args.shape
+        config = DiT.Config("", width, depth, heads, dropout=args.dropout)
+        torch.manual_seed(args.seed)
+        vocabulary = self.corpus.vocabulary
+        network = DiT(config, vocabulary.size)
+        with torch.no_grad():  # gates and a head that start at zero would hide the rest for a while
+            for parameter in network.parameters():
+                parameter.add_(args.spread * torch.randn_like(parameter))
+        self.method = kind(MDLM.Config(), network, vocabulary, LogLinear(), Stratified()).to(DEVICE)
+        self.loader = Loader(self.corpus.train, args.batch, args.seed)
+        self.training = TrainingConfig(
+            steps=args.steps,
+            batch=args.batch,
+            lr=args.lr,
+            precision=args.precision,
+            compile=DEVICE.type == "cuda" and kind is MDLM,
+            device=DEVICE.type,
+            validate_every=0,
+            save_every=args.steps,
+            log_every=1,
+        )
+
+    def bound(self) -> Bound:
+        """The validation bound, on noise that does not depend on the run."""
+        return likelihood(
+            self.method, self.corpus.valid, draws=self.args.draws, batch=self.args.batch
+        )
+
+    def shipped(self, report: Report) -> None:
+        """The package's own trainer."""
+        with TemporaryDirectory() as folder:
+            say = lambda message: print(message, file=sys.stderr, flush=True)  # noqa: E731
+            trainer = Trainer(
+                self.method, self.loader, self.training, Path(folder), self.args.seed, {},
+                self.bound, say=say,
+            )  # fmt: skip
+            trainer.fit()
+            for line in JsonLines(Path(folder) / "log.jsonl").read():
+                if "loss" in line:
+                    report.write({"row": line["step"], "loss": line["loss"], "norm": line["norm"]})
+                else:
+                    found = line["validation"]
+                    report.write({"row": "bound", "nats": found["nats"], "error": found["error"]})
+
+    def plain(self, report: Report) -> None:
+        """The same written out, with nothing fused, folded or compiled."""
+        optimizer = PlainOptimizer(self.method, self.training)
+        self.method.train()
+        for step in range(self.args.steps):
+            loss = self._gradient(step)
+            norm = optimizer.step(step)
+            report.write({"row": step + 1, "loss": loss, "norm": norm})
+        if self.args.steps == FIRST:  # a run that ends before there is anything to validate
+            return
+        optimizer.use_average()
+        with torch.no_grad(), autocast(DEVICE, self.args.precision):
+            found = self.bound()
+        report.write({"row": "bound", "nats": found.nats, "error": found.error})
+
+    def _gradient(self, step: int) -> float:
+        """Adds the gradient of a step's loss; the loss."""
+        size = self.args.batch // 2 if self.args.halves else self.args.batch
+        total = 0.0
+        for first in range(0, self.args.batch, size):
+            part = range(first, first + size)
+            x, valid = self.loader.batch(step, part)
+            stream = RowStream(self.args.seed, step, part, self.args.batch)
+            noise = self.method.noise(stream, valid)
+            self.method.backbone.dropout_keys = dropout_keys(stream, DEVICE)
+            with autocast(DEVICE, self.args.precision):
+                nll = self.method.nll(x.to(DEVICE), valid, noise)
+            share = nll.total / (self.args.batch * x.shape[1])
+            share.backward()
+            total += share.item()
+        return total
+
+
+def read_runs(folder: Path) -> tuple[dict[str, list[float]], dict[str, dict[str, float]]]:
+    """The losses of every run, and the bounds of those that have one."""
+    rows = {name: read_rows(folder / f"{name}.jsonl") for name in RUNS}
+    losses = {name: [row["loss"] for row in lines if "loss" in row] for name, lines in rows.items()}
+    return losses, {name: lines[-1] for name, lines in rows.items() if lines[-1]["row"] == "bound"}
+
+
+def compare(folder: Path) -> dict[str, Any]:
+    """Do the curves agree as far as rounding lets them, and the bounds within their errors?"""
+    losses, bounds = read_runs(folder)
+    first = {name: np.array(values[:FIRST]) for name, values in losses.items()}
+    apart = abs(first["on"] / first["off"] - 1)
+    plain = [values for name, values in first.items() if name.startswith("off")]
+    level = max(abs(a / b - 1).max() for a, b in combinations(plain, 2))
+    on, off = bounds["on"], bounds["off"]
+    error = math.hypot(on["error"], off["error"])
+    within, agree = bool(apart.max() <= 2 * level), abs(on["nats"] - off["nats"]) <= error
+    return {
+        "row": "verdict",
+        "first_steps": len(apart),
+        "largest_relative_difference": float(apart.max()),
+        "at_step": int(apart.argmax()) + 1,
+        "rounding_level": float(level),
+        "bf16_spacing": 2.0**-8,
+        "within_rounding": within,
+        "largest_relative_difference_fp32": float(abs(first["on-fp32"] / first["off"] - 1).max()),
+        "on_nats": on["nats"],
+        "on_error": on["error"],
+        "off_nats": off["nats"],
+        "off_error": off["error"],
+        "difference": on["nats"] - off["nats"],
+        "bounds_agree": agree,
+        "verdict": "same curve" if within and agree else "curves differ",
+    }
+
+
+def judge(folder: Path) -> None:
+    """Writes the verdict beside the runs."""
+    Report(folder / "verdict.jsonl").write(compare(folder))
+
+
+def all_runs(args: argparse.Namespace, given: list[str]) -> None:
+    """Every run in a process of its own, side by side; then the verdict."""
+    args.out.mkdir(parents=True, exist_ok=True)
+    running = []
+    for name, options in RUNS.items():
+        file = args.out / f"{name}.jsonl"
+        file.unlink(missing_ok=True)
+        command = [sys.executable, __file__, *given, *options, "--out", str(file)]
+        running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+    failed = [process.args for process in running if process.wait()]
+    if failed:
+        sys.exit(f"these runs failed: {failed}")
+    judge(args.out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--prepare", type=Path, metavar="FOLDER", help="write the corpus and stop")
+    parser.add_argument("--train", default="builtin:pydoc", help="a corpus to prepare")
+    parser.add_argument("--valid", default="", help="its validation text; a part, if none")
+    parser.add_argument("--vocabulary", type=int, default=8192)
+    parser.add_argument("--length", type=int, default=256)
+    parser.add_argument("--data", type=Path, help="what --prepare wrote")
+    parser.add_argument("--out", type=Path, help="a folder for all runs, or a file for --only")
+    parser.add_argument("--only", choices=("on", "off"), help="one run, in this process")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), help="on: bf16, off: fp32")
+    parser.add_argument("--halves", action="store_true", help="off: the batch in two halves")
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--shape", type=int, nargs=3, default=(384, 6, 6), metavar=("W", "D", "H"))
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--spread", type=float, default=0.02, help="noise on the initial weights")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--draws", type=int, default=4, help="of the noise of the validation bound")
+    parser.add_argument("--compare", type=Path, metavar="FOLDER", help="judge runs that are there")
+    args = parser.parse_args()
+    if args.prepare:
+        prepare(args.prepare, args.train, args.valid, args.vocabulary, args.length)
+    elif args.compare:
+        judge(args.compare)
+    elif args.data is None:
+        parser.error("say where the tokens are: --data FOLDER (--prepare FOLDER writes them)")
+    elif args.only is None:
+        all_runs(args, sys.argv[1:])
+    else:
+        args.precision = args.precision or ("bf16" if args.only == "on" else "fp32")
+        report, start = Report(args.out, figures=9), time.perf_counter()
+        run = Run(MDLM if args.only == "on" else PlainMDLM, args)
+        run.shipped(report) if args.only == "on" else run.plain(report)
+        print(f"{args.only}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

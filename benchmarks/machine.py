@@ -1,0 +1,131 @@
+"""What a machine can do, its clock and memory, and the lines that measurements are written to."""
+
+import gc
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+GIB = 1 << 30
+
+
+def matrix_rate(size: int = 8192, repeats: int = 300) -> float:
+    """Operations a second of a bf16 matrix product of random numbers, by the median time."""
+    a, b = (torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
+    product = torch.empty_like(a)
+    seconds = _median_seconds(lambda: torch.mm(a, b, out=product), repeats)
+    return 2 * size**3 / seconds
+
+
+def copy_bandwidth(size: int = 1 << 30, repeats: int = 50) -> float:
+    """Bytes a second, read and written, of a copy in the device's memory, by the median time."""
+    source = torch.randint(0, 256, (size,), device=DEVICE, dtype=torch.uint8)
+    target = torch.empty_like(source)
+    return 2 * size / _median_seconds(lambda: target.copy_(source), repeats)
+
+
+def _median_seconds(work: Callable[[], Tensor], repeats: int) -> float:
+    for _ in range(repeats // 5 + 1):
+        work()
+    if DEVICE.type == "cpu":
+        return statistics.median(wall_seconds(work) for _ in range(repeats))
+    pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
+    for begin, end in pairs:
+        begin.record()
+        work()
+        end.record()
+    torch.cuda.synchronize()
+    return statistics.median(begin.elapsed_time(end) / 1e3 for begin, end in pairs)
+
+
+def wall_seconds(work: Callable[[], Any]) -> float:
+    """Wall clock of some work, the device's part included."""
+    synchronize()
+    start = time.perf_counter()
+    work()
+    synchronize()
+    return time.perf_counter() - start
+
+
+def synchronize() -> None:
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def reset_peak() -> None:
+    if DEVICE.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_gib() -> float | None:
+    """The most memory that tensors held since the last reset; nothing on a CPU."""
+    return torch.cuda.max_memory_allocated() / GIB if DEVICE.type == "cuda" else None
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """A measurement that inherits neither memory nor compiled code, and leaves none."""
+    _forget()
+    try:
+        yield
+    finally:
+        _forget()
+
+
+def _forget() -> None:
+    torch.compiler.reset()
+    gc.collect()
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    reset_peak()
+
+
+class Report:
+    """One JSON line a row: on the screen at once, and at the end of a file if one is given."""
+
+    def __init__(self, file: Path | None, figures: int = 5) -> None:
+        self.file, self.figures = file, figures  # more figures would claim too much
+        self.rows: dict[str, dict[str, Any]] = {}
+        if file:
+            file.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(self, row: dict[str, Any]) -> None:
+        row = {key: self._short(value) for key, value in row.items()}
+        line = json.dumps(row)
+        print(line, flush=True)
+        if self.file:
+            with self.file.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        self.rows[row["row"]] = row
+
+    def _short(self, value: Any) -> Any:
+        return float(f"{value:.{self.figures}g}") if isinstance(value, float) else value
+
+
+def read_rows(*files: Path) -> list[dict[str, Any]]:
+    """The rows of such files."""
+    lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def machine_row(tiny: bool) -> dict[str, Any]:
+    """The machine itself: what all other rows are compared with."""
+    rate = matrix_rate(256, 5) if tiny else matrix_rate()
+    bandwidth = copy_bandwidth(1 << 20, 5) if tiny else copy_bandwidth()
+    name = torch.cuda.get_device_name() if DEVICE.type == "cuda" else "CPU"
+    return {
+        "row": "machine",
+        "device": name,
+        "torch": torch.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+        "matrix_tflops": rate / 1e12,
+        "copy_gb_per_second": bandwidth / 1e9,
+    }

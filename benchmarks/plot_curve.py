@@ -1,0 +1,60 @@
+"""Draws what curve.py ran: the loss with every optimisation on and off, and how far the two are apart."""
+
+import argparse
+import math
+from pathlib import Path
+
+import numpy as np
+from curve import FIRST, read_runs
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "curves.png"
+SMOOTH = 25  # steps that a point of the drawn curve averages
+
+
+def draw(folder: Path, picture: Path) -> None:
+    """Both curves, and how far they are apart beside what bf16 alone does."""
+    losses, bounds = read_runs(folder)
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2, width_ratios=[1.2, 1])
+    for name, colour, style in [("off", "#d55e00", "-"), ("on", "#0072b2", (0, (3, 2)))]:
+        bound = bounds[name]
+        label = f"{name}: validation ≤ {bound['nats']:.4f} ± {bound['error']:.4f}"
+        values, reach = np.array(losses[name]), min(SMOOTH, len(losses[name]))
+        level = np.convolve(values, np.ones(reach) / reach, "valid")
+        left.plot(np.arange(1, len(values) + 1), values, color=colour, alpha=0.12, linewidth=0.7)
+        left.plot(np.arange(len(level)) + reach / 2, level, color=colour, ls=style, label=label)
+    left.set(xlabel="step", ylabel="training loss, nats per token", xlim=(0, None))
+    left.legend(frameon=False, title="optimisations", alignment="left")
+    for name, colour, label in [
+        ("off-bf16-halves", "0.75", "plain, bf16 in two halves"),
+        ("off-bf16", "0.5", "plain, bf16"),
+        ("on-fp32", "#009e73", "optimisations on, float32"),
+        ("on", "#0072b2", "optimisations on"),
+    ]:
+        pairs = zip(losses[name], losses["off"], strict=False)
+        apart = [abs(a / b - 1) or math.nan for a, b in pairs]
+        right.plot(range(1, len(apart) + 1), apart, color=colour, linewidth=0.8, label=label)
+    right.axvline(FIRST, color="0.35", linewidth=1, linestyle=(0, (1, 2)))
+    right.set(xscale="log", yscale="log", xlabel="step", ylabel="difference from off, relative")
+    right.set_ylim(top=10 * max(right.get_ylim()))  # room for the legend
+    right.legend(loc="upper left", fontsize=8.5, frameon=False)
+    for axes in (left, right):
+        axes.grid(alpha=0.2)
+        axes.spines[["top", "right"]].set_visible(False)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(picture, dpi=140)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path, help="the folder that curve.py wrote")
+    parser.add_argument("--picture", type=Path, default=PICTURE)
+    args = parser.parse_args()
+    draw(args.runs, args.picture)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Training, sampling and evaluation as a user gets them, on random tokens, with their clock and memory."""
+
+import statistics
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import operations
+import torch
+from machine import DEVICE, peak_gib, reset_peak, wall_seconds
+from operations import Setting
+from torch import Tensor, nn
+
+from unmask.backbones import Causal, DiT
+from unmask.diffusion.schedule import LogLinear
+from unmask.diffusion.time_sampling import Stratified
+from unmask.evaluation import likelihood
+from unmask.methods import MDLM, Autoregressive, Method
+from unmask.samplers import SAMPLERS, Canvas, Plan, last_frame
+from unmask.training import Trainer, TrainingConfig
+from unmask.training.logging import JsonLines
+from unmask.vocabulary import Vocabulary
+
+COMPILED = DEVICE.type == "cuda"  # on a CPU it costs minutes and says nothing about a GPU
+
+
+def mdlm(setting: Setting) -> MDLM:
+    """An MDLM with fresh weights."""
+    schedule, times = LogLinear(), Stratified()
+    width, depth, heads = setting.shape
+    with DEVICE:
+        torch.manual_seed(0)
+        backbone = DiT(DiT.Config("", width, depth, heads, dropout=0.1), setting.vocabulary)
+    return MDLM(MDLM.Config(), backbone, _vocabulary(setting), schedule, times).to(DEVICE)
+
+
+def autoregressive(setting: Setting) -> Autoregressive:
+    """The baseline with fresh weights."""
+    width, depth, heads = setting.shape
+    with DEVICE:
+        torch.manual_seed(0)
+        backbone = Causal(Causal.Config("", width, depth, heads), setting.vocabulary)
+    method = Autoregressive(
+        Autoregressive.Config(), backbone, _vocabulary(setting), LogLinear(), Stratified()
+    )
+    return method.to(DEVICE)
+
+
+def _vocabulary(setting: Setting) -> Vocabulary:
+    return Vocabulary(setting.vocabulary, setting.vocabulary - 1)
+
+
+class RandomBatches:
+    """A loader of random rows, which takes down the peak of memory when the first steps are done."""
+
+    def __init__(self, setting: Setting, settled: int) -> None:
+        self.setting, self.settled = setting, settled
+        self.first_peak: float | None = None  # of the steps before `settled`
+
+    def batch(self, step: int, part: range) -> tuple[Tensor, Tensor]:
+        if step == self.settled:
+            self.first_peak = peak_gib()
+            reset_peak()
+        return random_tokens(self.setting, len(part), step)
+
+
+class RandomRows:
+    """Random rows in memory, to evaluate on."""
+
+    def __init__(self, setting: Setting, rows: int) -> None:
+        self.x, self.valid = random_tokens(setting, rows, 0)
+        self.bytes = self.characters = self.x.numel()
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, rows: range) -> tuple[Tensor, Tensor]:
+        here = slice(rows.start, rows.stop)
+        return self.x[here], self.valid[here]
+
+
+def random_tokens(setting: Setting, rows: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows of any tokens but MASK, all valid."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(0, setting.vocabulary - 1, (rows, setting.length), generator=generator)
+    return x, torch.ones_like(x, dtype=torch.bool)
+
+
+class _Unsaved(Trainer):
+    """Writes no checkpoint, which would cost more than the steps."""
+
+    def _save(self) -> None:
+        self._settle()
+
+
+def train(setting: Setting, steps: int, settled: int, log_every: int) -> dict[str, Any]:
+    """Steps of the package's trainer; the first `settled`, which compile, are not counted."""
+    method = mdlm(setting)
+    config = TrainingConfig(
+        steps=steps,
+        batch=setting.batch,
+        precision="bf16",
+        compile=COMPILED,
+        device=DEVICE.type,
+        validate_every=0,
+        save_every=steps + 1,
+        log_every=log_every,
+    )
+    loader = RandomBatches(setting, settled)
+    with TemporaryDirectory() as folder:
+        reset_peak()
+        _Unsaved(method, loader, config, Path(folder), 0, {}, say=_aside).fit()
+        lines = JsonLines(Path(folder) / "log.jsonl").read()
+    counted = [line["tokens_per_second"] for line in lines if line["step"] > settled]
+    rate = statistics.median(counted)
+    first = lines[0]
+    peaks = [peak for peak in (peak_gib(), loader.first_peak) if peak is not None]
+    return {
+        "tokens_per_second": rate,
+        "operations": operations.training(setting),
+        "slowest": min(counted),
+        "fastest": max(counted),
+        "peak_gib": peak_gib(),
+        "peak_gib_with_first_steps": max(peaks, default=None),
+        "start_seconds": max(0.0, first["seconds"] - first["tokens"] / rate),
+    }
+
+
+def _aside(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def ready(method: Method) -> Method:
+    """A network as `unmask.load` makes it ready in bf16, its parameters drawn so that none is zero."""
+    with torch.no_grad():
+        for parameter in method.parameters():
+            nn.init.normal_(parameter, std=0.02)
+    method.eval().serve(torch.bfloat16, compile=COMPILED)
+    return method
+
+
+def sample(method: Method, setting: Setting, sampler: str, runs: int) -> dict[str, Any]:
+    """Fills empty rows to the end, `runs` times with other seeds, after one that warms up."""
+    options = {"steps": setting.steps} if sampler == "ancestral" else {}
+    mask_id = method.vocabulary.mask_id
+    tokens = torch.full((setting.batch, setting.length), mask_id, device=DEVICE)
+    canvas = Canvas(tokens, mask_id)
+    calls: list[float] = []
+
+    def fill(run: int) -> None:
+        seeds = range(run * setting.batch, (run + 1) * setting.batch)
+        plan = Plan(list(seeds), method.schedule, watched=False)
+        with torch.inference_mode():
+            frames = SAMPLERS.build(sampler, **options).generate(method.denoiser(), canvas, plan)
+            last = last_frame(frames, canvas)
+        assert not (last.tokens == mask_id).any()
+        calls.append(float(last.calls.double().mean()))
+
+    warm = wall_seconds(lambda: fill(0))
+    calls.clear()
+    reset_peak()
+    seconds = [wall_seconds(lambda run=run: fill(run)) for run in range(1, runs + 1)]
+    return {
+        "seconds_per_sequence": statistics.median(seconds) / setting.batch,
+        **_asked(method, setting, statistics.fmean(calls)),
+        "slowest": max(seconds) / setting.batch,
+        "fastest": min(seconds) / setting.batch,
+        "calls": statistics.fmean(calls),
+        "peak_gib": peak_gib(),
+        "start_seconds": warm,
+    }
+
+
+def _asked(method: Method, setting: Setting, calls: float) -> dict[str, float]:
+    """What a sequence asks of the machine."""
+    if method.order == "left_to_right":
+        asked = operations.decoding(setting)
+        return {"operations": asked, "bytes": operations.decoding_bytes(setting)}
+    return {"operations": operations.filling(setting, calls)}
+
+
+def evaluate(setting: Setting, batches: int, runs: int) -> dict[str, Any]:
+    """The bound of `batches` batches of random rows, one draw, after one that warms up."""
+    method = ready(mdlm(setting))
+
+    def measure(rows: RandomRows) -> float:
+        with torch.no_grad(), method.arithmetic():
+            return wall_seconds(lambda: likelihood(method, rows, draws=1, batch=setting.batch))
+
+    warm = measure(RandomRows(setting, 2 * setting.batch))
+    reset_peak()
+    rows = RandomRows(setting, batches * setting.batch)
+    seconds = [measure(rows) for _ in range(runs)]
+    tokens = batches * setting.batch * setting.length
+    return {
+        "tokens_per_second": tokens / statistics.median(seconds),
+        "operations": operations.loss(setting),
+        "slowest": tokens / max(seconds),
+        "fastest": tokens / min(seconds),
+        "peak_gib": peak_gib(),
+        "start_seconds": warm,
+    }
