@@ -29,12 +29,14 @@ def known(config: type, fields: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in fields.items() if name in names}
 
 
-def small_method(name: str, size: int = 11, seed: int = 0, **fields: object) -> Method:
+def small_method(
+    name: str, size: int = 11, seed: int = 0, time_conditioning: bool = False, **fields: object
+) -> Method:
     """A method with a real but tiny network in which no weight is zero; MASK is the last id, PAD the first."""
     kind = METHODS[name]
     network = BACKBONES["causal" if kind.order == "left_to_right" else "dit"]
     shape = {"width": 16, "depth": 2, "heads": 2, "dropout": 0.0, "condition_width": 8}
-    shape["time_conditioning"] = name == "sedd"
+    shape["time_conditioning"] = time_conditioning or name == "sedd"
     vocabulary = Vocabulary(size, size - 1, pad_id=0)
     backbone = network(network.Config(**known(network.Config, shape)), size)
     method = kind(
