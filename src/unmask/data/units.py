@@ -82,7 +82,7 @@ class Units:
 
 def _new(units: Iterable[str], known: dict[str, bytes]) -> list[str]:
     """The units that are not known, in the order in which they are met."""
-    return list(dict.fromkeys(unit for unit in units if unit not in known))
+    return [unit for unit in dict.fromkeys(units) if unit not in known]
 
 
 def cuttable(backend: Backend) -> bool:
