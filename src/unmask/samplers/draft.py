@@ -80,19 +80,17 @@ class Draft:
         for number in group[places.any(1)].unique():
             yield places & (group == number)[:, None]
 
-    def look(self, places: Places, t: Times, everyone: bool = False) -> View:
-        """Asks the network at `places`, in the rows that have one (or in all, for a cache's sake)."""
+    def look(self, places: Places, t: Times) -> View:
+        """Asks the network at `places`, in the rows that have one."""
         places = places.cpu()
         rows, columns = places.nonzero(as_tuple=True)
         asked = places.any(1)
-        read = torch.ones_like(asked) if everyone else asked
-        index = read.cumsum(0) - 1  # of each row among those that the network reads
+        index = asked.cumsum(0) - 1  # of each row among those that the network reads
         self.count(asked.nonzero()[:, 0], t[asked])
         device = self.z.device
-        all_read = bool(read.all())
         rows, index, columns = to_device(torch.stack([rows, index[rows], columns]), device)
-        among = None if all_read else to_device(read.nonzero()[:, 0], device)
-        return self.ask((rows, columns), (index, columns), among, t[read])
+        among = None if asked.all() else to_device(asked.nonzero()[:, 0], device)
+        return self.ask((rows, columns), (index, columns), among, t[asked])
 
     def ask(self, at: At, asked_at: At, read: Int[Tensor, "read"] | None, t: Times) -> View:
         """What the network says at places, where it reads some rows only and counts those.
