@@ -5,12 +5,13 @@ before the time is out. `plot_scaling.py` draws them.
 """
 
 import argparse
-import contextlib
+import json
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from unmask.backbones.transformer import SIZES
 BASE = Setting(1024, 50_257, 64)
 LETTERS = {"steps": "T", "length": "L", "vocabulary": "V", "batch": "B", "size": "size"}
 TOKENS = 65_536  # a batch, whatever the length
+READY = "compiled\n"
+DEAD = '{"error": "the process died"}'
 
 
 @dataclass(frozen=True)
@@ -117,9 +120,10 @@ def _named(row: dict[str, Any]) -> str:
 class Scaling:
     """Measures points until the budget, in seconds, is spent."""
 
-    def __init__(self, report: Report, begun: float, budget: float, tiny: bool) -> None:
-        self.report, self.begun, self.budget, self.tiny = report, begun, budget, tiny
-        self.longest = {"train": 0.0, "sample": 0.0}
+    def __init__(self, report: Report, budget: float, crew: int, tiny: bool) -> None:
+        self.report, self.budget, self.crew, self.tiny = report, budget, crew, tiny
+        self.begun = time.perf_counter()
+        self.longest = 0.0  # that a point, or a crew, took so far
         self.machine = machine_row(tiny)
         report.write(self.machine)
 
@@ -131,67 +135,107 @@ class Scaling:
         """Points in their order; sampling ones share a network and what it has compiled."""
         with alone():
             self._sample([point for point in chosen if point.work == "sample"])
-        for point in chosen:
-            if point.work == "train" and self._affordable(point):
-                with alone():
-                    self._measure(point, lambda setting: train(setting, 15, 5, 5))
+        self.longest = 0.0
+        training = [point for point in chosen if point.work == "train"]
+        for first in range(0, len(training), self.crew):
+            if self._affordable():
+                with self._timed():
+                    self._train(training[first : first + self.crew])
 
     def _sample(self, chosen: list[Point]) -> None:
         if not chosen:
             return
         method = ready(mdlm(self._sized(BASE)))
         for point in chosen:
-            if self._affordable(point):
-                self._measure(point, lambda setting: sample(method, setting, "ancestral", runs=1))
+            if self._affordable():
+                with self._timed():
+                    setting = self._sized(point.setting)
+                    self._write(point, attempt(lambda s=setting: sample(method, s, "ancestral", 1)))
 
-    def _affordable(self, point: Point) -> bool:
-        return self.spent + self.longest[point.work] < self.budget
+    def _train(self, points: list[Point]) -> None:
+        """Each point in a process of its own: all compile together, then take turns."""
+        members = [Member(point, self.tiny) for point in points]
+        for member in members:
+            member.compiled()
+        for member in members:
+            found = member.measured()
+            if found.get("out_of_memory") and len(members) > 1:  # because of the others?
+                found = Member(member.point, self.tiny).measured()
+            self._write(member.point, found)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        start = self.spent
+        yield
+        self.longest = max(self.longest, self.spent - start)
+
+    def _affordable(self) -> bool:
+        return self.spent + self.longest < self.budget
 
     def _sized(self, setting: Setting) -> Setting:
         return setting.tiny() if self.tiny else setting
 
-    def _measure(self, point: Point, measure: Any) -> None:
-        setting, start = self._sized(point.setting), self.spent
+    def _write(self, point: Point, found: dict[str, Any]) -> None:
+        setting = self._sized(point.setting)
         row = {"row": point.name, "work": point.work, "axis": point.axis, "value": point.value}
-        shape = {"length": setting.length, "vocabulary": setting.vocabulary, "batch": setting.batch}
-        try:
-            found = measure(setting)
-            row |= {**shape, **found, **against(found, self.machine)}
-        except torch.OutOfMemoryError:
-            row |= {**shape, "out_of_memory": True}
-        except Exception as error:
-            traceback.print_exc(limit=-4)
-            row |= {**shape, "error": f"{type(error).__name__}: {str(error)[:500]}"}
-        self.longest[point.work] = max(self.longest[point.work], self.spent - start)
-        self.report.write({**row, "spent_seconds": self.spent})
+        row |= {name: getattr(setting, name) for name in ("length", "vocabulary", "batch")}
+        measured = against(found, self.machine) if "operations" in found else {}
+        self.report.write({**row, **found, **measured, "spent_seconds": self.spent})
 
 
-def warm(chosen: list[Point], processes: int, tiny: bool) -> None:
-    """Compiles the training points, several at a time, into torch's cache: most of a point's time.
-
-    Two steps each, and nothing is timed; a point that fails here is measured, or fails, later.
-    """
-    names = [point.name for point in chosen if point.work == "train"]
-    parts = [names[first::processes] for first in range(processes) if names[first::processes]]
-    command = [sys.executable, __file__, "--touch", *(["--tiny"] if tiny else []), "--only"]
-    running = [subprocess.Popen([*command, *part], stdout=subprocess.DEVNULL) for part in parts]
-    for process in running:
-        process.wait()
+def attempt(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What was measured, or why not."""
+    try:
+        return measure()
+    except torch.OutOfMemoryError:
+        return {"out_of_memory": True}
+    except Exception as error:
+        traceback.print_exc(limit=-4)
+        return {"error": f"{type(error).__name__}: {str(error)[:500]}"}
 
 
-def touch(chosen: list[Point], tiny: bool) -> None:
-    """Two steps of each training point."""
-    for point in chosen:
-        with alone(), contextlib.suppress(torch.OutOfMemoryError):
-            train(point.setting.tiny() if tiny else point.setting, 2, 1, 1)
+class Member:
+    """A process that trains at one point; it says when it has compiled, and waits to be told to go on."""
+
+    def __init__(self, point: Point, tiny: bool) -> None:
+        self.point = point
+        command = [sys.executable, __file__, "--member", point.name, *["--tiny"] * tiny]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.found: dict[str, Any] | None = None
+
+    def compiled(self) -> None:
+        """Waits until it is ready to be measured, or has failed."""
+        assert self.process.stdout
+        if (line := self.process.stdout.readline()) != READY:
+            self.found = json.loads(line or DEAD)
+
+    def measured(self) -> dict[str, Any]:
+        """Its figures, nobody else being at work."""
+        rest, _ = self.process.communicate(None if self.found else "go\n")
+        lines = [line for line in rest.splitlines(keepends=True) if line != READY]
+        self.found = self.found or json.loads((lines or [DEAD])[-1])
+        return self.found
+
+
+def train_in_turn(point: Point, tiny: bool) -> None:
+    """What a member does."""
+
+    def wait() -> None:
+        print(READY, end="", flush=True)
+        sys.stdin.readline()
+
+    setting = point.setting.tiny() if tiny else point.setting
+    print(json.dumps(attempt(lambda: train(setting, 20, 10, 5, wait))), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--budget", type=float, default=360, help="seconds in all")
     parser.add_argument("--only", nargs="+", help="points by name, such as train-length-128")
-    parser.add_argument("--warm", type=int, default=0, help="processes that compile beforehand")
-    parser.add_argument("--touch", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--crew", type=int, default=1, help="training points compiled together")
+    parser.add_argument("--member", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="a file to add the lines to")
     parser.add_argument("--tiny", action="store_true", help="sizes that say nothing, to try it out")
     parser.add_argument(
@@ -201,14 +245,11 @@ def main() -> None:
     if args.table:
         print(table(read_rows(args.table)))
         return
-    chosen = [point for point in points() if not args.only or point.name in args.only]
-    if args.touch:
-        touch(chosen, args.tiny)
+    if args.member:
+        train_in_turn(next(p for p in points() if p.name == args.member), args.tiny)
         return
-    begun = time.perf_counter()
-    if args.warm:
-        warm(chosen, args.warm, args.tiny)
-    Scaling(Report(args.out), begun, args.budget, args.tiny).run(chosen)
+    chosen = [point for point in points() if not args.only or point.name in args.only]
+    Scaling(Report(args.out), args.budget, args.crew, args.tiny).run(chosen)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,6 +23,7 @@ from unmask.training import Trainer, TrainingConfig
 from unmask.training.logging import JsonLines
 from unmask.vocabulary import Vocabulary
 
+Wait = Callable[[], Any]
 COMPILED = DEVICE.type == "cuda"  # on a CPU it costs minutes and says nothing about a GPU
 
 
@@ -54,11 +56,13 @@ def _vocabulary(setting: Setting) -> Vocabulary:
 class RandomBatches:
     """A loader of random rows, which takes down the peak of memory when the first steps are done."""
 
-    def __init__(self, setting: Setting, settled: int) -> None:
-        self.setting, self.settled = setting, settled
+    def __init__(self, setting: Setting, settled: int, compiled: int, wait: Wait) -> None:
+        self.setting, self.settled, self.compiled, self.wait = setting, settled, compiled, wait
         self.first_peak: float | None = None  # of the steps before `settled`
 
     def batch(self, step: int, part: range) -> tuple[Tensor, Tensor]:
+        if step == self.compiled:
+            self.wait()
         if step == self.settled:
             self.first_peak = peak_gib()
             reset_peak()
@@ -94,8 +98,13 @@ class _Unsaved(Trainer):
         self._settle()
 
 
-def train(setting: Setting, steps: int, settled: int, log_every: int) -> dict[str, Any]:
-    """Steps of the package's trainer; the first `settled`, which compile, are not counted."""
+def train(
+    setting: Setting, steps: int, settled: int, log_every: int, wait: Wait = lambda: None
+) -> dict[str, Any]:
+    """Steps of the package's trainer; the first `settled`, which compile, are not counted.
+
+    After the first log line, when all is compiled, it waits for its turn.
+    """
     method = mdlm(setting)
     config = TrainingConfig(
         steps=steps,
@@ -107,7 +116,7 @@ def train(setting: Setting, steps: int, settled: int, log_every: int) -> dict[st
         save_every=steps + 1,
         log_every=log_every,
     )
-    loader = RandomBatches(setting, settled)
+    loader = RandomBatches(setting, settled, log_every, wait)
     with TemporaryDirectory() as folder:
         reset_peak()
         _Unsaved(method, loader, config, Path(folder), 0, {}, say=_aside).fit()

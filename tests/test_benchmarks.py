@@ -68,7 +68,7 @@ def test_scaling(here, tmp_path):
     """A point of each kind, a budget that is spent, the tables and the picture."""
     file, picture = tmp_path / "points.jsonl", tmp_path / "scaling.png"
     chosen = ["train-length-1024", "train-size-medium", "sample-steps-1000", "sample-batch-1"]
-    measured = parsed(here("scaling.py", "--tiny", "--out", file, "--only", *chosen))
+    measured = parsed(here("scaling.py", "--tiny", "--crew", 2, "--out", file, "--only", *chosen))
     assert {row["row"] for row in measured} == {"machine", *chosen}
     assert all("error" not in row for row in measured)
     assert len(parsed(here("scaling.py", "--tiny", "--budget", 0))) == 1

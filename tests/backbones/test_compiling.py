@@ -1,0 +1,54 @@
+"""A compiled network has the gradients of the plain one, in the precision of training and in full."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+# in a process of its own: no compiler can follow the checks of shapes that tests run with
+COMPARED = """
+import sys
+import torch
+from unmask.backbones import DiT
+
+device, backend, precision = sys.argv[1:]
+torch.manual_seed(0)
+with torch.device(device):
+    net = DiT(DiT.Config("", 64, 2, 2, dropout=0.1), 50)
+    for parameter in net.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    tokens = torch.randint(0, 50, (4, 32))
+    at = torch.arange(0, 128, 3)
+    net.dropout_keys = torch.randint(-(2**31), 2**31, (4, 2), dtype=torch.int32)
+
+def gradients():
+    net.zero_grad()
+    with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+        h = net.features(tokens, at=at)
+        (net.logits(h).float().logsumexp(-1).sum() + h.float().pow(3).sum()).backward()
+    return {name: p.grad.double() for name, p in net.named_parameters()}
+
+plain = gradients()
+net.trunk = torch.compile(net.trunk, backend=backend)
+compiled = gradients()
+far = {name: float((compiled[name] - g).norm() / g.norm()) for name, g in plain.items()}
+least = 0.03 if precision == "bf16" else 1e-4
+assert max(far.values()) < least, far
+"""
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("device", "backend"),
+    [
+        ("cpu", "eager"),  # the tracer alone
+        pytest.param("cuda", "inductor", marks=needs_gpu),
+    ],
+)
+def test_a_compiled_network_has_the_same_gradients(device, backend, precision):
+    command = [sys.executable, "-c", COMPARED, device, backend, precision]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr[-2000:]
