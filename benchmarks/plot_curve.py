@@ -19,22 +19,25 @@ def draw(folder: Path, picture: Path) -> None:
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, width_ratios=[1.2, 1])
-    for name, colour, style in [("off", "#d55e00", "-"), ("on", "#0072b2", (0, (3, 2)))]:
-        bound = bounds[name]
-        label = f"{name}: validation ≤ {bound['nats']:.4f} ± {bound['error']:.4f}"
-        values, reach = np.array(losses[name]), min(SMOOTH, len(losses[name]))
-        level = np.convolve(values, np.ones(reach) / reach, "valid")
-        left.plot(np.arange(1, len(values) + 1), values, color=colour, alpha=0.12, linewidth=0.7)
-        left.plot(np.arange(len(level)) + reach / 2, level, color=colour, ls=style, label=label)
+    seeds = range(len(bounds) // 2)
+    for form, colour, style in [("off", "#d55e00", "-"), ("on", "#0072b2", (0, (3, 2)))]:
+        curves = np.array([losses[f"{form}-{seed}"] for seed in seeds])
+        reach = min(SMOOTH, curves.shape[1])
+        mean = np.mean([bounds[f"{form}-{seed}"]["nats"] for seed in seeds])
+        for seed, curve in enumerate(curves):
+            level = np.convolve(curve, np.ones(reach) / reach, "valid")
+            label = None if seed else f"{form}: validation ≤ {mean:.4f}, mean of {len(seeds)} seeds"
+            place = np.arange(len(level)) + reach / 2
+            left.plot(place, level, color=colour, ls=style, linewidth=0.9, label=label)
     left.set(xlabel="step", ylabel="training loss, nats per token", xlim=(0, None))
     left.legend(frameon=False, title="optimisations", alignment="left")
     for name, colour, label in [
         ("off-bf16-halves", "0.75", "plain, bf16 in two halves"),
         ("off-bf16", "0.5", "plain, bf16"),
         ("on-fp32", "#009e73", "optimisations on, float32"),
-        ("on", "#0072b2", "optimisations on"),
+        ("on-0", "#0072b2", "optimisations on"),
     ]:
-        pairs = zip(losses[name], losses["off"], strict=False)
+        pairs = zip(losses[name], losses["off-0"], strict=False)
         apart = [abs(a / b - 1) or math.nan for a, b in pairs]
         right.plot(range(1, len(apart) + 1), apart, color=colour, linewidth=0.8, label=label)
     right.axvline(FIRST, color="0.35", linewidth=1, linestyle=(0, (1, 2)))
