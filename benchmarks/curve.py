@@ -4,7 +4,9 @@
 dense logits, one tensor after the other. How far bf16 alone takes a curve is told by the first steps
 of the plain form in bf16, once with the batch as a whole and once summed in two halves; that the
 mathematics are the same, by the first steps of the shipped form in float32. Rounding makes the two
-part in the end, so where they end up is compared over several seeds. `plot_curve.py` draws them.
+part in the end, so where they end up is compared over several seeds; and since the moment at which a
+fresh network leaves its first plateau hangs on rounding, all start from weights trained for a while.
+`plot_curve.py` draws them.
 """
 
 import argparse
@@ -23,6 +25,7 @@ import numpy as np
 import torch
 from machine import DEVICE, Report, read_rows
 from plain import PlainMDLM, PlainOptimizer
+from safetensors.torch import load_file, save_file
 
 from unmask.backbones import DiT
 from unmask.data import Loader, Rows, load_data
@@ -105,6 +108,8 @@ class Run:
         with torch.no_grad():  # gates and a head that start at zero would hide the rest for a while
             for parameter in network.parameters():
                 parameter.add_(args.spread * torch.randn_like(parameter))
+        if args.start:
+            network.load_state_dict(load_file(args.start))
         self.method = kind(MDLM.Config(), network, vocabulary, LogLinear(), Stratified()).to(DEVICE)
         self.loader = Loader(self.corpus.train, args.batch, args.seed)
         self.training = TrainingConfig(
@@ -140,6 +145,10 @@ class Run:
                 else:
                     found = line["validation"]
                     report.write({"row": "bound", "nats": found["nats"], "error": found["error"]})
+
+    def save(self, file: Path) -> None:
+        """Writes the network down for other runs to start from."""
+        save_file({name: x.cpu() for name, x in self.method.backbone.state_dict().items()}, file)
 
     def plain(self, report: Report) -> None:
         """The same written out, with nothing fused, folded or compiled."""
@@ -225,6 +234,7 @@ def judge(folder: Path) -> None:
 def all_runs(args: argparse.Namespace, given: list[str]) -> None:
     """Every run in a process of its own, side by side; then the verdict."""
     args.out.mkdir(parents=True, exist_ok=True)
+    given = [*given, *_common_start(args, given)]
     running = []
     for name, options in runs(args.seeds).items():
         file = args.out / f"{name}.jsonl"
@@ -235,6 +245,17 @@ def all_runs(args: argparse.Namespace, given: list[str]) -> None:
     if failed:
         sys.exit(f"these runs failed: {failed}")
     judge(args.out)
+
+
+def _common_start(args: argparse.Namespace, given: list[str]) -> list[str]:
+    """Trains the weights that all runs start from; the option that tells them where they are."""
+    if not args.before:
+        return []
+    file = str(args.out / "start.safetensors")
+    options = ["--only", "on", "--seed", "-1", "--steps", str(args.before), "--save", file]
+    command = [sys.executable, __file__, *given, *options, "--out", f"{file}.jsonl"]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    return ["--start", file]
 
 
 def main() -> None:
@@ -250,12 +271,15 @@ def main() -> None:
     parser.add_argument("--precision", choices=("fp32", "bf16"), help="on: bf16, off: fp32")
     parser.add_argument("--halves", action="store_true", help="off: the batch in two halves")
     parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--before", type=int, default=1000, help="steps of the common start")
+    parser.add_argument("--start", type=Path, help="weights that a run starts from")
+    parser.add_argument("--save", type=Path, help="where a run writes its weights")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--shape", type=int, nargs=3, default=(256, 4, 4), metavar=("W", "D", "H"))
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--spread", type=float, default=0.02, help="noise on the initial weights")
-    parser.add_argument("--seeds", type=int, default=6, help="pairs of runs")
+    parser.add_argument("--seeds", type=int, default=4, help="pairs of runs")
     parser.add_argument("--seed", type=int, default=0, help="of one run")
     parser.add_argument("--draws", type=int, default=4, help="of the noise of the validation bound")
     parser.add_argument("--compare", type=Path, metavar="FOLDER", help="judge runs that are there")
@@ -273,6 +297,8 @@ def main() -> None:
         report, start = Report(args.out, figures=9), time.perf_counter()
         run = Run(MDLM if args.only == "on" else PlainMDLM, args)
         run.shipped(report) if args.only == "on" else run.plain(report)
+        if args.save:
+            run.save(args.save)
         print(f"{args.only}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
 
 

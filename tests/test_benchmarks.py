@@ -86,8 +86,10 @@ def test_curve(here, tmp_path):
     here("curve.py", "--prepare", data, *corpus)
     small = ["--data", data, "--shape", 16, 2, 2, "--batch", 4, "--draws", 1, "--steps", 51]
     small += ["--spread", 0.1]  # where every part of the network matters at once
+    start = tmp_path / "start.safetensors"
+    here("curve.py", *small, "--only", "on", "--steps", 5, "--save", start)
     for name, options in runs_of_the_curve(2).items():
-        out = ["--out", tmp_path / f"{name}.jsonl"]
+        out = ["--start", start, "--out", tmp_path / f"{name}.jsonl"]
         assert len(parsed(here("curve.py", *small, *options, *out))) >= 50
     (verdict,) = parsed(here("curve.py", "--compare", tmp_path))
     assert verdict["largest_relative_difference_fp32"] < 1e-5
