@@ -15,7 +15,7 @@ from unmask.api.sampling import Sampling
 from unmask.config import RunConfig, to_dict
 from unmask.data import Rows, Tokenizer, load_data, rows_from
 from unmask.errors import UnmaskError
-from unmask.evaluation import Bound, likelihood
+from unmask.evaluation import Bound, How, Order, choose_estimator, likelihood
 from unmask.methods import Method
 from unmask.randomness import row_seeds
 from unmask.samplers import Frame
@@ -119,15 +119,29 @@ class Model:
         draws: int = 8,
         seed: int = 0,
         packing: str | None = None,
+        estimator: str | None = None,
+        steps: int | None = None,
+        order: Order | None = None,
+        orders: int | None = None,
+        shard: tuple[int, int] = (0, 1),
+        batch: int = 32,
     ) -> Bound:
         """How well the model predicts texts, a data source, or (None) its own validation text.
 
         Texts are measured whole (`split`), a source as the training text was packed, unless `packing`
-        says otherwise.
+        says otherwise. The model's own bound unless told otherwise: by an `estimator` (fixed_count,
+        stratified, importance, uniform), of `steps` steps (0: continuous time), by the chain rule in
+        an `order` (left_to_right, right_to_left, random or a list of places), over K random `orders`,
+        or as pseudo-likelihood (estimator pseudo). `shard` (i, n) measures the i-th of n parts, whose
+        bounds add up (`+`) to the whole. The `batch` changes nothing but time and memory.
         """
+        how: How = {"estimator": estimator, "steps": steps, "order": order, "orders": orders}
+        choose_estimator(self.method, batch, **how)  # mistakes are told before any text is read
         rows = self._rows(data, packing)
         with self.method.arithmetic():
-            return likelihood(self.method, rows, draws=draws, seed=seed)
+            return likelihood(
+                self.method, rows, draws=draws, seed=seed, batch=batch, shard=shard, **how
+            )
 
     def save(self, folder: str | Path) -> None:
         """Writes the model without its training state to a folder that `load` reads."""

@@ -1,7 +1,26 @@
 """Numbers that stand: each bound with its certificate, its unit and its error."""
 
 from unmask.evaluation.baseline import unigram_nats
+from unmask.evaluation.bound import Bound
+from unmask.evaluation.estimators import ESTIMATORS, Estimator
 from unmask.evaluation.generation import Figure, Quality, measure, visible
-from unmask.evaluation.likelihood import Bound, likelihood
+from unmask.evaluation.likelihood import How, choose_estimator, likelihood
+from unmask.evaluation.orders import ORDERS, Order
+from unmask.evaluation.sums import Sums
 
-__all__ = ["Bound", "Figure", "Quality", "likelihood", "measure", "unigram_nats", "visible"]
+__all__ = [
+    "ESTIMATORS",
+    "ORDERS",
+    "Bound",
+    "Estimator",
+    "Figure",
+    "How",
+    "Order",
+    "Quality",
+    "Sums",
+    "choose_estimator",
+    "likelihood",
+    "measure",
+    "unigram_nats",
+    "visible",
+]

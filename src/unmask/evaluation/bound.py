@@ -1,0 +1,135 @@
+"""A likelihood as it is told: the figure, what it is of the true value, and how sure it is."""
+
+import math
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+from unmask.errors import UnmaskError
+from unmask.evaluation.intervals import pooled_freedom, student_quantile
+from unmask.evaluation.sums import Sums
+
+CERTIFICATES = {"exact": "exact", "upper": "an upper bound", "pseudo": "no likelihood, no bound"}
+_FIGURES = (
+    "perplexity",
+    "perplexity_error",
+    "interval",
+    "perplexity_interval",
+    "draws_to_halve",
+    "bits_per_byte",
+    "bits_per_character",
+)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Negative log-likelihood per token in nats, and what follows from it; `error` is one standard error.
+
+    `certificate` says what it is of the true value: "exact", "upper" for a bound from above, "pseudo"
+    for neither. The error is that of the estimate on this text; `text_error` also counts how much texts
+    differ, for a claim about the language that they are a sample of.
+    """
+
+    nats: float
+    error: float
+    certificate: str
+    tokens: int
+    bytes: int
+    characters: int
+    draws: int
+    terms: dict[str, float]  # nats per token of each part of the bound
+    of: str = ""  # what it is a likelihood of
+    freedom: float = math.inf  # degrees of freedom of the error
+    text_error: float = math.inf
+    sums: Sums | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def from_sums(cls, sums: Sums) -> "Bound":
+        """What sums over rows say."""
+        about, rows, tokens = sums.conditions, sums.rows, sums.tokens
+        text_error = math.sqrt(rows / (rows - 1) * sums.residual) if rows > 1 else math.inf
+        error, freedom = math.sqrt(sums.variance / about.draws), math.inf
+        if about.draws > 1:
+            freedom = pooled_freedom(about.draws, sums.variance, sums.variance_squares)
+        elif about.certificate == "upper":
+            # one draw does not show its spread; that between rows is larger
+            error, freedom = text_error, max(rows - 1.0, 1.0)
+        return cls(
+            nats=sums.nats / tokens,
+            error=error / tokens,
+            certificate=about.certificate,
+            tokens=tokens,
+            bytes=round(about.bytes * rows / about.rows),  # of a part: in proportion
+            characters=round(about.characters * rows / about.rows),
+            draws=about.draws,
+            terms={name: value / tokens for name, value in sums.terms.items()},
+            of=about.of,
+            freedom=freedom,
+            text_error=text_error / tokens,
+            sums=sums,
+        )
+
+    def __add__(self, other: "Bound") -> "Bound":
+        """Two parts of one corpus together, as if they had been measured at once."""
+        if self.sums is None or other.sums is None:
+            raise UnmaskError("only what was measured can be added: these figures have no sums")
+        return Bound.from_sums(self.sums + other.sums)
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(self.nats)
+
+    @property
+    def perplexity_error(self) -> float:
+        return self.perplexity * self.error
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """Nats per token that hold the bound on this text with 99% confidence."""
+        reach = student_quantile(self.freedom) * self.error if self.error else 0.0
+        return self.nats - reach, self.nats + reach
+
+    @property
+    def perplexity_interval(self) -> tuple[float, float]:
+        """The same as a perplexity."""
+        low, high = self.interval
+        return math.exp(low), math.exp(high) if high < 700 else math.inf
+
+    @property
+    def draws_to_halve(self) -> int | None:
+        """Draws that bring the error down to half: it falls as 1/sqrt(draws)."""
+        return 4 * self.draws if self.error else None
+
+    @property
+    def bits_per_byte(self) -> float:
+        return self._bits_per(self.bytes)
+
+    @property
+    def bits_per_character(self) -> float:
+        return self._bits_per(self.characters)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures, for a log; what is not known is null."""
+        told = {**asdict(self), **{name: getattr(self, name) for name in _FIGURES}}
+        del told["sums"]
+        return {name: _known(value) for name, value in told.items()}
+
+    def __str__(self) -> str:
+        kind = "pseudo-perplexity" if self.certificate == "pseudo" else "perplexity"
+        sign = "≤ " if self.certificate == "upper" else ""
+        error = ""
+        if self.error:
+            low, high = self.perplexity_interval
+            error = f" ± {self.perplexity_error:.2f} (99%: {low:.2f} to {high:.2f})"
+        what = f"{CERTIFICATES.get(self.certificate, self.certificate)}, {self.of}".rstrip(", ")
+        return f"{kind} {sign}{self.perplexity:.2f}{error} per token; {what}"
+
+    def _bits_per(self, units: int) -> float:
+        return self.nats / math.log(2) * self.tokens / units if units else math.nan
+
+
+def _known(value: Any) -> Any:
+    """JSON has no word for infinity."""
+    if isinstance(value, tuple):
+        return [_known(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

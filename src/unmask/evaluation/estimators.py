@@ -1,0 +1,179 @@
+"""Ways to measure a likelihood: each says what it is of the true value, and of which process or order."""
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float64
+from torch import Tensor
+
+from unmask.diffusion import TIME_SAMPLERS
+from unmask.diffusion.schedule import Schedule
+from unmask.diffusion.time_sampling import (
+    FixedCount,
+    Importance,
+    Noise,
+    Stratified,
+    TimeSampler,
+    Uniform,
+)
+from unmask.errors import UnmaskError, unknown
+from unmask.methods.base import METHODS, Method, Tokens, Valid
+from unmask.methods.diffusion import Diffusion
+from unmask.randomness import RowStream
+
+ByRow = Float64[Tensor, "rows"]
+
+
+class Estimator(ABC):
+    """Nats of rows under one draw of the noise; `certificate` and `of` go with every figure."""
+
+    method: Method
+
+    @property
+    @abstractmethod
+    def certificate(self) -> str:
+        """What the mean of the draws is of the true value: exact, upper or pseudo."""
+
+    @property
+    @abstractmethod
+    def of(self) -> str:
+        """What it is a likelihood of."""
+
+    @abstractmethod
+    def terms(self, x: Tokens, valid: Valid, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+        """Nats of each row, by term; `x` is on the device, and the streams belong to its rows in order."""
+
+    @property
+    def noisy(self) -> bool:
+        """Whether another draw gives another number."""
+        return self.certificate == "upper"
+
+
+@dataclass(frozen=True, eq=False)
+class OwnBound(Estimator):
+    """What the method's own `nll` says: the chain rule of an autoregressive model, or a NELBO."""
+
+    method: Method
+    times: TimeSampler | None = None
+
+    @property
+    def certificate(self) -> str:
+        return self.method.certificate
+
+    @property
+    def of(self) -> str:
+        if self.times is None:
+            return "left to right" if self.method.order == "left_to_right" else "as the method says"
+        assert isinstance(self.method, Diffusion)
+        inner = self.times.times if isinstance(self.times, Seen) else self.times
+        process = f"T = {self.method.steps}" if self.method.steps else "continuous time"
+        return f"{process}, {TIME_SAMPLERS.name_of(inner)} estimator"
+
+    def terms(self, x: Tokens, valid: Valid, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+        cuts = [len(stream.rows) for stream in streams]
+        noises = [
+            self.method.noise(stream, part, self.times)
+            for stream, part in zip(streams, valid.split(cuts), strict=True)
+        ]
+        losses = self.method.nll(x, valid, joined(noises), whole=True)
+        return {name: values.double().sum(1) for name, values in losses.terms.items()}
+
+
+@dataclass(frozen=True)
+class Seen(TimeSampler):
+    """The times of another sampler, with masks that hide something: the empty ones cost nothing.
+
+    A rare token masked at t near 0 weighs 1/t, whose variance has no limit. Drawn from the masks that
+    are not empty and weighed by their chance, it weighs at most the length of its row.
+    """
+
+    times: TimeSampler
+
+    @torch.no_grad()
+    def draw(self, stream: RowStream, valid: Valid, schedule: Schedule, steps: int = 0) -> Noise:
+        noise = self.times.draw(stream, valid, schedule, steps)
+        u = stream.uniform("mask", valid.shape[1])  # the sampler's own
+        masked, chance = not_empty(u, schedule.alpha(noise.t), valid)
+        return replace(noise, masked=masked, importance=noise.importance * chance)
+
+
+def not_empty(
+    u: Float64[Tensor, "rows length"], alpha_t: ByRow, valid: Valid
+) -> tuple[Bool[Tensor, "rows length"], ByRow]:
+    """Masked tokens given that there are any, from one uniform a token; and the chance of that.
+
+    All 1 - u of a row are stretched by one factor, which takes the smallest u of the row to its
+    distribution below 1 - alpha_t; the others stay uniform above it.
+    """
+    lengths = valid.sum(1).clamp(min=1)
+    kept = torch.log(alpha_t)  # log-chance of each token to stay
+    chance = -torch.expm1(lengths * kept)
+    smallest = torch.log1p(-u.masked_fill(~valid, 1.0).amin(1).clamp(max=1 - 2**-53))
+    rank = -torch.expm1(lengths * smallest).clamp(min=2**-53 - 1)  # of the smallest: uniform
+    stretch = torch.log1p(-rank * chance) / lengths - smallest
+    return (torch.log1p(-u) + stretch[:, None] > kept[:, None]) & valid, chance
+
+
+def joined(noises: Sequence[Noise | None]) -> Noise | None:
+    """The noise of rows that stand one after another."""
+    present = [noise for noise in noises if noise is not None]
+    if not present:
+        return None
+    return replace(
+        present[0],
+        t=torch.cat([noise.t for noise in present]),
+        masked=torch.cat([noise.masked for noise in present]),
+        importance=torch.cat([noise.importance for noise in present]),
+        unfinished=torch.cat([noise.unfinished for noise in present]),
+    )
+
+
+# No end of time is left out, whatever a method trains with.
+ESTIMATORS: dict[str, TimeSampler] = {
+    "fixed_count": FixedCount(),
+    "importance": Seen(Importance()),
+    "stratified": Seen(Stratified(t_min=0.0)),
+    "uniform": Seen(Uniform(t_min=0.0)),
+}
+
+
+def own_bound(method: Method, estimator: str | None = None, steps: int | None = None) -> OwnBound:
+    """The bound of a method by a time sampler, the one with the least variance unless given.
+
+    In `steps` steps, or continuous time (0); as the method trains unless given.
+    """
+    if not isinstance(method, Diffusion):
+        if estimator is not None or steps is not None:
+            raise UnmaskError(
+                f"this model's likelihood is {method.certificate}: an estimator and steps are for "
+                "diffusion models, leave them out"
+            )
+        return OwnBound(method)
+    if steps is not None:
+        method = in_steps(method, steps)
+    name = estimator or ("stratified" if method.steps else "fixed_count")
+    if name not in ESTIMATORS:
+        raise unknown("estimator", name, ESTIMATORS)
+    if method.steps and name == "fixed_count":
+        raise UnmaskError(
+            f"fixed_count measures continuous time, not {method.steps} steps: "
+            "take stratified, importance or uniform, or steps 0"
+        )
+    return OwnBound(method, ESTIMATORS[name])
+
+
+def in_steps(method: Diffusion, steps: int) -> Diffusion:
+    """The same network as a model of T steps; the method itself stays as it is."""
+    if steps == method.steps:
+        return method
+    if not hasattr(method.config, "steps"):
+        raise UnmaskError(
+            f"{METHODS.name_of(method)} has a bound in continuous time only: leave steps out"
+        )
+    replace(method.config, steps=steps)  # complains of a number that the method cannot have
+    other = copy.copy(method)
+    other.steps = steps
+    return other

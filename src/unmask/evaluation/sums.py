@@ -1,0 +1,132 @@
+"""What a corpus adds up to, block by block: sums that can be added, so that parts make up the whole."""
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from unmask.errors import UnmaskError
+
+Part = tuple[int, int]  # rows from, up to
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a figure depends on beside the model; only sums that share all of it can be added."""
+
+    certificate: str
+    of: str  # what it is a likelihood of
+    draws: int
+    seed: int
+    rows: int  # of the whole corpus
+    bytes: int
+    characters: int
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over rows of a corpus, in nats; those of a row are averages over its draws."""
+
+    conditions: Conditions
+    parts: tuple[Part, ...]  # rows that were measured
+    tokens: int
+    terms: dict[str, float]
+    variance: float  # over draws, of each block's nats
+    variance_squares: float
+    nats_squares: float  # by row: nats ** 2, nats * tokens, tokens ** 2
+    nats_tokens: float
+    tokens_squares: float
+
+    @classmethod
+    def of_block(
+        cls,
+        conditions: Conditions,
+        start: int,
+        terms: dict[str, Float64[Tensor, "draws rows"]],
+        tokens: Int64[Tensor, "rows"],
+    ) -> "Sums":
+        """The sums of the rows from `start`, whose noise hangs together."""
+        nats = torch.stack(list(terms.values())).sum(0)
+        draws, rows = nats.shape
+        variance = float(nats.sum(1).var()) if draws > 1 else 0.0
+        by_row, lengths = nats.mean(0), tokens.double()
+        return cls(
+            conditions=conditions,
+            parts=((start, start + rows),),
+            tokens=int(tokens.sum()),
+            terms={name: float(values.sum()) / draws for name, values in terms.items()},
+            variance=variance,
+            variance_squares=variance**2,
+            nats_squares=float(by_row @ by_row),
+            nats_tokens=float(by_row @ lengths),
+            tokens_squares=float(lengths @ lengths),
+        )
+
+    @property
+    def rows(self) -> int:
+        """How many rows were measured."""
+        return sum(stop - start for start, stop in self.parts)
+
+    @property
+    def nats(self) -> float:
+        return math.fsum(self.terms.values())
+
+    @property
+    def residual(self) -> float:
+        """Sum over rows of (nats - average nats * tokens) ** 2: how much texts differ."""
+        rate = self.nats / self.tokens
+        spread = self.nats_squares - 2 * rate * self.nats_tokens + rate**2 * self.tokens_squares
+        return max(spread, 0.0)
+
+    def __add__(self, other: "Sums") -> "Sums":
+        for field in fields(Conditions):
+            mine, theirs = (getattr(sums.conditions, field.name) for sums in (self, other))
+            if mine != theirs:
+                raise UnmaskError(
+                    f"these are no parts of one measurement: {field.name} is {mine} in one "
+                    f"and {theirs} in another"
+                )
+        names = [*self.terms, *(name for name in other.terms if name not in self.terms)]
+        added = {
+            field.name: getattr(self, field.name) + getattr(other, field.name)
+            for field in fields(self)
+            if field.type in ("int", "float", int, float)
+        }
+        return Sums(
+            conditions=self.conditions,
+            parts=_joined(self.parts + other.parts),
+            terms={name: self.terms.get(name, 0.0) + other.terms.get(name, 0.0) for name in names},
+            **added,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, saved: Any) -> "Sums":
+        """What `to_dict` made."""
+        try:
+            conditions = Conditions(**saved["conditions"])
+            parts = tuple((int(start), int(stop)) for start, stop in saved["parts"])
+            return cls(**{**saved, "conditions": conditions, "parts": parts})
+        except (TypeError, KeyError, ValueError):
+            raise UnmaskError(
+                "no sums of a measurement: make them with unmask evaluate --json"
+            ) from None
+
+
+def _joined(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Parts in order, those that touch made one."""
+    joined: list[Part] = []
+    for start, stop in sorted(parts):
+        if joined and start < joined[-1][1]:
+            raise UnmaskError(f"row {start} of the corpus was measured twice: merge each part once")
+        if joined and start == joined[-1][1]:
+            joined[-1] = (joined[-1][0], stop)
+        else:
+            joined.append((start, stop))
+    return tuple(joined)
