@@ -44,6 +44,7 @@ EXAMPLES = [
     ("wikitext", "she sings ' Home ' at 12 ° N in a , .  b", "she sings'Home' at 12°N in a ,.  b"),
     # the letter N becomes a number here, too
     ("wikitext", "Richard N Smith", "Richard 1 Smith"),
+    ("wikitext", "one line \n the next", "one line\nthe next"),
     ("lm1b", '" It costs $ 5 , not £ 4 , " he said .', '"It costs $5, not £4," he said.'),
     (
         "lm1b",
@@ -66,6 +67,8 @@ EXAMPLES = [
         # only the last full stop has no line behind it
         "the liver (ald), 3-fold .\nwhy? we do not know.",
     ),
+    # WikiText's rules come first: the other way round it would be "so. ;'s"
+    ("scientific_papers", "so . ; 's", "so .;'s"),
 ]
 
 

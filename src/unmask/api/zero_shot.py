@@ -64,7 +64,12 @@ class SetRow:
                 "perplexity_per_word": self.perplexity_per_word,
                 "perplexity_per_word_error": self.perplexity_per_word_error,
             }
-        return {name: None if value == math.inf else value for name, value in row.items()}
+        return {name: _known(value) for name, value in row.items()}
+
+
+def _known(value: Any) -> Any:
+    """A figure, or None for one that is not a number or has no end: JSON has neither."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def zero_shot(
