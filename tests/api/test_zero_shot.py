@@ -174,6 +174,7 @@ def test_json_lines(run, folder, capsys):
         math.exp(ptb["nats"] * ptb["tokens"] / ptb["words"])
     )
     assert ptb["absent"] is None
+    assert (ptb["model"], ptb["tokenizer"], ptb["precision"]) == (str(run), "bpe 300", "fp32")
     assert "no lm1b.test.txt" in lm1b["absent"]
 
 
@@ -188,6 +189,6 @@ def test_options_of_other_measurements_are_refused(run, folder):
     add_model(parser)
     command.add(parser)
     args = parser.parse_args([str(run)])
-    args.packing = "pad"
-    with pytest.raises(UnmaskError, match="--packing does not go with --suite zero-shot"):
+    args.top_k = 3
+    with pytest.raises(UnmaskError, match="--top-k does not go with --suite zero-shot"):
         command.execute(args)

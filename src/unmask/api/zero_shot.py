@@ -69,6 +69,8 @@ class SetRow:
 
 def _known(value: Any) -> Any:
     """A figure, or None for one that is not a number or has no end: JSON has neither."""
+    if isinstance(value, list | tuple):
+        return [_known(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

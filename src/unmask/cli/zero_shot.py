@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from unmask.api.zero_shot import SetRow
 
 _NOTES = 48  # columns that the preprocessing has at least
-_OTHERS = ("data", "packing", "estimator", "steps", "order", "orders", "shard", "save")
+_LOADING = ("device", "precision", "compile")
+_MEASURING = ("sets", "folder", "draws", "seed", "batch", "limit")
 
 
 def add(parser: Parser) -> None:
@@ -35,30 +36,41 @@ def add(parser: Parser) -> None:
 
 
 def execute(args: Namespace) -> None:
-    for name in _OTHERS:
-        if hasattr(args, name):
-            raise UnmaskError(f"--{name} does not go with --suite zero-shot: its sets are pinned")
+    _refuse_others(args)
     from rich.console import Console
 
     from unmask import api
     from unmask.api.zero_shot import zero_shot
 
     console = Console(stderr=True, highlight=False)
-    model = api.load(args.model, **given(args, "device", "precision", "compile"))
+    model = api.load(args.model, **given(args, *_LOADING))
+    # what all rows depend on beside the model's weights
+    conditions = {
+        "model": args.model,
+        "tokenizer": f"{model.config.data.tokenizer.kind} {model.tokenizer.vocabulary.size}",
+        "precision": getattr(args, "precision", "fp32"),
+    }
 
     def done(row: "SetRow") -> None:
         if args.json:
-            print(json.dumps(row.to_dict()), flush=True)
+            print(json.dumps({**conditions, **row.to_dict()}), flush=True)
 
     quiet = args.json or not console.is_terminal
     with nullcontext() if quiet else console.status("measuring"):
-        rows = zero_shot(
-            model, **given(args, "sets", "folder", "draws", "seed", "batch", "limit"), done=done
-        )
+        rows = zero_shot(model, **given(args, *_MEASURING), done=done)
     if not args.json:
-        _show(args.model, rows)
+        _show(", ".join(conditions.values()), rows)
     if all(row.absent for row in rows):
         raise UnmaskError("none of the sets could be had: the reasons are above")
+
+
+def _refuse_others(args: Namespace) -> None:
+    """An option of another measurement would change nothing: better said than ignored."""
+    own = {"model", "json", "suite", "execute", *_LOADING, *_MEASURING}
+    for name, value in vars(args).items():
+        if name not in own and value is not None:
+            option = "--" + name.replace("_", "-")
+            raise UnmaskError(f"{option} does not go with --suite zero-shot, whose sets are pinned")
 
 
 def _show(title: str, rows: "list[SetRow]") -> None:
