@@ -3,23 +3,32 @@
 from unmask.data.blanks import count_blanks, parse_blanks
 from unmask.data.characters import ByteTokenizer, CharacterTokenizer, Text8Tokenizer
 from unmask.data.config import DataConfig, TokenizerConfig
-from unmask.data.corpora import Corpus, open_corpus
+from unmask.data.corpora import Corpus, hub_corpus, open_corpus
+from unmask.data.detokenizers import DETOKENIZERS
+from unmask.data.files import Reading, named
 from unmask.data.labels import LabelDropout
-from unmask.data.load import Data, load_data, rows_from
+from unmask.data.load import Data, first_rows, load_data, rows_from
 from unmask.data.loader import Loader
+from unmask.data.records import Columns, Form, Lines, Objects, file_corpus
 from unmask.data.rows import Rows, batches
 from unmask.data.subwords import SubwordTokenizer
 from unmask.data.tokenizer import Tokenizer
 from unmask.data.tokenizers import build_tokenizer, load_tokenizer
 
 __all__ = [
+    "DETOKENIZERS",
     "ByteTokenizer",
     "CharacterTokenizer",
+    "Columns",
     "Corpus",
     "Data",
     "DataConfig",
+    "Form",
     "LabelDropout",
+    "Lines",
     "Loader",
+    "Objects",
+    "Reading",
     "Rows",
     "SubwordTokenizer",
     "Text8Tokenizer",
@@ -28,8 +37,12 @@ __all__ = [
     "batches",
     "build_tokenizer",
     "count_blanks",
+    "file_corpus",
+    "first_rows",
+    "hub_corpus",
     "load_data",
     "load_tokenizer",
+    "named",
     "open_corpus",
     "parse_blanks",
     "rows_from",

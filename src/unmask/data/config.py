@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, field
 
+from unmask.data.detokenizers import DETOKENIZERS
 from unmask.errors import UnmaskError, unknown
 
 KINDS = ("bpe", "bytes", "characters", "hf", "text8")
-PACKINGS = ("pad", "split", "wrap")
+PACKINGS = ("join", "pad", "split", "wrap")
+STREAMS = ("join", "wrap")  # rows that do not begin where a document begins
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class DataConfig:
     packing: str = "wrap"
     separator: str = "<|endoftext|>"  # a line between documents, or "line", or "file"
     text_field: str = "text"
+    detokenizer: str = ""  # "": the text is taken as it is
     label_field: str = ""  # "": documents have no class
     label_dropout: float = 0.1  # share of labelled rows that train without their class
     cache: str = ""  # "": $UNMASK_CACHE, or ~/.cache/unmask
@@ -57,7 +60,9 @@ class DataConfig:
             raise UnmaskError('data.separator is empty; give a line of text, "line" or "file"')
         if not self.text_field:
             raise UnmaskError('data.text_field is empty; the usual name is "text"')
-        if self.label_field and self.packing == "wrap":
+        if self.detokenizer and self.detokenizer not in DETOKENIZERS:
+            raise unknown("detokenizer", self.detokenizer, DETOKENIZERS)
+        if self.label_field and self.packing in STREAMS:
             raise UnmaskError(
                 "data.label_field needs one document a row: set data.packing pad, or split for long ones"
             )

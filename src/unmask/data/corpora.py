@@ -164,12 +164,17 @@ def _dataset(name: str, reading: Reading) -> Corpus:
     path, _, split = name.partition(":")
     parts = path.split("/")
     repository, config = "/".join(parts[:2]), "/".join(parts[2:]) or None
+    return hub_corpus(name, reading, repository, config, split=split or "train")
+
+
+def hub_corpus(name: str, reading: Reading, *where: str | None, **options: str) -> Corpus:
+    """A dataset of the hub, by what `load_dataset` is called with."""
 
     def read() -> Iterator[str]:
         datasets = extra("datasets", f"hf:{name}")
         try:
-            rows = datasets.load_dataset(repository, config, split=split or "train")
-        except (OSError, ValueError) as error:
+            rows = datasets.load_dataset(*where, **options)
+        except (OSError, ValueError, RuntimeError) as error:  # the last: it is a script
             reason = str(error).strip().partition("\n")[0]
             raise UnmaskError(f"the dataset hf:{name} cannot be loaded: {reason}") from None
         columns = reading.columns(rows.column_names, f"the dataset hf:{name}")

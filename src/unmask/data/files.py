@@ -42,11 +42,11 @@ class Reading:
 
     def document(self, record: Mapping[str, object], place: str) -> str:
         """A record's text, with its class where a field holds one."""
-        text = _text(record[self.text_field], place, self.text_field)
+        text = text_of(record[self.text_field], place, self.text_field)
         if not self.label_field:
             return text
         label = class_name(record[self.label_field], place, self.label_field)
-        return Labelled(text, label and _text(label, place, self.label_field))
+        return Labelled(text, label and text_of(label, place, self.label_field))
 
 
 def known_file(path: Path) -> bool:
@@ -71,17 +71,30 @@ def read_documents(path: Path, reading: Reading) -> Iterator[str]:
     if form == "parquet":
         yield from _read_parquet(path, reading)
         return
-    opener = _OPENERS.get(path.suffix, lambda p: p.open("rb"))
-    with _readable(path), opener(path) as stream:
+    with opened(path) as stream:
         if form == "json":
             yield from _read_json_lines(stream, path, reading)
         else:
             yield from read_text(stream, str(path), reading.separator)
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[Iterable[bytes]]:
+    """The lines of a file, whatever it is compressed with."""
+    opener = _OPENERS.get(path.suffix, lambda p: p.open("rb"))
+    with _readable(path), opener(path) as stream:
+        yield stream
+
+
+def named(folder: Path, pattern: str) -> list[Path]:
+    """The files of a folder that have a name, or else its compressed ones, in order."""
+    found = (sorted(folder.glob(pattern + suffix)) for suffix in ("", *_OPENERS))
+    return next(filter(None, found), [])
+
+
 def read_text(stream: Iterable[bytes], name: str, separator: str) -> Iterator[str]:
     """The documents of plain UTF-8 text: between separator lines, or each line, or all of it."""
-    lines = _decoded_lines(stream, name)
+    lines = decoded_lines(stream, name)
     if separator == "line":
         yield from (line.removesuffix("\n") for line in lines)
         return
@@ -115,7 +128,7 @@ def _readable(path: Path) -> Iterator[None]:
         raise UnmaskError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def _decoded_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
+def decoded_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
     """Lines of UTF-8 with plain line ends; a wrong byte is named by its offset."""
     offset = 0
     for raw in stream:
@@ -133,7 +146,7 @@ def _decoded_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def _read_json_lines(stream: Iterable[bytes], path: Path, reading: Reading) -> Iterator[str]:
-    for number, line in enumerate(_decoded_lines(stream, str(path)), start=1):
+    for number, line in enumerate(decoded_lines(stream, str(path)), start=1):
         if line.isspace():
             continue
         try:
@@ -147,7 +160,7 @@ def _read_json_lines(stream: Iterable[bytes], path: Path, reading: Reading) -> I
         yield reading.document(record, place)
 
 
-def _text(value: object, place: str, field: str) -> str:
+def text_of(value: object, place: str, field: str) -> str:
     """A field's text; null counts as none."""
     if value is None:
         return ""

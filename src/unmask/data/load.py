@@ -1,16 +1,17 @@
 """From a data configuration to a tokenizer and rows."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from unmask.data.cache import cache_folder, cache_key, store_rows, stored_rows
-from unmask.data.config import DataConfig
+from unmask.data.config import STREAMS, DataConfig
 from unmask.data.corpora import Corpus, open_corpus
+from unmask.data.detokenizers import DETOKENIZERS
 from unmask.data.files import Reading
-from unmask.data.labels import class_names
+from unmask.data.labels import Labelled, class_names
 from unmask.data.packing import Totals, pack
 from unmask.data.rows import Rows
 from unmask.data.subwords import SubwordTokenizer
@@ -41,7 +42,7 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
         valid_rows = partial(_rows, corpus, held, f"only {config.holdout!r}")
     if tokenizer is None:
         tokenizer = build_tokenizer(config.tokenizer, train())
-        if config.packing != "wrap" and isinstance(tokenizer, SubwordTokenizer):
+        if config.packing not in STREAMS and isinstance(tokenizer, SubwordTokenizer):
             tokenizer = tokenizer.with_pad()
         if config.label_field:
             tokenizer = tokenizer.with_labels(class_names(train(), config.label_field))
@@ -49,16 +50,34 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
     return Data(tokenizer, train_rows, valid_rows(tokenizer, config))
 
 
-def rows_from(source: str | Iterable[str], tokenizer: Tokenizer, config: DataConfig) -> Rows:
-    """Rows of a source (cached) or of given texts (in memory), packed as the configuration says."""
+def rows_from(
+    source: str | Corpus | Iterable[str], tokenizer: Tokenizer, config: DataConfig
+) -> Rows:
+    """Rows of a source (cached) or of given texts (in memory), packed as the configuration says.
+
+    A source is detokenized as the configuration says; texts are taken as they are.
+    """
     if isinstance(source, str):
-        corpus = open_corpus(source, _reading(config))
+        source = open_corpus(source, _reading(config))
+    if isinstance(source, Corpus):
+        corpus = _detokenized(source, config)
         return _rows(corpus, partial(iter, corpus), "all", tokenizer, config)
     texts = [text for text in source if text and not text.isspace()]
     if not texts:
         raise UnmaskError("the texts are empty")
+    return _in_memory(texts, tokenizer, config)
+
+
+def first_rows(corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, limit: int) -> Rows:
+    """The first rows of a corpus that is packed as a stream, reading no more of it than they need."""
+    return _in_memory(_detokenized(corpus, config), tokenizer, config, limit)
+
+
+def _in_memory(
+    documents: Iterable[str], tokenizer: Tokenizer, config: DataConfig, limit: int | None = None
+) -> Rows:
     totals = Totals()
-    tables = list(pack(texts, tokenizer, config.length, config.packing, totals))
+    tables = list(pack(documents, tokenizer, config.length, config.packing, totals, limit))
     return Rows(np.concatenate(tables), totals)
 
 
@@ -74,7 +93,21 @@ def _opened(source: str, config: DataConfig) -> Corpus:
             f"{corpus.name} is plain text, which has no field {config.label_field!r}: "
             "data.label_field needs JSON lines, Parquet or hf:"
         )
-    return corpus
+    return _detokenized(corpus, config)
+
+
+def _detokenized(corpus: Corpus, config: DataConfig) -> Corpus:
+    """The corpus with its documents as they are measured."""
+    if not config.detokenizer:
+        return corpus
+    detokenize = DETOKENIZERS.build(config.detokenizer)
+
+    def read() -> Iterator[str]:
+        for document in corpus.read():
+            text = detokenize(document)
+            yield Labelled(text, document.label) if isinstance(document, Labelled) else text
+
+    return replace(corpus, read=read)
 
 
 def _rows(
@@ -96,6 +129,7 @@ def _rows(
             "separator": config.separator,
             "text_field": config.text_field,
             "label_field": config.label_field,
+            "detokenizer": config.detokenizer,
         }
     )
     rows = stored_rows(folder, key, config.length)

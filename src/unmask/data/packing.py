@@ -2,6 +2,7 @@
 
 `wrap`, the paper's: every document's tokens and an EOS, one behind the other, cut into chunks of
 `length - 2`, each framed as BOS chunk EOS; what is left over at the end is dropped.
+`join`: like `wrap`, but nothing stands between the documents. So the zero-shot sets are measured.
 `pad`: one document a row, BOS text EOS, cut or filled to `length`.
 `split`: like `pad`, but what does not fit goes on in the next row, so that nothing is left out.
 
@@ -11,8 +12,9 @@ A row is stored with its number of valid tokens in front: valid tokens always co
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,39 +60,55 @@ class _Piece:
 
 
 def pack(
-    documents: Iterable[str], tokenizer: Tokenizer, length: int, packing: str, totals: Totals
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    length: int,
+    packing: str,
+    totals: Totals,
+    limit: int | None = None,
 ) -> Iterator[Table]:
-    """Blocks of rows, and in `totals` what they cover."""
-    for table in PACKERS[packing](documents, tokenizer, length, totals):
+    """Blocks of rows, and in `totals` what they cover; a stream may end after `limit` rows."""
+    packer = PACKERS[packing] if limit is None else partial(PACKERS[packing], limit=limit)
+    for table in packer(documents, tokenizer, length, totals):
         totals.add_rows(table)
         yield table
     if not totals.rows:
         raise UnmaskError(
             f"the text is too short for one row of {length} tokens; "
-            "pack it with split or pad instead of wrap"
+            f"pack it with split or pad instead of {packing}"
         )
 
 
 def wrap(
-    documents: Iterable[str], tokenizer: Tokenizer, length: int, totals: Totals
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    length: int,
+    totals: Totals,
+    *,
+    between: bool = True,
+    limit: int | None = None,
 ) -> Iterator[Table]:
-    """The paper's rows: one stream of documents with EOS between, cut into framed chunks."""
+    """The paper's rows: one stream of documents with EOS `between`, cut into framed chunks."""
     bos, eos = _frame(tokenizer.vocabulary)
     body = length - 2
     rest: Ids = np.empty(0, dtype=np.int64)
+    made = 0
     recent: list[tuple[str, int]] = []  # texts, with their tokens, that reach into the rest
     for block in _blocks(_pieces(documents)):
         texts = [piece.text for piece in block]
         streams: list[Ids] = [rest]
         for piece, ids in zip(block, tokenizer.encode_batch(texts), strict=True):
-            streams.append(np.append(ids, eos) if piece.ends else ids)
+            streams.append(np.append(ids, eos) if between and piece.ends else ids)
             totals.add_text(piece.text)
         recent += zip(texts, map(len, streams[1:]), strict=True)
         stream = np.concatenate(streams)
-        rows = len(stream) // body
+        rows = len(stream) // body if limit is None else min(len(stream) // body, limit - made)
         rest = stream[rows * body :].copy()
         recent = _reaching(recent, len(rest))
         yield _framed(stream[: rows * body].reshape(rows, body), bos, eos)
+        made += rows
+        if made == limit:
+            break
     _take_back(totals, tokenizer, recent, len(rest))
 
 
@@ -122,7 +140,12 @@ def split(
         yield _filled(rows, length, tokenizer)
 
 
-PACKERS = {"wrap": wrap, "pad": pad, "split": split}
+PACKERS: dict[str, Callable[..., Iterator[Table]]] = {
+    "wrap": wrap,
+    "join": partial(wrap, between=False),
+    "pad": pad,
+    "split": split,
+}
 
 
 def _frame(vocabulary: Vocabulary) -> tuple[int, int]:

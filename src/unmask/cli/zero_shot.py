@@ -1,0 +1,123 @@
+"""unmask evaluate --suite zero-shot: a model on the paper's zero-shot sets, as one table."""
+
+import argparse
+import json
+from argparse import Namespace
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from unmask.cli.parser import Parser, given
+from unmask.errors import UnmaskError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from unmask.api.zero_shot import SetRow
+
+_NOTES = 48  # columns that the preprocessing has at least
+_LOADING = ("device", "precision", "compile")
+_MEASURING = ("sets", "folder", "draws", "seed", "batch", "limit")
+
+
+def add(parser: Parser) -> None:
+    options = parser.add_argument_group("zero-shot suite", argument_default=argparse.SUPPRESS)
+    options.add_argument(
+        "--sets",
+        nargs="+",
+        metavar="NAME",
+        help="ptb, wikitext, lm1b, lambada, ag_news, pubmed, arxiv (all)",
+    )
+    options.add_argument(
+        "--folder", metavar="DIR", help="where the sets lie; without it they come from the hub"
+    )
+    options.add_argument(
+        "--limit", type=int, metavar="N", help="measure the first N rows of each set only"
+    )
+
+
+def execute(args: Namespace) -> None:
+    _refuse_others(args)
+    from rich.console import Console
+
+    from unmask import api
+    from unmask.api.zero_shot import zero_shot
+
+    console = Console(stderr=True, highlight=False)
+    model = api.load(args.model, **given(args, *_LOADING))
+    # what all rows depend on beside the model's weights
+    conditions = {
+        "model": args.model,
+        "tokenizer": f"{model.config.data.tokenizer.kind} {model.tokenizer.vocabulary.size}",
+        "precision": getattr(args, "precision", "fp32"),
+    }
+
+    def done(row: "SetRow") -> None:
+        if args.json:
+            print(json.dumps({**conditions, **row.to_dict()}), flush=True)
+
+    quiet = args.json or not console.is_terminal
+    with nullcontext() if quiet else console.status("measuring"):
+        rows = zero_shot(model, **given(args, *_MEASURING), done=done)
+    if not args.json:
+        _show(", ".join(conditions.values()), rows)
+    if all(row.absent for row in rows):
+        raise UnmaskError("none of the sets could be had: the reasons are above")
+
+
+def _refuse_others(args: Namespace) -> None:
+    """An option of another measurement would change nothing: better said than ignored."""
+    own = {"model", "json", "suite", "execute", *_LOADING, *_MEASURING}
+    for name, value in vars(args).items():
+        if name not in own and value is not None:
+            option = "--" + name.replace("_", "-")
+            raise UnmaskError(f"{option} does not go with --suite zero-shot, whose sets are pinned")
+
+
+def _show(title: str, rows: "list[SetRow]") -> None:
+    from rich.console import Console
+
+    console, table = Console(highlight=False), _table(title, rows)
+    natural = console.measure(table, options=console.options.update(max_width=1000)).maximum
+    # numbers are never cut: only the last column gives way
+    least = natural - max(0, max(len(_notes(row)) for row in rows) - _NOTES)
+    Console(highlight=False, width=max(console.width, least)).print(table)
+    for row in rows:
+        if row.source:
+            print(f"{row.set}: {row.source}")
+
+
+def _table(title: str, rows: "list[SetRow]") -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from unmask.cli.evaluate import with_error
+
+    length = rows[0].length
+    draws = max((row.bound.draws for row in rows if row.bound), default=0)
+    frame = f"one stream cut into rows of {length}: BOS, {length - 2} tokens, EOS; {draws} draws"
+    table = Table(title=Text(f"{title}: {frame}"), box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("set")
+    for name in ("perplexity", "bits / byte", "per word", "tokens", "documents"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("preprocessing", overflow="fold")
+    for row in rows:
+        if row.bound is None:
+            table.add_row(row.set, "absent", "", "", "", "", Text(_notes(row)))
+            continue
+        sign = "≤ " if row.bound.certificate == "upper" else ""
+        table.add_row(
+            row.set,
+            sign + with_error(row.bound.perplexity, row.bound.perplexity_error),
+            sign + f"{row.bound.bits_per_byte:.3f}",
+            sign + with_error(row.perplexity_per_word, row.perplexity_per_word_error),
+            f"{row.bound.tokens:,}",
+            f"{row.documents:,}",
+            Text(_notes(row)),
+        )
+    return table
+
+
+def _notes(row: "SetRow") -> str:
+    """Why there is no figure, or all that it depends on beside the model."""
+    return row.absent or "; ".join(filter(None, (row.preprocessing, row.note)))

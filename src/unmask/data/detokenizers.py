@@ -1,0 +1,106 @@
+"""Text as it was before a corpus was cut into words: each benchmark has a detokenizer of its own.
+
+A zero-shot perplexity depends on it, so these do what the authors of MDLM did, oddities included:
+docs/zero-shot.md names those.
+"""
+
+import re
+from typing import Protocol
+
+from unmask.registry import Registry
+
+
+class Detokenizer(Protocol):
+    """A document as it is stored, to the document as it is measured."""
+
+    def __call__(self, text: str) -> str: ...
+
+
+DETOKENIZERS: Registry[Detokenizer] = Registry("detokenizer")
+
+_LONE_N = re.compile(r"(?<= )N(?= )")
+# What a pair of signs encloses, without the space next to the signs.
+_ENCLOSED = tuple(
+    re.compile(rf"\{first}\s*([^\{last}]*?)\s*\{last}")
+    for first, last in ("()", "[]", "{}", '""', "''")
+)
+_CLITIC = re.compile(r" '(\w+)")
+_FULL_STOPS = (re.compile(r" (\w+) \. "), r" \1. "), (re.compile(r" (\w+) \.$"), r" \1.")
+_PAIRS = (  # as above, but with just one space on either side
+    (re.compile(r'" ([^"]+) "'), r'"\1"'),
+    (re.compile(r"' ([^']+) '"), r"'\1'"),
+    (re.compile(r"\( ([^()]+) \)"), r"(\1)"),
+    (re.compile(r"\[ ([^\[\]]+) \]"), r"[\1]"),
+)
+
+
+@DETOKENIZERS.register("ptb")
+class PennTreebank:
+    """Penn Treebank: clitics rejoined, the number N becomes 1 and <unk> a question mark."""
+
+    def __call__(self, text: str) -> str:
+        text = text.replace(" 's", "'s").replace("s ' ", "s' ").replace(" n't", "n't")
+        text = text.replace(" \n ", "\n").replace("\\/", "/")
+        # Only between spaces: an N that ends a line stays.
+        text = _LONE_N.sub("1", text)
+        return text.replace("$ 1", "$1").replace("# 1", "#1").replace("<unk>", "?")
+
+
+@DETOKENIZERS.register("wikitext")
+class WikiText:
+    """WikiText: @-@ becomes -, punctuation, brackets, quotes and headings are closed up."""
+
+    def __call__(self, text: str) -> str:
+        text = text.replace("s '", "s'")
+        for sign in "-,.":
+            text = text.replace(f" @{sign}@ ", sign)
+        for mark in ":;.!?,":  # in this order: of two neighbours, only one may be closed up
+            text = text.replace(f" {mark} ", f"{mark} ")
+        for pair in _ENCLOSED:
+            text = pair.sub(_without_spaces, text)
+        for level in (4, 3, 2):
+            text = text.replace(" ".join("=" * level), "=" * level)
+        text = text.replace(" \N{DEGREE SIGN} ", "\N{DEGREE SIGN}")
+        text = text.replace(" \n", "\n").replace("\n ", "\n")
+        return text.replace(" N ", " 1 ").replace(" 's", "'s")
+
+
+@DETOKENIZERS.register("lm1b")
+class OneBillionWords:
+    """One Billion Words: clitics, punctuation, brackets, quotes and currency signs are closed up."""
+
+    def __call__(self, text: str) -> str:
+        text = text.replace("http : / / ", "http://").replace("https : / / ", "https://")
+        text = _CLITIC.sub(r"'\1", text)
+        for pattern, closed in _FULL_STOPS:
+            text = pattern.sub(closed, text)
+        for mark in "?!":
+            text = text.replace(f" {mark} ", f"{mark} ")
+            text = re.sub(rf" \{mark}$", mark, text)
+        for mark in ",:;":
+            text = text.replace(f" {mark} ", f"{mark} ")
+        text = text.replace(" / ", "/")
+        for pattern, closed in _PAIRS:
+            text = pattern.sub(closed, text)
+        return text.replace("$ ", "$").replace("£ ", "£")
+
+
+@DETOKENIZERS.register("lambada")
+class Lambada:
+    """LAMBADA: curly quotes become straight, and each passage begins on a new line."""
+
+    def __call__(self, text: str) -> str:
+        return "\n" + text.replace("“", '"').replace("”", '"').strip()
+
+
+@DETOKENIZERS.register("scientific_papers")
+class ScientificPapers:
+    """Scientific papers (arXiv, PubMed): WikiText's rules, then One Billion Words'."""
+
+    def __call__(self, text: str) -> str:
+        return OneBillionWords()(WikiText()(text))
+
+
+def _without_spaces(match: re.Match[str]) -> str:
+    whole = match[0]
+    return whole[0] + match[1] + whole[-1]
