@@ -11,7 +11,8 @@ from torch import Tensor
 
 from unmask.diffusion.time_sampling import FixedCount, Stratified, TimeSampler
 from unmask.errors import UnmaskError
-from unmask.methods.base import Method
+from unmask.evaluation.targets import count_in, given_in
+from unmask.methods.base import Method, targets
 from unmask.methods.diffusion import Diffusion
 from unmask.randomness import RowStream, child_seed
 from unmask.transfer import to_device
@@ -85,7 +86,7 @@ def likelihood(
     """The bound on `rows`, every row under `draws` independent draws of the noise."""
     by_row = nats_by_row(method, rows, draws=draws, seed=seed, batch=batch, progress=progress)
     whole = torch.stack(list(by_row.values())).sum(0)
-    tokens = sum(int(valid.sum()) for _, _, valid in _batches(rows, batch))
+    tokens = sum(count_in(rows, part, valid) for part, _, valid in _batches(rows, batch))
     return Bound(
         nats=float(whole.mean(0).sum()) / tokens,
         error=0.0 if method.certificate == "exact" else _standard_error(whole, batch) / tokens,
@@ -119,8 +120,9 @@ def nats_by_row(
     method.eval()
     try:
         for part, x, valid in _batches(rows, batch):
+            given = given_in(rows, part)
             for number in range(draws):
-                losses = _one_draw(method, x, valid, seed, number, part)
+                losses = _one_draw(method, x, valid, given, seed, number, part)
                 found += [(name, number, part, values) for name, values in losses.items()]
             if progress:
                 progress(part.stop / len(rows))
@@ -143,14 +145,20 @@ def evaluation_times(method: Method) -> TimeSampler | None:
 
 @torch.no_grad()
 def _one_draw(
-    method: Method, x: Tensor, valid: Tensor, seed: int, number: int, part: range
+    method: Method,
+    x: Tensor,
+    valid: Tensor,
+    given: Tensor | None,
+    seed: int,
+    number: int,
+    part: range,
 ) -> dict[str, Float64[Tensor, "rows"]]:
     """Each term's nats by row, under one draw of the noise."""
     # every batch is its own stratified block; its first row tells it from the others
     stream = RowStream(child_seed(seed, number), part.start, range(len(part)), len(part))
-    noise = method.noise(stream, valid, evaluation_times(method))
+    noise = method.noise(stream, targets(valid, given), evaluation_times(method))
     device = next(method.parameters()).device
-    losses = method.nll(to_device(x, device), valid, noise, whole=True)
+    losses = method.nll(to_device(x, device), valid, noise, whole=True, given=given)
     return {name: values.double().sum(1) for name, values in losses.terms.items()}
 
 
