@@ -160,5 +160,5 @@ class FirstRows:
     def given(self, rows: range) -> torch.Tensor | None:
         return self._rows.given(rows)
 
-    def count(self, rows: range) -> int:
-        return self._rows.count(rows)
+    def counted(self, rows: range) -> torch.Tensor:
+        return self._rows.counted(rows)

@@ -56,13 +56,13 @@ class Reading:
         """A record's text, with its class where a field holds one; or its source and target."""
         if self.source_field:
             fields = self.source_field, self.target_field
-            source, target = (_text(record[field], place, field) for field in fields)
+            source, target = (text_of(record[field], place, field) for field in fields)
             return pair_of(source, target, place, fields)
-        text = _text(record[self.text_field], place, self.text_field)
+        text = text_of(record[self.text_field], place, self.text_field)
         if not self.label_field:
             return text
         label = class_name(record[self.label_field], place, self.label_field)
-        return Labelled(text, label and _text(label, place, self.label_field))
+        return Labelled(text, label and text_of(label, place, self.label_field))
 
 
 def known_file(path: Path) -> bool:
@@ -87,7 +87,7 @@ def read_documents(path: Path, reading: Reading) -> Iterator[str]:
     if form == "parquet":
         yield from _read_parquet(path, reading)
         return
-    with _opened(path) as stream:
+    with opened(path) as stream:
         if form == "json":
             yield from _read_json_lines(stream, path, reading)
         elif form in _TABLES:
@@ -97,15 +97,23 @@ def read_documents(path: Path, reading: Reading) -> Iterator[str]:
 
 
 @contextmanager
+def opened(path: Path) -> Iterator[Iterable[bytes]]:
+    """The lines of a file, whatever it is compressed with."""
+    opener = _OPENERS.get(path.suffix, lambda p: p.open("rb"))
+    with _readable(path), opener(path) as stream:
+        yield stream
+
+
+@contextmanager
 def read_lines(path: Path) -> Iterator[Iterator[str]]:
     """The lines of a file of plain text, without their ends."""
-    with _opened(path) as stream:
-        yield (line.removesuffix("\n") for line in _decoded_lines(stream, str(path)))
+    with opened(path) as stream:
+        yield (line.removesuffix("\n") for line in decoded_lines(stream, str(path)))
 
 
 def read_text(stream: Iterable[bytes], name: str, separator: str) -> Iterator[str]:
     """The documents of plain UTF-8 text: between separator lines, or each line, or all of it."""
-    lines = _decoded_lines(stream, name)
+    lines = decoded_lines(stream, name)
     if separator == "line":
         yield from (line.removesuffix("\n") for line in lines)
         return
@@ -132,13 +140,6 @@ def _form(path: Path) -> str:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Iterable[bytes]]:
-    opener = _OPENERS.get(path.suffix, lambda p: p.open("rb"))
-    with _readable(path), opener(path) as stream:
-        yield stream
-
-
-@contextmanager
 def _readable(path: Path) -> Iterator[None]:
     try:
         yield
@@ -148,7 +149,7 @@ def _readable(path: Path) -> Iterator[None]:
         raise UnmaskError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def _decoded_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
+def decoded_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
     """Lines of UTF-8 with plain line ends; a wrong byte is named by its offset."""
     offset = 0
     for raw in stream:
@@ -166,7 +167,7 @@ def _decoded_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def _read_json_lines(stream: Iterable[bytes], path: Path, reading: Reading) -> Iterator[str]:
-    for number, line in enumerate(_decoded_lines(stream, str(path)), start=1):
+    for number, line in enumerate(decoded_lines(stream, str(path)), start=1):
         if line.isspace():
             continue
         try:
@@ -183,7 +184,7 @@ def _read_json_lines(stream: Iterable[bytes], path: Path, reading: Reading) -> I
 
 def _read_table(stream: Iterable[bytes], path: Path, reading: Reading) -> Iterator[str]:
     """Records of CSV or TSV, whose first line names the fields."""
-    rows = csv.reader(_decoded_lines(stream, str(path)), strict=True, **_TABLES[_form(path)])
+    rows = csv.reader(decoded_lines(stream, str(path)), strict=True, **_TABLES[_form(path)])
     try:
         names = next(rows, [])
         reading.columns(names, str(path))
@@ -198,7 +199,7 @@ def _read_table(stream: Iterable[bytes], path: Path, reading: Reading) -> Iterat
         raise UnmaskError(f"{path}:{rows.line_num} cannot be read as a table: {error}") from None
 
 
-def _text(value: object, place: str, field: str) -> str:
+def text_of(value: object, place: str, field: str) -> str:
     """A field's text; null counts as none."""
     if value is None:
         return ""

@@ -48,7 +48,7 @@ class Loader:
 
     def count(self, step: int, part: range) -> int:
         """How many tokens of those rows the mean loss is per."""
-        return self.rows.count(self.indices(step, part))
+        return int(self.rows.counted(self.indices(step, part)).sum())
 
     def indices(self, step: int, part: range) -> NDArray[np.int64]:
         """Which rows those are."""

@@ -62,9 +62,9 @@ class Rows:
         given = self._counts(index)[:, 1:]
         return torch.from_numpy(np.arange(self.length) < given)
 
-    def count(self, index: ArrayLike | range) -> int:
-        """How many tokens figures per token are of: the valid ones, or the targets with one EOS each."""
-        return int(tokens_of(self._counts(index)).sum())
+    def counted(self, index: ArrayLike | range) -> Int64[Tensor, "batch"]:
+        """How many tokens of each row figures are per: the valid ones, or the target's and one EOS."""
+        return torch.from_numpy(tokens_of(self._counts(index)))
 
     def _counts(self, index: ArrayLike | range) -> Table:
         counts = self._table[np.asarray(index, dtype=np.int64), : self._layout.counts]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmask.diffusion.time_sampling import FixedCount, Stratified, TimeSampler
 from unmask.errors import UnmaskError
-from unmask.evaluation.targets import count_in, given_in
+from unmask.evaluation.targets import counted_in, given_in
 from unmask.methods.base import Method, targets
 from unmask.methods.diffusion import Diffusion
 from unmask.randomness import RowStream, child_seed
@@ -86,7 +86,9 @@ def likelihood(
     """The bound on `rows`, every row under `draws` independent draws of the noise."""
     by_row = nats_by_row(method, rows, draws=draws, seed=seed, batch=batch, progress=progress)
     whole = torch.stack(list(by_row.values())).sum(0)
-    tokens = sum(count_in(rows, part, valid) for part, _, valid in _batches(rows, batch))
+    tokens = sum(
+        int(counted_in(rows, part, valid).sum()) for part, _, valid in _batches(rows, batch)
+    )
     return Bound(
         nats=float(whole.mean(0).sum()) / tokens,
         error=0.0 if method.certificate == "exact" else _standard_error(whole, batch) / tokens,

@@ -2,7 +2,7 @@
 
 from typing import Protocol, runtime_checkable
 
-from jaxtyping import Bool
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
 
@@ -12,7 +12,7 @@ class PairedRows(Protocol):
 
     def given(self, rows: range) -> Bool[Tensor, "rows length"] | None: ...
 
-    def count(self, rows: range) -> int: ...
+    def counted(self, rows: range) -> Int64[Tensor, "rows"]: ...
 
 
 def given_in(rows: object, part: range) -> Bool[Tensor, "rows length"] | None:
@@ -20,6 +20,8 @@ def given_in(rows: object, part: range) -> Bool[Tensor, "rows length"] | None:
     return rows.given(part) if isinstance(rows, PairedRows) else None
 
 
-def count_in(rows: object, part: range, valid: Bool[Tensor, "rows length"]) -> int:
-    """How many tokens a figure per token is of: the valid ones, or the targets with one EOS each."""
-    return rows.count(part) if isinstance(rows, PairedRows) else int(valid.sum())
+def counted_in(
+    rows: object, part: range, valid: Bool[Tensor, "rows length"]
+) -> Int64[Tensor, "rows"]:
+    """How many tokens of each row figures are per: the valid ones, or the target's and one EOS."""
+    return rows.counted(part) if isinstance(rows, PairedRows) else valid.sum(1)
