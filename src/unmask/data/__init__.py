@@ -5,7 +5,7 @@ from unmask.data.characters import ByteTokenizer, CharacterTokenizer, Text8Token
 from unmask.data.config import DataConfig, TokenizerConfig
 from unmask.data.corpora import Corpus, open_corpus
 from unmask.data.labels import LabelDropout
-from unmask.data.load import Data, load_data, open_pairs, rows_from
+from unmask.data.load import Data, load_data, pairs_from, rows_from
 from unmask.data.loader import Loader
 from unmask.data.pairs import Pair
 from unmask.data.rows import Rows, batches
@@ -33,7 +33,7 @@ __all__ = [
     "load_data",
     "load_tokenizer",
     "open_corpus",
-    "open_pairs",
+    "pairs_from",
     "parse_blanks",
     "rows_from",
 ]

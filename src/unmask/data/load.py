@@ -1,6 +1,6 @@
 """From a data configuration to a tokenizer and rows."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +12,7 @@ from unmask.data.corpora import Corpus, open_corpus
 from unmask.data.files import Reading
 from unmask.data.labels import class_names
 from unmask.data.packing import Totals, pack
-from unmask.data.pairs import pair_of, sides
+from unmask.data.pairs import Pair, pair_of, sides
 from unmask.data.rows import Layout, Rows
 from unmask.data.subwords import SubwordTokenizer
 from unmask.data.tokenizer import Tokenizer
@@ -56,7 +56,7 @@ def rows_from(
     """Rows of a source (cached) or of given texts or pairs (in memory), packed as the configuration says."""
     if isinstance(source, str):
         corpus = (
-            open_pairs(source, config) if config.paired else open_corpus(source, _reading(config))
+            _open_pairs(source, config) if config.paired else open_corpus(source, _reading(config))
         )
         return _rows(corpus, partial(iter, corpus), "all", tokenizer, config)
     documents = [
@@ -71,7 +71,7 @@ def rows_from(
     return Rows(np.concatenate(tables), totals, _layout(config))
 
 
-def open_pairs(source: str, config: DataConfig) -> Corpus:
+def _open_pairs(source: str, config: DataConfig) -> Corpus:
     """The pairs that a source holds in the fields of the configuration."""
     corpus = open_corpus(source, _reading(config))
     if not corpus.has_fields:
@@ -80,6 +80,15 @@ def open_pairs(source: str, config: DataConfig) -> Corpus:
             "JSON lines, CSV, TSV, Parquet, hf: or parallel files such as train.{de,en}"
         )
     return corpus
+
+
+def pairs_from(source: str | None, config: DataConfig) -> Iterator[Pair]:
+    """The pairs of a source, or (None) those that the configuration validates on."""
+    if source or config.valid:
+        documents = iter(_open_pairs(source or config.valid, config))
+    else:
+        documents = _open_pairs(config.train, config).part(config.holdout, held=True)
+    return (document for document in documents if isinstance(document, Pair))
 
 
 def _reading(config: DataConfig) -> Reading:
@@ -103,7 +112,7 @@ def _packer(config: DataConfig) -> str:
 def _opened(source: str, config: DataConfig) -> Corpus:
     """A corpus of the run, which must be able to hold the classes or pairs that the configuration asks for."""
     if config.paired:
-        return open_pairs(source, config)
+        return _open_pairs(source, config)
     corpus = open_corpus(source, _reading(config))
     if config.label_field and not corpus.has_fields:
         raise UnmaskError(
