@@ -7,8 +7,9 @@ from unmask.data.corpora import Corpus, hub_corpus, open_corpus
 from unmask.data.detokenizers import DETOKENIZERS
 from unmask.data.files import Reading, named
 from unmask.data.labels import LabelDropout
-from unmask.data.load import Data, first_rows, load_data, rows_from
+from unmask.data.load import Data, first_rows, load_data, pairs_from, rows_from
 from unmask.data.loader import Loader
+from unmask.data.pairs import Pair
 from unmask.data.records import Columns, Form, Lines, Objects, file_corpus
 from unmask.data.rows import Rows, batches
 from unmask.data.subwords import SubwordTokenizer
@@ -28,6 +29,7 @@ __all__ = [
     "Lines",
     "Loader",
     "Objects",
+    "Pair",
     "Reading",
     "Rows",
     "SubwordTokenizer",
@@ -44,6 +46,7 @@ __all__ = [
     "load_tokenizer",
     "named",
     "open_corpus",
+    "pairs_from",
     "parse_blanks",
     "rows_from",
 ]
