@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_judge import CONTEXT, PREFIX, SENTENCE, fast_tokenizer, save_judge
+from tiny_judge import CONTEXT, PREFIX, SENTENCE, fast_tokenizer, save_gguf, save_judge
 
 from unmask.errors import UnmaskError
 from unmask.evaluation import Sample, measure
@@ -196,11 +196,38 @@ def test_pickles_and_parts_are_refused(folder, tmp_path):
     weights = load_file(broken / "model.safetensors")
     del weights["transformer.h.1.mlp.c_fc.weight"]
     save_file(weights, broken / "model.safetensors", {"format": "pt"})
-    assert "is not whole" in one_line(broken)
+    assert "is not whole, for want of a fitting transformer.h.1.mlp.c_fc" in one_line(broken)
     pickled = shutil.copytree(folder, tmp_path / "pickle")
     torch.save(load_file(pickled / "model.safetensors"), pickled / "pytorch_model.bin")
     (pickled / "model.safetensors").unlink()
     assert "no judge" in one_line(pickled)
+
+
+def test_gguf_is_dequantised_once(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
+    network = save_gguf(tmp_path / "tiny.gguf").eval()
+    judge = causal_judge(tmp_path, CPU)  # the only one in the folder
+    assert (judge.name, judge.prefix) == ("tiny.gguf", PREFIX)
+    x = torch.tensor([[0, 70, 80, 290]])
+    with torch.inference_mode():
+        assert judge.network(x).logits == pytest.approx(network(x).logits, abs=1e-5)
+    plain = fast_tokenizer(eos_token=PREFIX)
+    for text in TEXTS:
+        ids = plain(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        assert encoded(judge, text) == ids
+    monkeypatch.setitem(sys.modules, "gguf", None)  # not needed again
+    assert causal_judge(tmp_path / "tiny.gguf", CPU).digest == judge.digest
+    assert capfd.readouterr() == ("", "")
+
+
+def test_gguf_without_a_weight_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
+    save_gguf(tmp_path / "part.gguf", without="model.layers.1.mlp.up_proj.weight")
+    for _ in range(2):  # nor is it kept
+        assert "for want of a fitting model.layers.1.mlp.up_proj" in one_line(
+            tmp_path / "part.gguf"
+        )
+    assert list((tmp_path / "cache" / "judges").iterdir()) == []
 
 
 def test_the_digest_knows_the_weights(judge, folder, tmp_path):

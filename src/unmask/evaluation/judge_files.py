@@ -43,11 +43,8 @@ def causal_judge(spec: str | Path, device: torch.device, prefix: str | None = No
             trust_remote_code=False,
             output_loading_info=True,
         )
+        _check_whole(loaded)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-    if wrong := [*loaded["missing_keys"], *loaded["mismatched_keys"]]:
-        raise UnmaskError(
-            f"the judge {str(spec)!r} is not whole: its file has no fitting {wrong[0]}"
-        )
     name = str(spec) if not path.exists() else (gguf or path.resolve()).name
     return CausalJudge(network.to(device), tokenizer, name, prefix)
 
@@ -81,7 +78,11 @@ def _dequantised(transformers: Any, file: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=folder.parent) as building:
         whole = Path(building) / "judge"
         source = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
-        read = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float16)
+        read, loaded = transformers.AutoModelForCausalLM.from_pretrained(
+            **source, dtype=torch.float16, output_loading_info=True
+        )
+        _check_whole(loaded)
+        del read.config.quantization_config
         plain = type(read)(
             read.config
         )  # the same weights in a model that does not call itself quantised
@@ -91,6 +92,12 @@ def _dequantised(transformers: Any, file: Path) -> Path:
         if not folder.exists():  # nor made by somebody else meanwhile
             os.replace(whole, folder)
     return folder
+
+
+def _check_whole(loaded: dict[str, Any]) -> None:
+    """An error where the library would put random weights for what a file does not hold."""
+    if wrong := [*loaded["missing_keys"], *loaded["mismatched_keys"]]:
+        raise ValueError(f"it is not whole, for want of a fitting {sorted(map(str, wrong))[0]}")
 
 
 def _check_hub(name: str) -> None:
