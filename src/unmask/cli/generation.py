@@ -68,4 +68,4 @@ def refuse(args: Namespace, suite: str, *names: str) -> None:
     """An error for options that are for other measurements."""
     for name in names:
         if hasattr(args, name):
-            raise UnmaskError(f"--{name} does not go with --suite {suite}")
+            raise UnmaskError(f"--{name.replace('_', '-')} does not go with --suite {suite}")
