@@ -198,7 +198,8 @@ def test_the_suite_prints_a_table_and_draws(run, folder, tmp_path, capsys):
     table, _ = capsys.readouterr()
     assert "MAUVE" in table and "bits / byte" in table
     assert "judge: tiny after <|endoftext|>, windows of 32" in table
-    assert "not GPT-2-large: perplexity and MAUVE are not comparable" in table
+    assert "not GPT-2-large: perplexity and MAUVE cannot be compared" in table
+    assert "MAUVE of 3 texts has few clusters" in table
     rows = stored(out.with_suffix(".jsonl"))
     assert [row.setting for row in rows] == [
         Setting("data"),

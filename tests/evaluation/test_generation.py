@@ -195,6 +195,10 @@ def test_the_errors_of_diversity_are_their_spread_over_sets_of_texts():
     ):
         assert rms([figure.error for figure in figures]) == pytest.approx(spread(figures), rel=0.12)
     shared = [distinct(texts) for texts in sets]  # the jackknife errs to the safe side
+    truth = sum(figure.value for figure in shared) / len(shared)
+    held = [figure.low <= truth <= figure.high for figure in shared]
+    assert sum(held) / len(held) > 0.9
+    assert all(figure.low < figure.value < figure.high for figure in shared)
     assert 0.95 < rms([figure.error for figure in shared]) / spread(shared) < 1.5
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from unmask.api import Row
 
+_MANY = 200  # texts, from which MAUVE begins to tell
 _COLUMNS = {
     "perplexity": "perplexity",
     "bits_per_byte": "bits / byte",
@@ -36,13 +37,13 @@ def show(rows: "Sequence[Row]") -> None:
 
 def notes(rows: "Sequence[Row]") -> list[str]:
     """What figures depend on: who judged, and what the brackets are."""
-    judges = dict.fromkeys(row.judge for row in rows if row.judge)
+    judges = list(dict.fromkeys(row.judge for row in rows if row.judge))
     lines = [f"judge: {name}" for name in judges]
-    if any(row.mauve is not None for row in rows) and "gpt2-large" not in " ".join(judges):
-        lines.append(
-            "not GPT-2-large: perplexity and MAUVE are not comparable with published figures; bits per "
-            "byte are, between judges of one strength"
-        )
+    measured = [row for row in rows if row.mauve is not None]
+    if measured and "gpt2-large" not in " ".join(judges):
+        lines.append("not GPT-2-large: perplexity and MAUVE cannot be compared with published ones")
+    if measured and measured[0].n < _MANY:
+        lines.append(f"MAUVE of {measured[0].n} texts has few clusters and says little")
     if any(row.intervals for row in rows):
         lines.append("[low, high]: 95% bootstrap over texts, BCa (MAUVE: normal, over seeds too)")
     return lines
