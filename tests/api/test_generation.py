@@ -16,7 +16,7 @@ from unmask.api import compare, load_judge
 from unmask.api.generation import real_texts
 from unmask.api.judging import digest
 from unmask.api.rows import FIGURES, Row, Setting, stored
-from unmask.cli import figures, generation, infilling
+from unmask.cli import figures, generation, infilling, main
 from unmask.cli.frontier import draw
 from unmask.cli.parser import Parser, add_model
 from unmask.data import load_data
@@ -223,6 +223,19 @@ def test_the_infilling_suite_prints_a_table(run, folder, capsys):
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["sampler"] for line in lines] == ["data", "ancestral", "left_to_right"]
     assert lines[0]["exact"] == 1 and lines[0]["judge"] is None
+
+
+def test_models_are_shown_beside_each_other(model, judge, tmp_path, capsys):
+    for name, who in (("a", judge), ("b", judge), ("own", None)):
+        run_compare(model, who, file=tmp_path / f"{name}.jsonl")
+    files = {name: str(tmp_path / f"{name}.jsonl") for name in ("a", "b", "own")}
+    out = str(tmp_path / "both.svg")
+    assert main(["compare", files["a"], "--beside", files["b"], "--out", out]) == 0
+    table = capsys.readouterr().out
+    assert table.count("real text") == 1
+    assert "ancestral, b" in table and "ancestral, b" in Path(out).read_text()
+    assert main(["compare", files["a"], "--beside", files["own"]]) == 2
+    assert "own.jsonl was measured by another judge" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

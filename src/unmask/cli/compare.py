@@ -5,6 +5,7 @@ import json
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -52,6 +53,13 @@ def add(commands: Commands) -> None:
         metavar="FILE",
         help="draw a .png, .svg or .pdf, and keep the rows beside it, from where it goes on",
     )
+    add(
+        "--beside",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="rows of other models by the same judge (.jsonl), to show and draw with these",
+    )
     parser.set_defaults(execute=execute)
 
 
@@ -68,15 +76,24 @@ def execute(args: Namespace, usual_sampler: bool = False) -> None:
             raise UnmaskError(f"--{option} is for measuring, and {args.model} is measured")
         rows = _chosen(stored(_existing(Path(args.model))), getattr(args, "samplers", None))
         if args.json:
-            print(*(json.dumps(row.to_dict()) for row in rows), sep="\n")
+            _print(rows)
     else:
         rows = _measure(args, out.with_suffix(_ROWS) if out else None, usual_sampler)
-    if not args.json:
+    others = _beside(rows, getattr(args, "beside", []))
+    rows += others
+    if args.json:
+        _print(others)
+    else:
         show(rows)
     if out is not None and out.suffix != _ROWS:
         from unmask.cli.frontier import draw
 
         draw(rows, out)
+
+
+def _print(rows: "list[Row]") -> None:
+    for row in rows:
+        print(json.dumps(row.to_dict()))
 
 
 def _chosen(rows: "list[Row]", samplers: list[str] | None) -> "list[Row]":
@@ -88,6 +105,22 @@ def _chosen(rows: "list[Row]", samplers: list[str] | None) -> "list[Row]":
         if name not in known:
             raise unknown("sampler of these rows", name, known)
     return [row for row in rows if row.calls is None or row.sampler in samplers]
+
+
+def _beside(rows: "list[Row]", files: list[Path]) -> "list[Row]":
+    """The rows of other models, each sampler named with its file."""
+    from unmask.api.rows import stored
+
+    found = []
+    for file in files:
+        others = [row for row in stored(_existing(file)) if row.calls is not None]
+        for row in others:
+            if (row.judge, row.n) != (rows[0].judge, rows[0].n):
+                raise UnmaskError(
+                    f"{file} was measured by another judge, or in other numbers: it does not compare"
+                )
+        found += [replace(row, sampler=f"{row.sampler}, {file.stem}") for row in others]
+    return found
 
 
 def _measure(args: Namespace, file: Path | None, usual_sampler: bool) -> "list[Row]":
