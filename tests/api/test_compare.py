@@ -14,13 +14,15 @@ from tiny_models import LENGTH, one_line, train_tiny
 
 import unmask
 from unmask.api import compare
-from unmask.api.comparing import default_samplers, digest, settings
+from unmask.api.comparing import default_samplers, settings
+from unmask.api.judging import digest
 from unmask.api.rows import Row, Setting, stored
 from unmask.cli import main
+from unmask.cli.figures import with_interval
 from unmask.cli.frontier import draw, spread_out
 from unmask.data import load_data
 from unmask.errors import UnmaskError
-from unmask.evaluation import measure, visible
+from unmask.evaluation import MethodJudge, Sample, measure, visible
 from unmask.samplers import SAMPLERS
 
 N, STEPS = 6, [2, 5]
@@ -58,6 +60,10 @@ def content(rows: list[Row]) -> list[Row]:
     return [replace(row, seconds=None) for row in rows]
 
 
+def spelled(model, texts: list[list[int]]) -> list[Sample]:
+    return [Sample(text, model.tokenizer.decode(text)) for text in texts]
+
+
 # What is measured
 
 
@@ -76,7 +82,7 @@ def test_a_row_is_the_texts_of_its_setting_as_the_judge_sees_them(model, judge):
     row = next(row for row in rows if row.setting == Setting("ancestral", 5, 0.5))
     results = model.generate(n=N, steps=5, sampler="ancestral", temperature=0.5, seed=3)
     texts = [visible(result.ids, model.tokenizer.vocabulary) for result in results]
-    quality = measure(texts, judge.method, LENGTH, seed=3)
+    quality = measure(spelled(model, texts), MethodJudge(judge.method, LENGTH), seed=3)
     assert (row.nats, row.nats_error) == (quality.nats.value, quality.nats.error)
     assert (row.entropy, row.entropy_error) == (quality.entropy.value, quality.entropy.error)
     assert (row.distinct_2, row.repetition) == (quality.distinct_2.value, quality.repetition.value)
@@ -110,7 +116,7 @@ def test_real_text_is_the_validation_text_cut_to_the_length(model):
     ]
     real = run_compare(model, samplers=["left_to_right"], n=2)[0]
     assert (real.sampler, real.n, real.calls, real.seconds) == ("data", 2, None, None)
-    quality = measure(texts, model.method, LENGTH)
+    quality = measure(spelled(model, texts), MethodJudge(model.method, LENGTH))
     assert (real.nats, real.entropy) == (quality.nats.value, quality.entropy.value)
     short = run_compare(model, samplers=["left_to_right"], n=2, length=6)[0]
     assert short.tokens == 2 * (6 - 1 + 2)  # five tokens of text, framed
@@ -272,6 +278,8 @@ def test_the_command_prints_a_table_and_draws(run, judge, tmp_path, capsys):
     assert out.read_bytes().startswith(b"\x89PNG")
     rows = stored(out.with_suffix(".jsonl"))
     lines = [line for line in table.splitlines() if " ± " in line]
+    assert "judge: another run, autoregressive" in table
+    assert "[low, high]: 95% bootstrap over texts" in table
     assert [line.split()[0] for line in lines] == [
         "real",
         "ancestral",
@@ -279,7 +287,9 @@ def test_the_command_prints_a_table_and_draws(run, judge, tmp_path, capsys):
         "left_to_right",
     ]
     for row, line in zip(rows, lines, strict=True):
-        assert f"{row.perplexity:.4g}" in line.split()
+        low, high = row.interval("perplexity")
+        assert low < row.perplexity < high
+        assert with_interval(row.perplexity, low, high) in line
         assert "≤" not in line  # the judge is exact
     assert "ancestral, 5 steps, temperature 1: " in progress
     # the same from the file alone, wherever that is

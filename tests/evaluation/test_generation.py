@@ -7,8 +7,11 @@ import torch
 from builders import small_method
 
 from unmask.errors import UnmaskError
-from unmask.evaluation import likelihood, measure, visible
-from unmask.evaluation.generation import distinct, framed, judged, mean, repetition, token_entropy
+from unmask.evaluation import MethodJudge, Quality, Sample, likelihood, measure, visible
+from unmask.evaluation.bootstrap import Figure, mean, ratio
+from unmask.evaluation.generation import distinct, repetition, token_entropy
+from unmask.evaluation.judges import framed
+from unmask.methods import Method
 from unmask.vocabulary import Vocabulary
 
 SIZE = 11
@@ -25,6 +28,23 @@ def random_texts(count: int, seed: int) -> list[list[int]]:
         own = torch.rand(length, generator=generator) < 0.5
         texts.append(torch.where(own, x[0], x).tolist())
     return texts
+
+
+def spelled(texts: list[list[int]]) -> list[Sample]:
+    """Texts whose tokens are two bytes each."""
+    return [Sample(text, "ab" * len(text)) for text in texts]
+
+
+def measured(texts: list[list[int]], judge: Method, length: int) -> Quality:
+    return measure(spelled(texts), MethodJudge(judge, length))
+
+
+def judged(
+    texts: list[list[int]], judge: Method, length: int, draws: int = 8, seed: int = 0
+) -> tuple[Figure, int]:
+    """Nats per token under a judge, and how many tokens it read."""
+    read = MethodJudge(judge, length, draws).read(spelled(texts), seed)
+    return ratio(read.nats, read.tokens, seed), int(read.tokens.sum())
 
 
 # What a text is
@@ -76,14 +96,14 @@ def test_distinct_counts_over_all_texts():
 
 
 def test_one_text_says_nothing_about_errors():
-    quality = measure([[1, 2, 3]], small_method("mdlm"), 8)
+    quality = measured([[1, 2, 3]], small_method("mdlm"), 8)
     for figure in (quality.nats, quality.entropy, quality.distinct_2, quality.repetition):
         assert figure.error == math.inf
     assert distinct([[1, 2], []]).error == math.inf
     with pytest.raises(UnmaskError, match="no text"):
-        measure([], small_method("mdlm"), 8)
+        measured([], small_method("mdlm"), 8)
     with pytest.raises(UnmaskError, match="empty"):
-        measure([[], []], small_method("mdlm"), 8)
+        measured([[], []], small_method("mdlm"), 8)
 
 
 # Quality
@@ -148,7 +168,7 @@ def test_a_diffusion_judge_agrees_with_its_bound(name):
     ours = mean(estimates)
     assert abs(ours.value - value) < 4 * math.hypot(error, ours.error)
     assert len(set(estimates)) == 12
-    assert measure(texts, judge, 16).certificate == "upper"
+    assert measured(texts, judge, 16).certificate == "upper"
 
 
 SETS, TEXTS = 60, 8
@@ -175,6 +195,10 @@ def test_the_errors_of_diversity_are_their_spread_over_sets_of_texts():
     ):
         assert rms([figure.error for figure in figures]) == pytest.approx(spread(figures), rel=0.12)
     shared = [distinct(texts) for texts in sets]  # the jackknife errs to the safe side
+    truth = sum(figure.value for figure in shared) / len(shared)
+    held = [figure.low <= truth <= figure.high for figure in shared]
+    assert sum(held) / len(held) > 0.9
+    assert all(figure.low < figure.value < figure.high for figure in shared)
     assert 0.95 < rms([figure.error for figure in shared]) / spread(shared) < 1.5
 
 

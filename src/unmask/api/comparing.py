@@ -1,22 +1,23 @@
 """Samplers side by side: quality and diversity against network calls and seconds, beside real text."""
 
-import hashlib
-import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from unmask.api.generation import Say, Texts, options, real_texts, written
+from unmask.api.judging import described, digest, judging, load_judge
 from unmask.api.model import Model
 from unmask.api.rows import DATA, Conditions, Kept, Row, Setting
 from unmask.api.sampling import Sampling, choose_sampler
-from unmask.config import to_dict
-from unmask.data import load_data
 from unmask.errors import UnmaskError
-from unmask.evaluation import Quality, measure, visible
+from unmask.evaluation import measure
+from unmask.evaluation.causal import CausalJudge
+from unmask.evaluation.mauve import check_packages
 from unmask.samplers import SAMPLERS, SemiAutoregressive
 
 STEPS = (8, 16, 32, 64, 128)
@@ -33,24 +34,28 @@ def compare(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int = 0,
-    judge: Model | None = None,
+    judge: Model | CausalJudge | str | None = None,
     batch: int = 64,
     file: Path | None = None,
-    say: Callable[[str], None] = print,
+    say: Say = print,
     done: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
     """Writes `n` texts with every sampler, number of steps and temperature, and measures them.
 
-    The judge is the model itself unless given. `done` gets each row as it is measured; a `file` of
-    JSON lines keeps them, and what it holds already is not measured again.
+    The judge is the model itself unless given: another model with its tokens, or any causal language
+    model, by what `load_judge` takes. `done` gets each row as it is measured; a `file` of JSON lines
+    keeps them, and what it holds already is not measured again.
     """
+    if isinstance(judge, str):
+        judge = load_judge(judge)
     judge = model if judge is None else judge
     length = model.length if length is None else length
     points = settings(model, samplers, steps, temperatures)
     conditions = Conditions(
         digest(model), digest(judge), n, length, top_k, top_p, seed, batch, _device(model)
     )
-    _check(model, judge, points, conditions)
+    bench = _Bench(model, judge, conditions, say)
+    bench.check(points)
     kept = Kept(file, conditions)
     if kept.others:
         say(f"{file} keeps {kept.others} rows of another model, n, length or machine: not shown")
@@ -58,11 +63,9 @@ def compare(
     for setting in [Setting(DATA), *points]:
         row = kept.rows.get(setting)
         if row is None:
-            made = _made(model, setting, conditions, say)
-            if made is None:
+            row = bench.row(setting)
+            if row is None:
                 continue
-            quality = measure(made.texts, judge.method, judge.length, seed=seed)
-            row = _row(setting, made, quality)
             kept.add(row)
         rows.append(row)
         done(row)
@@ -91,14 +94,9 @@ def default_samplers(model: Model) -> list[str]:
     return [name for name in SAMPLERS if name != "semi_autoregressive" and _runs(model, name)]
 
 
-def digest(model: Model) -> str:
-    """A hash of all that a model's texts depend on: weights, tokenizer, configuration."""
-    described = [to_dict(model.config), model.tokenizer.fingerprint]
-    state = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
-    for name, tensor in model.method.state_dict().items():
-        state.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        state.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return state.hexdigest()[:16]
+def usual_samplers(model: Model) -> list[str]:
+    """The one that the model writes with unless told otherwise."""
+    return ["left_to_right" if model.method.order == "left_to_right" else "ancestral"]
 
 
 def _runs(model: Model, sampler: str) -> bool:
@@ -116,89 +114,63 @@ def _takes_steps(model: Model, sampler: str) -> bool:
     return hasattr(inner, "steps") and not re.search(r"[:,]steps=", sampler)
 
 
-def _check(model: Model, judge: Model, points: list[Setting], conditions: Conditions) -> None:
-    """Every mistake before the first network call."""
-    if judge.tokenizer.fingerprint != model.tokenizer.fingerprint:
-        raise UnmaskError(
-            "the judge has another tokenizer: take one that was trained on the same tokens"
-        )
-    for point in points:
-        options = _options(point, conditions)
-        options["n"] = min(conditions.n, max(conditions.batch, 1))
-        model.stream(**options)  # checks its options, and computes nothing yet
-
-
-def _options(setting: Setting, conditions: Conditions) -> dict[str, Any]:
-    """What `generate` is asked for."""
-    names = ("n", "length", "top_k", "top_p", "seed", "batch")
-    return {**asdict(setting), **{name: getattr(conditions, name) for name in names}}
-
-
 def _device(model: Model) -> str:
     device = model.device
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-@dataclass(frozen=True)
-class _Made:
-    """Texts, and what they cost."""
+class _Bench:
+    """What all rows of a comparison are measured with."""
 
-    texts: list[list[int]]
-    calls: float | None = None
-    seconds: float | None = None
+    def __init__(
+        self, model: Model, judge: Model | CausalJudge, conditions: Conditions, say: Say
+    ) -> None:
+        self.model, self.conditions, self.say = model, conditions, say
+        self.judge = judging(model, judge)
+        self.judge_name = described(model, judge)
 
+    def check(self, points: list[Setting]) -> None:
+        """Every mistake before the first network call."""
+        for point in points:
+            asked = options(point, self.conditions)
+            asked["n"] = min(self.conditions.n, max(self.conditions.batch, 1))
+            self.model.stream(**asked)  # checks its options, and computes nothing yet
+        if isinstance(self.judge, CausalJudge):
+            check_packages()
 
-def _made(
-    model: Model, setting: Setting, conditions: Conditions, say: Callable[[str], None]
-) -> _Made | None:
-    if setting.sampler == DATA:
-        return _real(model, conditions.n, conditions.length, say)
-    return _written(model, setting, conditions)
+    def row(self, setting: Setting) -> Row | None:
+        """The figures of one setting's texts."""
+        texts = self._texts(setting)
+        if texts is None:
+            return None
+        quality = measure(
+            texts.samples, self.judge, real=self._reference(setting), seed=self.conditions.seed
+        )
+        n = len(texts.samples)
+        return Row.of(setting, quality, n, self.judge_name, texts.calls, texts.seconds)
 
+    def _texts(self, setting: Setting) -> Texts | None:
+        if setting.sampler == DATA:
+            return self._real[0] if self._real else None
+        return written(self.model, setting, self.conditions, self.say)
 
-def _written(model: Model, setting: Setting, conditions: Conditions) -> _Made:
-    """The texts of a sampler."""
-    model.generate(length=2)  # the first call of a process pays for the device's start
-    results = model.generate(**_options(setting, conditions))
-    return _Made(
-        texts=[visible(result.ids, model.tokenizer.vocabulary) for result in results],
-        calls=sum(result.calls for result in results) / len(results),
-        seconds=sum(result.seconds for result in results[:: conditions.batch]) / len(results),
-    )
+    @cached_property
+    def _real(self) -> tuple[Texts, Texts] | None:
+        return real_texts(self.model, self.conditions.n, self.conditions.length, self.say)
 
+    def _reference(self, setting: Setting) -> Float[Tensor, "texts width"] | None:
+        """The real text that MAUVE compares with; real text itself needs some that is another."""
+        if setting.sampler == DATA and not self._enough:
+            return None
+        return self._features
 
-def _real(model: Model, n: int, length: int, say: Callable[[str], None]) -> _Made | None:
-    """The first rows of the model's validation text, cut to the length of the texts."""
-    try:
-        rows = load_data(model.config.data, model.tokenizer).valid
-    except UnmaskError as error:
-        say(f"no row of real text: {error}")
-        return None
-    count, shorter = min(n, len(rows)), min(length, rows.length)
-    if (count, shorter) != (n, length):
-        say(f"the real text has {count} rows of {shorter} tokens, not {n} of {length}")
-    x, valid = rows[range(count)]
-    texts = [row[there][:length].tolist() for row, there in zip(x, valid, strict=True)]
-    labels = model.tokenizer.labels.values()
-    return _Made([visible(text, model.tokenizer.vocabulary, labels) for text in texts])
+    @property
+    def _enough(self) -> bool:
+        """Whether as much real text lies behind what the first row measures."""
+        return self._real is not None and len(self._real[1].samples) == self.conditions.n
 
-
-def _row(setting: Setting, made: _Made, quality: Quality) -> Row:
-    return Row(
-        sampler=setting.sampler,
-        steps=setting.steps,
-        temperature=setting.temperature,
-        n=len(made.texts),
-        tokens=quality.tokens,
-        calls=made.calls,
-        seconds=made.seconds,
-        nats=quality.nats.value,
-        nats_error=quality.nats.error,
-        certificate=quality.certificate,
-        entropy=quality.entropy.value,
-        entropy_error=quality.entropy.error,
-        distinct_2=quality.distinct_2.value,
-        distinct_2_error=quality.distinct_2.error,
-        repetition=quality.repetition.value,
-        repetition_error=quality.repetition.error,
-    )
+    @cached_property
+    def _features(self) -> Float[Tensor, "texts width"] | None:
+        if not isinstance(self.judge, CausalJudge) or self._real is None:
+            return None
+        return self.judge.read(self._real[1 if self._enough else 0].samples).features

@@ -1,11 +1,12 @@
 """The rows of a comparison of samplers, and the file that keeps them."""
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import UnmaskError
+from unmask.evaluation import Quality
 from unmask.training.logging import JsonLines
 
 DATA = "data"  # what the row of real text has for a sampler
@@ -26,16 +27,22 @@ class Setting:
         return f"{self.sampler}{steps}, temperature {self.temperature:g}"
 
 
+FIGURES = (
+    "nats", "bits_per_byte", "entropy", "distinct_1", "distinct_2", "distinct_3", "repetition", "mauve",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class Row(Setting):
     """What was measured of one setting; errors are standard errors over the texts.
 
     `nats` is the judge's negative log-likelihood per token, and `certificate` says what it is of the
-    true value: "exact", or "upper" for a bound from above.
+    true value: "exact", or "upper" for a bound from above. `intervals` holds the ends of each
+    figure's 95% bootstrap interval. What rows of older files do not have is None.
     """
 
     n: int
-    tokens: int  # that the judge read
+    tokens: int  # that the judge counted
     calls: float | None  # of the network, for a text
     seconds: float | None  # for a text: its batch's, shared
     nats: float
@@ -47,6 +54,16 @@ class Row(Setting):
     distinct_2_error: float
     repetition: float
     repetition_error: float
+    judge: str | None = None
+    bits_per_byte: float | None = None
+    bits_per_byte_error: float | None = None
+    distinct_1: float | None = None
+    distinct_1_error: float | None = None
+    distinct_3: float | None = None
+    distinct_3_error: float | None = None
+    mauve: float | None = None
+    mauve_error: float | None = None
+    intervals: dict[str, list[float]] | None = None
 
     @property
     def perplexity(self) -> float:
@@ -56,6 +73,42 @@ class Row(Setting):
     def setting(self) -> Setting:
         return Setting(self.sampler, self.steps, self.temperature)
 
+    def interval(self, name: str) -> tuple[float, float] | None:
+        """The ends of a figure's interval, of the perplexity too; None where it is not known."""
+        if name == "perplexity":
+            ends = self.interval("nats")
+            return ends and (math.exp(ends[0]), math.exp(ends[1]))
+        low, high = (self.intervals or {}).get(name, (math.nan, math.nan))
+        return None if math.isnan(low) else (low, high)
+
+    @classmethod
+    def of(
+        cls,
+        setting: Setting,
+        quality: Quality,
+        n: int,
+        judge: str,
+        calls: float | None,
+        seconds: float | None,
+    ) -> "Row":
+        """The figures of a setting's texts, of which there are `n`."""
+        measured = {name: getattr(quality, name) for name in FIGURES}
+        known = {name: figure for name, figure in measured.items() if figure is not None}
+        figures: dict[str, Any] = {name: figure.value for name, figure in known.items()}
+        figures |= {f"{name}_error": figure.error for name, figure in known.items()}
+        ends = {name: [figure.low, figure.high] for name, figure in known.items()}
+        return cls(
+            **asdict(setting),
+            **figures,
+            intervals={name: pair for name, pair in ends.items() if math.isfinite(sum(pair))},
+            n=n,
+            judge=judge,
+            calls=calls,
+            seconds=seconds,
+            tokens=quality.tokens,
+            certificate=quality.certificate,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """All figures, for a log; an unknown error is null."""
         figures = {**asdict(self), "perplexity": self.perplexity}
@@ -64,9 +117,11 @@ class Row(Setting):
     @classmethod
     def from_dict(cls, figures: dict[str, Any]) -> "Row":
         """What `to_dict` made."""
-        known = {field.name: figures[field.name] for field in fields(cls)}
+        known = {field.name: figures[field.name] for field in fields(cls) if field.name in figures}
         unknown = {
-            name: math.inf for name in known if name.endswith("_error") and known[name] is None
+            f"{name}_error": math.inf
+            for name in FIGURES
+            if known.get(name) is not None and known.get(f"{name}_error") is None
         }
         return cls(**known | unknown)
 
@@ -96,7 +151,9 @@ class Kept:
         self.others = 0  # rows of the file that were measured in another way
         if file is not None:
             records = _records(file)
-            self.rows = _of(records, self._conditions)
+            names = {field.name for field in fields(Row)}
+            whole = [record for record in records if names <= record.keys()]
+            self.rows = _of(whole, self._conditions)
             self.others = sum(record["conditions"] != self._conditions for record in records)
             _prepare(file)
 
@@ -117,7 +174,8 @@ def stored(file: Path) -> list[Row]:
 def _records(file: Path) -> list[dict[str, Any]]:
     """The lines of a file of rows; one that was cut short is left out."""
     records = JsonLines(file).read()
-    names = {"conditions", *(field.name for field in fields(Row))}
+    needed = [field.name for field in fields(Row) if field.default is MISSING]
+    names = {"conditions", *needed}
     if not all(isinstance(record, dict) and names <= record.keys() for record in records):
         raise UnmaskError(f"{file} holds other things than rows of a comparison; choose another")
     return records

@@ -5,22 +5,24 @@ import json
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from unmask.cli.evaluate import with_error
+from unmask.cli.figures import entropy, nats, show
 from unmask.cli.parser import Commands, add_model, given
 from unmask.errors import UnmaskError, unknown
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from unmask.api import Row
+    from unmask.api import Model, Row
+    from unmask.evaluation.causal import CausalJudge
 
 T = TypeVar("T", int, float)
 
-_OPTIONS = ("samplers", "n", "length", "top_k", "top_p", "seed", "batch")
-_MEASURING = ("judge", "steps", "temperature", "n", "length", "top_k", "top_p", "seed", "batch")
+_OPTIONS = ("n", "length", "top_k", "top_p", "seed", "batch")
+_MEASURING = (
+    "judge", "judge_prefix", "steps", "temperature", "n", "length", "top_k", "top_p", "seed", "batch",
+)  # fmt: skip
 _ROWS = ".jsonl"
 
 
@@ -43,17 +45,26 @@ def add(commands: Commands) -> None:
     add("--length", type=int, metavar="N", help="tokens of a text; the model's length by default")
     add("--seed", type=int, metavar="N", help="the same seed writes the same texts")
     add("--batch", type=int, metavar="N", help="texts written at a time (64)")
-    add("--judge", metavar="MODEL", help="the model that measures the texts; by default itself")
+    add("--judge", metavar="JUDGE", help="what measures the texts; by default the model itself")
+    add_prefix(add)
     add(
         "--out",
         type=Path,
         metavar="FILE",
         help="draw a .png, .svg or .pdf, and keep the rows beside it, from where it goes on",
     )
+    add(
+        "--beside",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="rows of other models by the same judge (.jsonl), to show and draw with these",
+    )
     parser.set_defaults(execute=execute)
 
 
-def execute(args: Namespace) -> None:
+def execute(args: Namespace, usual_sampler: bool = False) -> None:
+    """Measures and shows; without samplers given all of them, or the model's usual one."""
     out = getattr(args, "out", None)
     if out is not None:
         _check_out(out)
@@ -61,18 +72,28 @@ def execute(args: Namespace) -> None:
         from unmask.api.rows import stored
 
         if measuring := [name for name in _MEASURING if hasattr(args, name)]:
-            raise UnmaskError(f"--{measuring[0]} is for measuring, and {args.model} is measured")
+            option = measuring[0].replace("_", "-")
+            raise UnmaskError(f"--{option} is for measuring, and {args.model} is measured")
         rows = _chosen(stored(_existing(Path(args.model))), getattr(args, "samplers", None))
         if args.json:
-            print(*(json.dumps(row.to_dict()) for row in rows), sep="\n")
+            _print(rows)
     else:
-        rows = _measure(args, out.with_suffix(_ROWS) if out else None)
-    if not args.json:
-        _show(rows)
+        rows = _measure(args, out.with_suffix(_ROWS) if out else None, usual_sampler)
+    others = _beside(rows, getattr(args, "beside", []))
+    rows += others
+    if args.json:
+        _print(others)
+    else:
+        show(rows)
     if out is not None and out.suffix != _ROWS:
         from unmask.cli.frontier import draw
 
         draw(rows, out)
+
+
+def _print(rows: "list[Row]") -> None:
+    for row in rows:
+        print(json.dumps(row.to_dict()))
 
 
 def _chosen(rows: "list[Row]", samplers: list[str] | None) -> "list[Row]":
@@ -86,21 +107,39 @@ def _chosen(rows: "list[Row]", samplers: list[str] | None) -> "list[Row]":
     return [row for row in rows if row.calls is None or row.sampler in samplers]
 
 
-def _measure(args: Namespace, file: Path | None) -> "list[Row]":
-    from unmask import api
-    from unmask.api.comparing import STEPS, settings
+def _beside(rows: "list[Row]", files: list[Path]) -> "list[Row]":
+    """The rows of other models, each sampler named with its file."""
+    from unmask.api.rows import stored
 
-    model = api.load(args.model, **given(args, "device"))
-    judge = api.load(args.judge, **given(args, "device")) if hasattr(args, "judge") else None
+    found = []
+    for file in files:
+        others = [row for row in stored(_existing(file)) if row.calls is not None]
+        for row in others:
+            if (row.judge, row.n) != (rows[0].judge, rows[0].n):
+                raise UnmaskError(
+                    f"{file} was measured by another judge, or in other numbers: it does not compare"
+                )
+        found += [replace(row, sampler=f"{row.sampler}, {file.stem}") for row in others]
+    return found
+
+
+def _measure(args: Namespace, file: Path | None, usual_sampler: bool) -> "list[Row]":
+    from unmask import api
+    from unmask.api.comparing import STEPS, settings, usual_samplers
+
+    model = api.load(args.model, **given(args, "device", "precision", "compile"))
+    judge = load_judge(args)
     steps = getattr(args, "steps", STEPS)
     temperatures = getattr(args, "temperature", [1.0])
-    points = settings(model, getattr(args, "samplers", None), steps, temperatures)
+    samplers = getattr(args, "samplers", usual_samplers(model) if usual_sampler else None)
+    points = settings(model, samplers, steps, temperatures)
     names = ["real text", *map(str, points)]
     with _progress(names, args.json) as (say, done):
         try:
             return api.compare(
                 model,
-                steps=steps,
+                samplers,
+                steps,
                 temperatures=temperatures,
                 judge=judge,
                 file=file,
@@ -112,6 +151,27 @@ def _measure(args: Namespace, file: Path | None) -> "list[Row]":
             if file is None:
                 raise
             raise KeyboardInterrupt(f"{file} keeps the rows; the same command goes on") from None
+
+
+def add_prefix(add: Callable[..., Any]) -> None:
+    """How a judge with its own tokens is told what texts begin with."""
+    add(
+        "--judge-prefix",
+        metavar="TOKEN",
+        help="what the judge reads before a text; <|endoftext|> or its BOS unless given",
+    )
+
+
+def load_judge(args: Namespace) -> "Model | CausalJudge | None":
+    """The judge that was asked for."""
+    from unmask import api
+
+    prefix = {"prefix": args.judge_prefix} if hasattr(args, "judge_prefix") else {}
+    if hasattr(args, "judge"):
+        return api.load_judge(args.judge, **given(args, "device"), **prefix)
+    if prefix:
+        raise UnmaskError("--judge-prefix is for a --judge with a tokenizer of its own")
+    return None
 
 
 @contextmanager
@@ -142,58 +202,9 @@ def _progress(
             if as_json:
                 print(json.dumps(row.to_dict()), flush=True)
             elif bar.disable:
-                say(f"{name}: {_nats(row)} nats per token, entropy {_entropy(row)}")
+                say(f"{name}: {nats(row)} nats per token, entropy {entropy(row)}")
 
         yield say, done
-
-
-def _show(rows: "Sequence[Row]") -> None:
-    from rich.console import Console
-
-    table = _table(rows)
-    console = Console(highlight=False)
-    # numbers are never cut; in a narrower terminal the lines go on below
-    natural = console.measure(table, options=console.options.update(max_width=1000)).maximum
-    Console(highlight=False, width=max(console.width, natural)).print(table)
-
-
-def _table(rows: "Sequence[Row]") -> "Table":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("sampler")
-    for name in (
-        "steps", "temp", "calls", "s / text", "nats / token", "perplexity", "entropy",
-        "distinct-2", "repeated-4",
-    ):  # fmt: skip
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        real = row.calls is None
-        table.add_row(
-            Text("real text" if real else row.sampler),
-            "" if row.steps is None else str(row.steps),
-            "" if row.temperature is None else f"{row.temperature:g}",
-            "" if row.calls is None else f"{row.calls:.1f}",
-            "" if row.seconds is None else f"{row.seconds:.3g}",
-            _nats(row),
-            f"{row.perplexity:.4g}",
-            _entropy(row),
-            with_error(row.distinct_2, row.distinct_2_error),
-            with_error(row.repetition, row.repetition_error),
-            style="bold" if real else "",
-        )
-    return table
-
-
-def _nats(row: "Row") -> str:
-    sign = "≤ " if row.certificate == "upper" else ""
-    return sign + with_error(row.nats, row.nats_error)
-
-
-def _entropy(row: "Row") -> str:
-    return with_error(row.entropy, row.entropy_error)
 
 
 def _list_of(kind: type[T]) -> Callable[[str], list[T]]:

@@ -20,12 +20,17 @@ _GREY = "#555555"
 
 @dataclass(frozen=True)
 class Line:
-    """A sampler at one temperature: its rows by steps, and how they are drawn."""
+    """A sampler at one temperature, its rows by steps; or one without steps, its rows by temperature."""
 
     sampler: str
     rows: list[Row]
     style: dict[str, Any]
     first: bool  # of its sampler: the one that gets the name
+
+    @property
+    def warms(self) -> bool:
+        """Whether it runs through temperatures."""
+        return len({row.temperature for row in self.rows}) > 1
 
     def draw(self, axes: Any, across: str) -> None:
         """Quality against the figure `across`, with both errors."""
@@ -69,10 +74,15 @@ def _lines(rows: Sequence[Row]) -> list[Line]:
     """Rows as lines: a colour and a mark for each sampler, a dash for each temperature."""
     samplers = list(dict.fromkeys(row.sampler for row in rows))
     temperatures = list(dict.fromkeys(row.temperature for row in rows))
-    lines = []
-    for sampler, temperature in dict.fromkeys((row.sampler, row.temperature) for row in rows):
-        own = [row for row in rows if (row.sampler, row.temperature) == (sampler, temperature)]
-        number, dash = samplers.index(sampler), temperatures.index(temperature)
+    groups: dict[tuple[str, float | None], list[Row]] = {}
+    for row in rows:
+        # a sampler without steps has one row at each temperature: together they are its line
+        dash = row.temperature if row.steps is not None else None
+        groups.setdefault((row.sampler, dash), []).append(row)
+    lines: list[Line] = []
+    for (sampler, temperature), own in groups.items():
+        number = samplers.index(sampler)
+        dash = 0 if temperature is None else temperatures.index(temperature)
         style = {
             "color": _COLOURS[number % len(_COLOURS)],
             "marker": _MARKS[number % len(_MARKS)],
@@ -82,8 +92,9 @@ def _lines(rows: Sequence[Row]) -> list[Line]:
             "markeredgecolor": "white",
             "markeredgewidth": 0.7,
         }
-        own.sort(key=lambda row: row.steps or 0)
-        lines.append(Line(sampler, own, style, first=dash == 0))
+        own.sort(key=lambda row: (row.steps or 0, row.temperature or 0))
+        first = all(line.sampler != sampler for line in lines)
+        lines.append(Line(sampler, own, style, first))
     return lines
 
 
@@ -92,7 +103,9 @@ def _describe(panels: Any, rows: Sequence[Row]) -> None:
 
     calls, seconds, entropy = panels
     bound = ", upper bound" if any(row.certificate == "upper" for row in rows) else ""
-    calls.set_ylabel(f"nats per token by the judge{bound}\n← likelier")
+    names = {row.judge for row in rows if row.judge}
+    judge = _short(names.pop()) if len(names) == 1 else "the judge"
+    calls.set_ylabel(f"nats per token by {judge}{bound}\n← likelier")
     for axes, title, label in (
         (calls, "Quality against network calls", "network calls per text"),
         (seconds, "Quality against time", "seconds per text"),
@@ -102,8 +115,26 @@ def _describe(panels: Any, rows: Sequence[Row]) -> None:
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_locator(NullLocator())
     entropy.set(title="Quality against diversity", xlabel="token entropy of a text, nats")
+    _perplexities(entropy)
     for axes in panels:
         axes.title.set(fontsize=11, fontweight="bold")
+
+
+def _short(judge: str) -> str:
+    """A judge's name without what the table says about it."""
+    return judge.partition(" after ")[0].partition(",")[0]
+
+
+def _perplexities(axes: Any) -> None:
+    """The same heights as perplexities, at the right."""
+    from math import exp, log
+
+    low, high = axes.get_ylim()
+    ticks = [exp(low + (high - low) * share / 5) for share in range(6)]
+    ticks = [float(f"{tick:.2g}") for tick in ticks]
+    right = axes.secondary_yaxis("right")
+    right.set_yticks([log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
+    right.set_ylabel("generative perplexity", fontsize=9)
 
 
 def _real_text(panels: Any, real: Row) -> None:
@@ -160,10 +191,19 @@ def _pushed(rising: Sequence[float], gap: float) -> list[float]:
 
 
 def _temperatures(axes: Any, lines: list[Line]) -> None:
-    """What the dashes mean, where there are several temperatures."""
+    """What the dashes mean, where there are several temperatures; a line through them is labelled."""
     from matplotlib.lines import Line2D
 
-    by_dash = {line.rows[0].temperature: line.style["linestyle"] for line in lines}
+    for line in lines:
+        if line.warms:
+            for row in line.rows:
+                axes.annotate(
+                    f"T={row.temperature:g}", (row.entropy, row.nats), xytext=(5, -9),
+                    textcoords="offset points", color=line.style["color"], fontsize=8,
+                )  # fmt: skip
+    by_dash = {
+        line.rows[0].temperature: line.style["linestyle"] for line in lines if not line.warms
+    }
     if len(by_dash) > 1:
         handles = [
             Line2D([], [], color=_GREY, linestyle=dash, label=f"temperature {temperature:g}")

@@ -1,9 +1,11 @@
 """Numbers that stand: each bound with its certificate, its unit and its error."""
 
 from unmask.evaluation.baseline import unigram_nats
+from unmask.evaluation.bootstrap import Figure
 from unmask.evaluation.bound import Bound
 from unmask.evaluation.estimators import ESTIMATORS, Estimator
-from unmask.evaluation.generation import Figure, Quality, measure, visible
+from unmask.evaluation.generation import Quality, measure, visible
+from unmask.evaluation.judges import Judge, MethodJudge, Sample
 from unmask.evaluation.likelihood import How, choose_estimator, likelihood
 from unmask.evaluation.orders import ORDERS, Order
 from unmask.evaluation.schedules import Spread, variance_by_schedule
@@ -16,8 +18,11 @@ __all__ = [
     "Estimator",
     "Figure",
     "How",
+    "Judge",
+    "MethodJudge",
     "Order",
     "Quality",
+    "Sample",
     "Spread",
     "Sums",
     "choose_estimator",

@@ -1,27 +1,18 @@
-"""How good and how varied generated texts are; every figure with a standard error over the texts."""
+"""How good and how varied generated texts are; every figure with a standard error and an interval."""
 
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.likelihood import nats_by_row
-from unmask.methods.base import Method
+from unmask.evaluation.bootstrap import Figure, mean, ratio
+from unmask.evaluation.judges import Judge, Sample, Text
+from unmask.evaluation.mauve import mauve
 from unmask.vocabulary import Vocabulary
-
-Text = Sequence[int]  # tokens that a reader sees: no special ones
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A number, and one standard error of it over texts."""
-
-    value: float
-    error: float
 
 
 @dataclass(frozen=True)
@@ -33,26 +24,44 @@ class Quality:
     """
 
     nats: Figure  # per token, by the judge
+    bits_per_byte: Figure  # of the text, by the judge: what judges with other tokens agree on
     certificate: str  # what `nats` is of the judge's true value: "exact" or "upper"
     entropy: Figure  # of the tokens of a text, in nats
+    distinct_1: Figure
     distinct_2: Figure
+    distinct_3: Figure
     repetition: Figure
-    tokens: int  # that the judge read, BOS and EOS too
+    mauve: Figure | None  # how near the texts are to real ones: 1 is alike
+    tokens: int  # that the judge counted
 
 
 def measure(
-    texts: Sequence[Text], judge: Method, length: int, *, draws: int = 8, seed: int = 0
+    samples: Sequence[Sample],
+    judge: Judge,
+    *,
+    real: Float[Tensor, "others width"] | None = None,
+    seed: int = 0,
 ) -> Quality:
-    """Texts as a judge that reads `length` tokens sees them, and how varied they are."""
-    if not texts:
+    """Texts as a judge sees them, how varied they are, and how near to the features of `real` text."""
+    if not samples:
         raise UnmaskError("there is no text to measure")
-    nats, tokens = judged(texts, judge, length, draws=draws, seed=seed)
+    read = judge.read(samples, seed)
+    sizes = [len(sample.text.encode("utf-8", "replace")) for sample in samples]
+    tokens = int(read.tokens.sum())
+    if not tokens or not sum(sizes):
+        raise UnmaskError("the texts are empty: there is nothing to measure")
+    texts = [sample.ids for sample in samples]
+    distincts = [distinct(texts, n, seed) for n in (1, 2, 3)]
     return Quality(
-        nats=nats,
+        nats=ratio(read.nats.numpy(), read.tokens.numpy(), seed),
+        bits_per_byte=ratio(read.nats.numpy() / math.log(2), sizes, seed),
         certificate=judge.certificate,
-        entropy=mean([token_entropy(text) for text in texts]),
-        distinct_2=distinct(texts),
-        repetition=mean([repetition(text) for text in texts]),
+        entropy=mean([token_entropy(text) for text in texts], seed),
+        distinct_1=distincts[0],
+        distinct_2=distincts[1],
+        distinct_3=distincts[2],
+        repetition=mean([repetition(text) for text in texts], seed),
+        mauve=None if real is None or read.features is None else mauve(read.features, real, seed),
         tokens=tokens,
     )
 
@@ -82,85 +91,30 @@ def repetition(text: Text, n: int = 4) -> float:
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
 
-def distinct(texts: Sequence[Text], n: int = 2) -> Figure:
+def distinct(texts: Sequence[Text], n: int = 2, seed: int = 0) -> Figure:
     """Different n-grams of all texts as a share of their n-grams: low also when the texts are alike.
 
-    The error is the jackknife's, which for a statistic like this is on average too large, not too
-    small (Efron and Stein, 1981).
+    A resample holds texts twice, whose n-grams are then not distinct, so the texts' influences on
+    the figure are resampled, which the jackknife gives. Its error is for a statistic like this on
+    average too large, not too small (Efron and Stein, 1981).
     """
     grams = [_grams(text, n) for text in texts]
     holders = Counter(gram for held in grams for gram in set(held))  # texts that hold a gram
     total = sum(map(len, grams))
     if not total:
-        return Figure(1.0, 0.0)
+        return Figure(1.0, 0.0, 1.0, 1.0)
+    value = len(holders) / total
     without = [  # the figure without one of the texts
         (len(holders) - sum(holders[gram] == 1 for gram in set(held))) / (total - len(held))
         for held in grams
         if len(held) < total
     ]
-    error = mean(without).error * (len(without) - 1) if len(without) > 1 else math.inf
-    return Figure(len(holders) / total, error)
-
-
-def mean(values: Sequence[float]) -> Figure:
-    """The mean and its standard error; one value says nothing about its error."""
-    x = torch.tensor(values, dtype=torch.float64)
-    return Figure(float(x.mean()), float(x.std()) / math.sqrt(len(x)) if len(x) > 1 else math.inf)
+    if len(without) < 2:
+        return Figure(value, math.inf)
+    middle = math.fsum(without) / len(without)
+    figure = mean([value + (len(without) - 1) * (middle - other) for other in without], seed)
+    return replace(figure, value=value)
 
 
 def _grams(text: Text, n: int) -> list[tuple[int, ...]]:
     return list(zip(*(text[start:] for start in range(n)), strict=False))
-
-
-# Quality
-
-
-def judged(
-    texts: Sequence[Text], judge: Method, length: int, *, draws: int = 8, seed: int = 0
-) -> tuple[Figure, int]:
-    """Negative log-likelihood per token under a judge, and how many tokens it read.
-
-    The error counts the difference between texts and the judge's own noise.
-    """
-    pieces = [framed(text, judge.vocabulary, length) for text in texts]
-    if not any(pieces):
-        raise UnmaskError("the texts are empty: there is nothing to measure")
-    rows = _Padded([piece for text in pieces for piece in text])
-    owner = torch.tensor([number for number, text in enumerate(pieces) for _ in text])
-    terms = nats_by_row(judge, rows, draws=draws, seed=seed)
-    nats = torch.stack(list(terms.values())).sum(0).mean(0)
-    sums = torch.zeros(len(texts), 2, dtype=torch.float64)  # nats and tokens of each text
-    sums.index_add_(0, owner, torch.stack([nats, rows.lengths.double()], 1))
-    tokens = int(sums[:, 1].sum())
-    average = float(sums[:, 0].sum()) / tokens
-    # a ratio of two sums over texts, each text a cluster of tokens
-    residuals = sums[:, 0] - average * sums[:, 1]
-    n = len(texts)
-    error = math.sqrt(n / (n - 1) * float(residuals.square().sum())) if n > 1 else math.inf
-    return Figure(average, error / tokens), tokens
-
-
-def framed(text: Text, vocabulary: Vocabulary, length: int) -> list[list[int]]:
-    """Rows of at most `length` tokens as training packs them: BOS text EOS, going on in the next row."""
-    start = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
-    end = [] if vocabulary.eos_id is None else [vocabulary.eos_id]
-    body = length - len(start) - len(end)
-    pieces = [text[first : first + body] for first in range(0, max(len(text), 1), body)]
-    return [row for piece in pieces if (row := [*start, *piece, *end])]
-
-
-class _Padded:
-    """Rows of their own lengths, side by side."""
-
-    def __init__(self, rows: Sequence[Sequence[int]]) -> None:
-        self.lengths = torch.tensor([len(row) for row in rows])
-        parts = [torch.tensor(row) for row in rows]
-        self._x = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
-        self.bytes = self.characters = 0  # no figure per byte is asked for
-
-    def __len__(self) -> int:
-        return len(self._x)
-
-    def __getitem__(self, rows: range) -> tuple[Tensor, Tensor]:
-        part = slice(rows.start, rows.stop)
-        return self._x[part], torch.arange(self._x.shape[1]) < self.lengths[part, None]

@@ -1,0 +1,130 @@
+"""Gaps of held-out text filled by a model, by the same model from left to right, and by one that sees the left only."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from unmask.api.canvases import Job
+from unmask.api.comparing import settings
+from unmask.api.generation import Say
+from unmask.api.model import Model
+from unmask.api.rows import DATA, Setting
+from unmask.api.running import Running
+from unmask.api.sampling import Sampling
+from unmask.data import load_data
+from unmask.errors import UnmaskError
+from unmask.evaluation.causal import CausalJudge
+from unmask.evaluation.infilling import Filling, Gap, middle_gap, score
+
+_BLOCK = 256  # rows looked through at a time
+
+
+@dataclass(frozen=True)
+class FilledRow:
+    """How well one setting filled the gaps, and what it saw of the text around them."""
+
+    setting: Setting
+    sees: str  # "both sides", "left side", or nothing for real text
+    n: int
+    filling: Filling
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures, for a log; what is not known is null."""
+        figures = {
+            f"{name}{part}": value
+            for name, figure in asdict(self.filling).items()
+            if figure is not None
+            for part, value in zip(("", "_error", "_low", "_high"), figure.values(), strict=True)
+        }
+        known = {name: x if math.isfinite(x) else None for name, x in figures.items()}
+        return {**asdict(self.setting), "sees": self.sees, "n": self.n, **known}
+
+
+def infill(
+    model: Model,
+    *,
+    baseline: Model | None = None,
+    judge: CausalJudge | None = None,
+    n: int = 256,
+    gap: int = 8,
+    samplers: Sequence[str] | None = None,
+    steps: Sequence[int | None] = (None,),
+    temperatures: Sequence[float] = (1.0,),
+    seed: int = 0,
+    batch: int = 64,
+    say: Say = print,
+    done: Callable[[FilledRow], None] = lambda row: None,
+) -> list[FilledRow]:
+    """Fills a gap of `gap` tokens in the middle of `n` held-out texts, beside what stood there.
+
+    An autoregressive model or `baseline` sees the left side only. Steps are as many as the gap has
+    tokens unless given.
+    """
+    if n < 1 or gap < 1:
+        raise UnmaskError(f"samples and gap must be 1 or more, not {n} and {gap}")
+    if baseline is not None and baseline.tokenizer.fingerprint != model.tokenizer.fingerprint:
+        raise UnmaskError("the baseline has another tokenizer: take one trained on the same tokens")
+    if samplers is None:
+        samplers = ["left_to_right"] if _one_sided(model) else ["ancestral", "left_to_right"]
+    counts: Any = list(steps)
+    asked = [(model, point) for point in settings(model, samplers, counts, temperatures)]
+    if baseline is not None:
+        asked += [
+            (baseline, point)
+            for point in settings(baseline, ["left_to_right"], counts, temperatures)
+        ]
+    gaps = held_out_gaps(model, n, gap, say)
+    runs = [(who, point, _running(who, gaps, point, seed, batch)) for who, point in asked]
+    rows: list[FilledRow] = []
+
+    def tell(point: Setting, sees: str, fillings: list[list[int]]) -> None:
+        found = score(gaps, fillings, model.tokenizer.decode, judge, seed)
+        rows.append(FilledRow(point, sees, len(gaps), found))
+        done(rows[-1])
+
+    tell(Setting(DATA), "", [place.ids[place.start : place.stop] for place in gaps])
+    for who, point, running in runs:
+        results = running.results()
+        tokens = [
+            result.ids[place.start : place.stop]
+            for result, place in zip(results, gaps, strict=True)
+        ]
+        tell(point, "left side" if _one_sided(who) else "both sides", tokens)
+    return rows
+
+
+def held_out_gaps(model: Model, n: int, width: int, say: Say) -> list[Gap]:
+    """The first `n` texts of the model's validation rows that are long enough, each with its gap."""
+    rows = load_data(model.config.data, model.tokenizer).valid
+    labels = list(model.tokenizer.labels.values())
+    found: list[Gap] = []
+    for first in range(0, len(rows), _BLOCK):
+        x, valid = rows[range(first, min(first + _BLOCK, len(rows)))]
+        texts = [row[there].tolist() for row, there in zip(x, valid, strict=True)]
+        gaps = [middle_gap(text, model.tokenizer.vocabulary, labels, width) for text in texts]
+        found += [place for place in gaps if place is not None]
+        if len(found) >= n:
+            return found[:n]
+    if not found:
+        raise UnmaskError(
+            f"no validation text has the {3 * width} tokens that a gap of {width} needs: take a smaller one"
+        )
+    say(f"the validation text has {len(found)} texts of {3 * width} tokens or more, not {n}")
+    return found
+
+
+def _one_sided(model: Model) -> bool:
+    return model.method.order == "left_to_right"
+
+
+def _running(model: Model, gaps: list[Gap], point: Setting, seed: int, batch: int) -> Running:
+    """The gaps as rows to fill; a model that reads from left to right is not shown what follows."""
+    mask_id = model.tokenizer.vocabulary.mask_id
+    hidden = [gap.filled([mask_id] * (gap.stop - gap.start)) for gap in gaps]
+    if _one_sided(model):
+        hidden = [row[: gap.stop] for row, gap in zip(hidden, gaps, strict=True)]
+    options = {name: value for name, value in asdict(point).items() if value is not None}
+    width = gaps[0].stop - gaps[0].start
+    job = Job(hidden, 0, [gap.start for gap in gaps], ends=False, openings=width)
+    return Running(model, job, Sampling.of({**options, "seed": seed, "batch": batch}))

@@ -1,0 +1,108 @@
+"""Rows of a comparison as a table for people, with what its figures depend on."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from unmask.cli.evaluate import with_error
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from unmask.api import Row
+
+_MANY = 200  # texts, from which MAUVE begins to tell
+_COLUMNS = {
+    "perplexity": "perplexity",
+    "bits_per_byte": "bits / byte",
+    "entropy": "entropy",
+    "mauve": "MAUVE",
+    "distinct_2": "distinct-2",
+    "repetition": "repeated-4",
+}
+
+
+def show(rows: "Sequence[Row]") -> None:
+    """The table, and notes below it."""
+    from rich.console import Console
+
+    table = _table(rows)
+    console = Console(highlight=False)
+    # numbers are never cut; in a narrower terminal the lines go on below
+    natural = console.measure(table, options=console.options.update(max_width=1000)).maximum
+    Console(highlight=False, width=max(console.width, natural)).print(table)
+    for note in notes(rows):
+        console.print(note, markup=False, soft_wrap=True)
+
+
+def notes(rows: "Sequence[Row]") -> list[str]:
+    """What figures depend on: who judged, and what the brackets are."""
+    judges = list(dict.fromkeys(row.judge for row in rows if row.judge))
+    lines = [f"judge: {name}" for name in judges]
+    measured = [row for row in rows if row.mauve is not None]
+    if measured and "gpt2-large" not in " ".join(judges):
+        lines.append("not GPT-2-large: perplexity and MAUVE cannot be compared with published ones")
+    if measured and measured[0].n < _MANY:
+        lines.append(f"MAUVE of {measured[0].n} texts has few clusters and says little")
+    if any(row.intervals for row in rows):
+        lines.append("[low, high]: 95% bootstrap over texts, BCa (MAUVE: normal, over seeds too)")
+    return lines
+
+
+def _table(rows: "Sequence[Row]") -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("sampler")
+    shown = {name: title for name, title in _COLUMNS.items() if _any(rows, name)}
+    for title in ("steps", "temp", "calls", "s / text", "nats / token", *shown.values()):
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        real = row.calls is None
+        table.add_row(
+            Text("real text" if real else row.sampler),
+            "" if row.steps is None else str(row.steps),
+            "" if row.temperature is None else f"{row.temperature:g}",
+            "" if row.calls is None else f"{row.calls:.1f}",
+            "" if row.seconds is None else f"{row.seconds:.3g}",
+            nats(row),
+            *(_cell(row, name) for name in shown),
+            style="bold" if real else "",
+        )
+    return table
+
+
+def _any(rows: "Sequence[Row]", name: str) -> bool:
+    return any(getattr(row, name) is not None for row in rows)
+
+
+def _cell(row: "Row", name: str) -> str:
+    """A figure with its interval; of rows of older files its error, which perplexity has none of."""
+    value, ends = getattr(row, name), row.interval(name)
+    if value is None:
+        return ""
+    if ends is not None:
+        return with_interval(value, *ends)
+    return (
+        f"{value:.4g}" if name == "perplexity" else with_error(value, getattr(row, f"{name}_error"))
+    )
+
+
+def with_interval(value: float, low: float, high: float) -> str:
+    """A value to the digits that its interval leaves."""
+    width = high - low
+    digits = 4 if width <= 0 else min(max(0, 1 - math.floor(math.log10(width / 4))), 4)
+    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def nats(row: "Row") -> str:
+    """The judge's nats per token, with their error."""
+    sign = "≤ " if row.certificate == "upper" else ""
+    return sign + with_error(row.nats, row.nats_error)
+
+
+def entropy(row: "Row") -> str:
+    """The entropy of a text, with its error."""
+    return with_error(row.entropy, row.entropy_error)

@@ -1,0 +1,108 @@
+"""unmask evaluate --suite infilling: gaps of held-out text, filled with and without sight of what follows."""
+
+import argparse
+import json
+import math
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from unmask.cli.compare import load_judge
+from unmask.cli.figures import with_interval
+from unmask.cli.generation import refuse, steps
+from unmask.cli.parser import Parser, given
+from unmask.errors import UnmaskError
+
+if TYPE_CHECKING:
+    from unmask.api.infilling import FilledRow
+    from unmask.evaluation import Figure
+    from unmask.evaluation.causal import CausalJudge
+
+_OTHERS = (
+    "data", "draws", "packing", "estimator", "order", "orders", "shard", "save", "top_k", "top_p",
+    "length", "out",
+)  # fmt: skip
+
+
+def add(parser: Parser) -> None:
+    options = parser.add_argument_group("infilling suite", argument_default=argparse.SUPPRESS)
+    options.add_argument("--gap", type=int, metavar="N", help="tokens of a gap (8)")
+    options.add_argument(
+        "--baseline", metavar="MODEL", help="an autoregressive run, which sees the left side only"
+    )
+
+
+def execute(args: Namespace) -> None:
+    refuse(args, "infilling", *_OTHERS)
+    from unmask import api
+    from unmask.api.infilling import infill
+    from unmask.evaluation.causal import CausalJudge
+
+    model = api.load(args.model, **given(args, "device", "precision", "compile"))
+    baseline = (
+        api.load(args.baseline, **given(args, "device")) if hasattr(args, "baseline") else None
+    )
+    judge = load_judge(args)
+    if judge is not None and not isinstance(judge, CausalJudge):
+        raise UnmaskError("infilling is judged by a causal model with its own tokens, not by a run")
+    asked = given(args, "gap", "samplers", "temperatures", "seed", "batch")
+    if hasattr(args, "samples"):
+        asked["n"] = args.samples
+    if hasattr(args, "steps"):
+        asked["steps"] = steps(args, ())
+
+    def done(row: "FilledRow") -> None:
+        if args.json:
+            print(json.dumps({"judge": judge.name if judge else None, **row.to_dict()}), flush=True)
+
+    rows = infill(model, baseline=baseline, judge=judge, say=_say, done=done, **asked)
+    if not args.json:
+        _show(rows, judge)
+
+
+def _say(line: str) -> None:
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
+
+
+def _show(rows: "Sequence[FilledRow]", judge: "CausalJudge | None") -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("filled by", "seeing"):
+        table.add_column(name, no_wrap=True)
+    judged = ("judge's PPL, gap", "and behind it") if judge else ()
+    for name in ("exact", "tokens right", *judged):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        filling = row.filling
+        perplexities = [_perplexity(figure) for figure in (filling.gap, filling.after)]
+        table.add_row(
+            Text(str(row.setting)), row.sees, _cell(filling.exact), _cell(filling.accuracy),
+            *(perplexities if judge else []), style="" if row.sees else "bold",
+        )  # fmt: skip
+    console = Console(highlight=False)
+    natural = console.measure(table, options=console.options.update(max_width=1000)).maximum
+    Console(highlight=False, width=max(console.width, natural)).print(table)
+    lines = [f"{rows[0].n} gaps; [low, high]: 95% bootstrap over texts, BCa"]
+    if judge:
+        lines.append(f"judge: {judge.name} after {judge.prefix}")
+    console.print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+def _cell(figure: "Figure") -> str:
+    if math.isinf(figure.error):
+        return f"{figure.value:.4f} ± ?"
+    return with_interval(figure.value, figure.low, figure.high)
+
+
+def _perplexity(figure: "Figure | None") -> str:
+    if figure is None or math.isnan(figure.value):
+        return ""
+    if math.isinf(figure.error):
+        return f"{math.exp(figure.value):.4g}"
+    return with_interval(*(math.exp(x) for x in (figure.value, figure.low, figure.high)))

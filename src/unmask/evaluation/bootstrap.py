@@ -1,0 +1,85 @@
+"""Figures over texts: ratios of sums, each with a standard error and a bootstrap interval."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+LEVEL = 0.95
+DRAWS = 2000
+_BLOCK = 2**22  # texts drawn at a time
+_NORMAL = NormalDist()
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number, one standard error of it over texts, and the ends of its 95% interval."""
+
+    value: float
+    error: float
+    low: float = -math.inf
+    high: float = math.inf
+
+
+def mean(values: Sequence[float], seed: int = 0) -> Figure:
+    """The mean; one value says nothing about its error."""
+    return ratio(values, np.ones(len(values)), seed)
+
+
+def ratio(numerators: ArrayLike, denominators: ArrayLike, seed: int = 0) -> Figure:
+    """A ratio of two sums over texts, such as nats per token: a text is a cluster of tokens.
+
+    The error is the delta method's. The interval is the bias-corrected accelerated bootstrap's (BCa;
+    Efron, 1987) of whole texts, so it need not lie evenly about the value.
+    """
+    above, below = np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)
+    n, value = len(above), float(above.sum() / below.sum())
+    if n < 2:
+        return Figure(value, math.inf)
+    residuals = above - value * below
+    error = math.sqrt(n / (n - 1) * float(residuals @ residuals)) / float(below.sum())
+    low, high = _bca(value, _resampled(above, below, seed), _without_each(above, below))
+    return Figure(value, error, low, high)
+
+
+def _resampled(above: Values, below: Values, seed: int) -> Values:
+    """The ratio of each resample of the texts, sorted; one without any tokens has none."""
+    parts = [
+        (above[rows].sum(1), below[rows].sum(1)) for rows in _resamples(len(above), DRAWS, seed)
+    ]
+    tops, bottoms = (np.concatenate(sums) for sums in zip(*parts, strict=True))
+    return np.sort(tops[bottoms > 0] / bottoms[bottoms > 0])
+
+
+def _resamples(n: int, draws: int, seed: int) -> Iterator[NDArray[np.int64]]:
+    """Blocks of rows of n texts, drawn with replacement."""
+    generator = np.random.Generator(np.random.Philox(key=seed % 2**64))
+    size = max(1, _BLOCK // n)
+    for start in range(0, draws, size):
+        yield generator.integers(n, size=(min(size, draws - start), n))
+
+
+def _without_each(above: Values, below: Values) -> Values:
+    """The ratio without each of the texts in turn: the jackknife's."""
+    left = below.sum() - below
+    return (above.sum() - above)[left > 0] / left[left > 0]
+
+
+def _bca(value: float, draws: Values, jackknife: Values) -> tuple[float, float]:
+    """The interval: percentiles of the draws, moved by their bias and by how the error changes."""
+    below = float((draws < value).mean() + (draws == value).mean() / 2)
+    bias = _NORMAL.inv_cdf(min(max(below, 0.5 / len(draws)), 1 - 0.5 / len(draws)))
+    apart = jackknife.mean() - jackknife
+    spread = float((apart**2).sum()) ** 1.5
+    acceleration = float((apart**3).sum()) / (6 * spread) if spread else 0.0
+    ends = []
+    for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2):
+        z = bias + _NORMAL.inv_cdf(share)
+        ends.append(_NORMAL.cdf(bias + z / (1 - acceleration * z)))
+    low, high = np.quantile(draws, ends)
+    return float(low), float(high)

@@ -1,0 +1,293 @@
+"""The generation suite: texts of a model as a judge with other tokens sees them, beside real text."""
+
+import json
+import math
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_judge import save_judge
+from tiny_models import one_line
+
+import unmask
+from unmask.api import compare, load_judge
+from unmask.api.generation import real_texts
+from unmask.api.judging import digest
+from unmask.api.rows import FIGURES, Row, Setting, stored
+from unmask.cli import figures, generation, infilling, main
+from unmask.cli.frontier import draw
+from unmask.cli.parser import Parser, add_model
+from unmask.data import load_data
+from unmask.errors import UnmaskError
+from unmask.evaluation import Sample, measure, visible
+from unmask.evaluation.mauve import mauve
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return save_judge(tmp_path_factory.mktemp("judges") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def judge(folder):
+    return load_judge(folder, "cpu")
+
+
+def run_compare(model, judge, **options) -> list[Row]:
+    given = {"samplers": ["ancestral"], "steps": [4], "n": 2, "say": lambda line: None}
+    return compare(model, judge=judge, **given | options)
+
+
+def written(model, monkeypatch, ids: list[list[int]]) -> None:
+    """The model writes these texts from now on."""
+    generate = model.generate
+
+    def stand_in(*args, **options):
+        results = generate(*args, **options)
+        return [replace(result, ids=text) for result, text in zip(results, ids * 9, strict=False)]
+
+    monkeypatch.setattr(model, "generate", stand_in)
+
+
+# Figures
+
+
+def test_a_row_is_what_the_judge_says_of_the_decoded_texts(model, judge):
+    rows = run_compare(model, judge, seed=3)
+    results = model.generate(n=2, steps=4, sampler="ancestral", seed=3)
+    ids = [visible(result.ids, model.tokenizer.vocabulary) for result in results]
+    samples = [Sample(text, model.tokenizer.decode(text)) for text in ids]
+    _, others = real_texts(model, 2, model.length, print)
+    reference = judge.read(others.samples).features
+    quality = measure(samples, judge, real=reference, seed=3)
+    row = rows[1]
+    for name in FIGURES:
+        figure = getattr(quality, name)
+        assert getattr(row, name) == figure.value, name
+        assert getattr(row, f"{name}_error") == figure.error, name
+        if math.isfinite(figure.low):
+            assert row.interval(name) == (figure.low, figure.high), name
+    low, high = row.interval("perplexity")
+    assert low <= row.perplexity <= high
+    assert row.judge == rows[0].judge == "tiny after <|endoftext|>, windows of 32"
+    assert row.certificate == "exact"
+    assert Row.from_dict(json.loads(json.dumps(row.to_dict()))) == row
+
+
+def test_real_text_is_held_against_other_real_text(model, judge):
+    rows = len(load_data(model.config.data, model.tokenizer).valid)
+    assert run_compare(model, judge, n=rows)[0].mauve is None  # nothing lies behind them
+    real = run_compare(model, judge, n=1)[0]
+    first, second = real_texts(model, 1, model.length, print)
+    assert first.samples != second.samples
+    features = [judge.read(texts.samples).features for texts in (first, second)]
+    assert (real.sampler, real.mauve) == ("data", mauve(*features).value)
+    written = run_compare(model, judge, n=rows)[1]
+    assert written.mauve is not None  # held against the very first rows instead
+
+
+def test_rows_go_on_with_the_same_judge_only(model, judge, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    notes: list[str] = []
+    rows = run_compare(model, judge, file=file)
+    assert run_compare(model, judge, file=file) == rows == stored(file)
+    other = load_judge(save_judge(tmp_path / "other", seed=1), "cpu")
+    assert digest(other) != digest(judge)
+    assert run_compare(model, other, file=file, say=notes.append) != rows
+    assert notes == [f"{file} keeps 2 rows of another model, n, length or machine: not shown"]
+
+
+def test_rows_of_older_files_are_shown_and_measured_again(model, judge, tmp_path):
+    old = stored(ROOT / "docs" / "images" / "frontier.jsonl")
+    assert old[0].mauve is None and old[0].interval("nats") is None
+    figures.show(old[:3])
+    file = tmp_path / "rows.jsonl"
+    rows = run_compare(model, judge, file=file)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    new = ("judge", "bits_per_byte", "intervals", "mauve")
+    file.write_text(
+        "".join(
+            json.dumps({name: x for name, x in line.items() if name not in new}) + "\n"
+            for line in lines
+        )
+    )
+    assert [row.mauve for row in stored(file)] == [None, None]
+    again = run_compare(model, judge, file=file)
+    assert [row.mauve for row in again] == [row.mauve for row in rows]
+
+
+# Texts that are hard to read
+
+
+def test_bytes_that_spell_nothing_are_told(model, judge, monkeypatch):
+    pieces = model.tokenizer.pieces()
+    broken = pieces.index(b"\xc3")
+    plain = model.tokenizer.encode("The cat")
+    written(model, monkeypatch, [[broken, broken], plain])
+    notes: list[str] = []
+    row = run_compare(model, judge, say=notes.append)[-1]
+    assert notes == [
+        "ancestral, 4 steps, temperature 1: 1 of 2 texts are not UTF-8; a judge reads U+FFFD there"
+    ]
+    assert math.isfinite(row.nats)
+
+
+def test_an_empty_text_among_others_counts_as_none(model, judge, monkeypatch):
+    plain, eos = model.tokenizer.encode("The cat"), model.tokenizer.vocabulary.eos_id
+    written(model, monkeypatch, [[eos], plain])
+    row = run_compare(model, judge)[-1]
+    read = judge.read([Sample(plain, "The cat")])
+    assert row.tokens == int(read.tokens[0])
+    assert row.nats == pytest.approx(float(read.nats[0]) / row.tokens)
+
+
+def test_texts_that_are_all_empty_are_one_line(model, judge, monkeypatch):
+    written(model, monkeypatch, [[model.tokenizer.vocabulary.eos_id]])
+    for who in (judge, None):
+        with pytest.raises(UnmaskError, match="the texts are empty") as caught:
+            run_compare(model, who)
+        one_line(caught)
+
+
+def test_validation_text_of_one_byte_is_measured_or_told(model, judge, tmp_path):
+    (tmp_path / "byte.txt").write_bytes(b"a")
+    data = replace(
+        model.config.data, valid=str(tmp_path / "byte.txt"), cache=str(tmp_path / "cache")
+    )
+    tiny = unmask.Model(model.method, model.tokenizer, replace(model.config, data=data))
+    notes: list[str] = []
+    rows = run_compare(tiny, judge, say=notes.append)
+    assert [row.sampler for row in rows] == ["data", "ancestral"]
+    assert (rows[0].n, rows[0].tokens) == (1, 1)
+    assert notes == ["the real text has 1 rows of 24 tokens, not 2 of 24"]
+
+
+# Judges by name
+
+
+def test_a_run_is_a_judge_too(model, run, folder):
+    assert isinstance(load_judge(run), unmask.Model)
+    row = run_compare(model, str(run), n=1)[-1]
+    assert (row.judge, row.mauve) == ("another run, mdlm", None)
+    with pytest.raises(UnmaskError, match="a prefix is for a judge with a tokenizer of its own"):
+        load_judge(run, prefix="a")
+    assert load_judge(folder, "cpu", "<other>").prefix == "<other>"
+
+
+# The command
+
+
+def parse(*argv: str) -> Namespace:
+    """What `unmask evaluate --suite NAME` reads, its own options left out."""
+    parser = Parser(prog="unmask evaluate")
+    add_model(parser)
+    parser.add_argument("--seed", type=int, default=0)
+    generation.add(parser)
+    infilling.add(parser)
+    return parser.parse_args(argv)
+
+
+def test_the_suite_prints_a_table_and_draws(run, folder, tmp_path, capsys):
+    out = tmp_path / "frontier.svg"
+    options = ["--judge", str(folder), "--samples", "3", "--steps", "2", "4", "--out", str(out)]
+    generation.execute(parse(str(run), *options, "--temperatures", "1", "0.5"))
+    table, _ = capsys.readouterr()
+    assert "MAUVE" in table and "bits / byte" in table
+    assert "judge: tiny after <|endoftext|>, windows of 32" in table
+    assert "not GPT-2-large: perplexity and MAUVE cannot be compared" in table
+    assert "MAUVE of 3 texts has few clusters" in table
+    rows = stored(out.with_suffix(".jsonl"))
+    assert [row.setting for row in rows] == [
+        Setting("data"),
+        *(Setting("ancestral", steps, t) for t in (1.0, 0.5) for steps in (2, 4)),
+    ]
+    assert {row.n for row in rows} == {3}
+    picture = out.read_text()
+    assert "nats per token by tiny" in picture and "generative perplexity" in picture
+    generation.execute(parse(str(run), *options[:-2], "--samplers", "left_to_right", "--json"))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["sampler"] for line in lines] == ["data", "left_to_right"]
+    assert lines[1]["intervals"]["entropy"][0] <= lines[1]["entropy"]
+
+
+def test_the_infilling_suite_prints_a_table(run, folder, capsys):
+    options = ["--judge", str(folder), "--samples", "2", "--gap", "2", "--baseline", str(run)]
+    infilling.execute(parse(str(run), *options, "--steps", "1"))
+    table = capsys.readouterr().out
+    assert "both sides" in table and "judge's PPL, gap" in table and "2 gaps;" in table
+    infilling.execute(parse(str(run), "--samples", "2", "--gap", "2", "--json"))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["sampler"] for line in lines] == ["data", "ancestral", "left_to_right"]
+    assert lines[0]["exact"] == 1 and lines[0]["judge"] is None
+
+
+def test_models_are_shown_beside_each_other(model, judge, tmp_path, capsys):
+    for name, who in (("a", judge), ("b", judge), ("own", None)):
+        run_compare(model, who, file=tmp_path / f"{name}.jsonl")
+    files = {name: str(tmp_path / f"{name}.jsonl") for name in ("a", "b", "own")}
+    out = str(tmp_path / "both.svg")
+    assert main(["compare", files["a"], "--beside", files["b"], "--out", out]) == 0
+    table = capsys.readouterr().out
+    assert table.count("real text") == 1
+    assert "ancestral, b" in table and "ancestral, b" in Path(out).read_text()
+    assert main(["compare", files["a"], "--beside", files["own"]]) == 2
+    assert "own.jsonl was measured by another judge" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("module", "argv", "message"),
+    [
+        (generation, [], "hub cannot be reached"),  # GPT-2-large
+        (generation, ["--judge", "no/judge"], "no judge 'no/judge'"),
+        (generation, ["--judge", "FOLDER", "--judge-prefix", "<s>"], "has no token '<s>'"),
+        (generation, ["--judge", "FOLDER", "--samples", "0"], "n must be 1 or more"),
+        (generation, ["--judge", "FOLDER", "--out", "x.txt"], "must end in .png"),
+        (infilling, ["--judge", "RUN"], "not by a run"),
+        (infilling, ["--judge-prefix", "a"], "is for a --judge"),
+        (infilling, ["--top-k", "3"], "--top-k does not go with --suite infilling"),
+    ],
+)
+def test_a_mistake_is_one_line(run, folder, monkeypatch, module, argv, message):
+    monkeypatch.setattr("socket.getaddrinfo", lambda *a, **k: (_ for _ in ()).throw(OSError()))
+    monkeypatch.setattr("unmask.evaluation.judge_files.getproxies", dict)
+    argv = [{"FOLDER": str(folder), "RUN": str(run)}.get(word, word) for word in argv]
+    with pytest.raises(UnmaskError) as caught:
+        module.execute(parse(str(run), *argv))
+    assert message in one_line(caught)
+
+
+# The picture
+
+
+def test_a_sampler_without_steps_is_a_line_through_temperatures(tmp_path):
+    fixed = {name: 0.1 for name in Row.__annotations__ if "error" in name}
+    fixed |= {"distinct_2": 0.5, "repetition": 0.0, "n": 4, "tokens": 9, "certificate": "exact"}
+    rows = [
+        Row(sampler="data", calls=None, seconds=None, nats=3.0, entropy=4.0, **fixed),
+        *(
+            Row(
+                sampler="left_to_right", temperature=t, calls=64.0, seconds=1.0, nats=2 + t,
+                entropy=3 + t, **fixed,
+            )
+            for t in (1.0, 0.5, 0.8)
+        ),
+    ]  # fmt: skip
+    draw(rows, tmp_path / "picture.svg")
+    svg = (tmp_path / "picture.svg").read_text()
+    assert svg.count("<!-- left_to_right -->") == 1
+    assert all(svg.count(f"<!-- T={t:g} -->") == 1 for t in (1.0, 0.5, 0.8))
+    assert "real text" in svg and "<!-- temperature" not in svg
+
+
+def test_intervals_are_written_to_the_digits_they_leave():
+    assert figures.with_interval(34.123, 32.1, 36.9) == "34.1 [32.1, 36.9]"
+    assert figures.with_interval(0.5, 0.5, 0.5) == "0.5000 [0.5000, 0.5000]"
+    assert figures.with_interval(1234.5, 1000, 1500) == "1234 [1000, 1500]"
+
+
+def test_the_device_of_a_judge_is_the_models(folder):
+    assert load_judge(folder, "cpu").network.device == torch.device("cpu")
