@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from unmask.evaluation import bootstrap
-from unmask.evaluation.bootstrap import mean, ratio
+from unmask.evaluation.bootstrap import mean, ratio, share
 
 
 def skewed(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -86,3 +86,13 @@ def test_the_ends_are_moved_by_twice_the_bias():
 def test_texts_that_differ_in_length_only_have_no_error():
     figure = ratio([2.0, 4.0, 8.0], [1.0, 2.0, 4.0])
     assert (figure.value, figure.error) == (2.0, pytest.approx(0, abs=1e-12))
+
+
+def test_a_share_of_nothing_has_an_interval():
+    for hits in (0, 6, 12):
+        figure = share([number < hits for number in range(12)])
+        wilson = stats.binomtest(hits, 12).proportion_ci(method="wilson")
+        assert (figure.low, figure.high) == pytest.approx((wilson.low, wilson.high))
+        assert figure.value == hits / 12
+    assert share([True, False, False, False]).error == mean([1.0, 0, 0, 0]).error
+    assert share([True]).error == math.inf
