@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from unmask.evaluation import bootstrap
-from unmask.evaluation.bootstrap import mean, ratio
+from unmask.evaluation.bootstrap import mean, ratio, share
 
 
 def skewed(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -73,3 +73,26 @@ def test_ends_that_are_known_and_ends_that_are_not():
     assert (alone.value, alone.error, alone.low, alone.high) == (3.0, math.inf, -math.inf, math.inf)
     figure = ratio([0.0, 6.0, 0.0], [0.0, 2.0, 0.0])  # two texts are empty
     assert (figure.value, figure.low, figure.high) == (3.0, 3.0, 3.0)
+
+
+def test_the_ends_are_moved_by_twice_the_bias():
+    """Three tenths of the draws lie below the value, and the error does not change: a = 0."""
+    draws = np.linspace(0, 1, 100_001)
+    bias = stats.norm.ppf(0.3)
+    expected = stats.norm.cdf([2 * bias - 1.959964, 2 * bias + 1.959964])
+    assert bootstrap._bca(0.3, draws, np.array([-1.0, 1.0])) == pytest.approx(expected, abs=1e-4)
+
+
+def test_texts_that_differ_in_length_only_have_no_error():
+    figure = ratio([2.0, 4.0, 8.0], [1.0, 2.0, 4.0])
+    assert (figure.value, figure.error) == (2.0, pytest.approx(0, abs=1e-12))
+
+
+def test_a_share_of_nothing_has_an_interval():
+    for hits in (0, 6, 12):
+        figure = share([number < hits for number in range(12)])
+        wilson = stats.binomtest(hits, 12).proportion_ci(method="wilson")
+        assert (figure.low, figure.high) == pytest.approx((wilson.low, wilson.high))
+        assert figure.value == hits / 12
+    assert share([True, False, False, False]).error == mean([1.0, 0, 0, 0]).error
+    assert share([True]).error == math.inf

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from unmask.errors import UnmaskError
+from unmask.evaluation import mauve as module
 from unmask.evaluation.mauve import SCALE, area, check_packages, mauve, reduced
 
 NOTHING = 5 * 24 * 120 / 3_628_800  # ∫ (1 - w)^5 d(w^5): two histograms that share no cluster
@@ -68,8 +69,18 @@ def test_the_error_is_the_spread_over_sets_of_texts():
     assert 0.5 < np.sqrt(np.mean([figure.error**2 for figure in figures])) / spread < 1.8
 
 
-def test_seeds_decide():
+def test_seeds_decide(monkeypatch):
     texts, real = points(60, 0), points(60, 1, centre=1.0)
+    begun, labels = [], module._labels
+
+    def remember(points, clusters, seed):
+        begun.append(seed)
+        return labels(points, clusters, seed)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_labels", remember)
+        mauve(texts, real, seed=3)
+    assert len(set(begun)) == module.SEEDS
     assert mauve(texts, real, seed=3) == mauve(texts, real, seed=3)
     assert mauve(texts, real, seed=3) != mauve(texts, real, seed=4)
 

@@ -88,7 +88,7 @@ def _show(rows: "Sequence[FilledRow]", judge: "CausalJudge | None") -> None:
     console = Console(highlight=False)
     natural = console.measure(table, options=console.options.update(max_width=1000)).maximum
     Console(highlight=False, width=max(console.width, natural)).print(table)
-    lines = [f"{rows[0].n} gaps; [low, high]: 95% bootstrap over texts, BCa"]
+    lines = [f"{rows[0].n} gaps; [low, high]: 95% bootstrap over texts, BCa (exact: Wilson)"]
     if judge:
         lines.append(f"judge: {judge.name} after {judge.prefix}")
     console.print("\n".join(lines), markup=False, soft_wrap=True)

@@ -65,11 +65,13 @@ class CausalJudge:
     @cached_property
     def digest(self) -> str:
         """A hash of all that its figures depend on."""
-        described = [self.prefix, self.context, sorted(self.tokenizer.get_vocab().items())]
-        state = hashlib.sha256(json.dumps(described).encode())
-        state.update(
-            json.dumps(self.network.config.to_dict(), sort_keys=True, default=str).encode()
+        config = self.network.config.to_dict().items()
+        settings = {name: value for name, value in config if not name.startswith("_")}  # no paths
+        words = sorted(self.tokenizer.get_vocab().items())
+        described = json.dumps(
+            [self.prefix, self.context, words, settings], sort_keys=True, default=str
         )
+        state = hashlib.sha256(described.encode())
         hash_tensors(state, self.network)
         return state.hexdigest()[:16]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from unmask.evaluation.bootstrap import Figure, mean, ratio
+from unmask.evaluation.bootstrap import Figure, mean, ratio, share
 from unmask.evaluation.causal import CausalJudge
 from unmask.evaluation.judges import Text
 from unmask.vocabulary import Vocabulary
@@ -68,7 +68,7 @@ def score(
         whole = [gap.filled(tokens) for gap, tokens in zip(gaps, fillings, strict=True)]
         found = _judged(gaps, whole, decode, judge, seed)
     return Filling(
-        exact=mean([float(all(same)) for same in right], seed),
+        exact=share([all(same) for same in right]),
         accuracy=mean([sum(same) / len(same) for same in right], seed),
         gap=found and found[0],
         after=found and found[1],
