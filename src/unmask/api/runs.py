@@ -8,7 +8,7 @@ import torch
 from unmask.api.build import build_method, existing
 from unmask.api.model import Model
 from unmask.config import RunConfig, dump_yaml, from_dict, load_recipe, resolve, to_dict
-from unmask.data import LabelDropout, Loader, Rows, load_data, load_tokenizer
+from unmask.data import LabelDropout, Loader, Rows, Tokenizer, load_data, load_tokenizer
 from unmask.errors import UnmaskError, unknown
 from unmask.evaluation import Bound, likelihood
 from unmask.training import (
@@ -29,16 +29,21 @@ Say = Callable[[str], None]
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def train(config: RunConfig, run: str | Path, say: Say = print) -> Model:
-    """Trains in the folder `run`, or continues there, and returns the best model."""
+def train(
+    config: RunConfig, run: str | Path, say: Say = print, tokenizer: Tokenizer | None = None
+) -> Model:
+    """Trains in the folder `run`, or continues there, and returns the best model.
+
+    A `tokenizer` that another run has learned from the same text need not be learned again.
+    """
     run = Path(run)
     with full_disk(lambda: f"nothing was lost; free some room and start {run} again"):
-        return _train(config, run, say)
+        return _train(config, run, say, tokenizer)
 
 
-def _train(config: RunConfig, run: Path, say: Say) -> Model:
+def _train(config: RunConfig, run: Path, say: Say, tokenizer: Tokenizer | None) -> Model:
     begun = newest(run, lambda _: None) is not None
-    data = load_data(config.data, load_tokenizer(run / "tokenizer") if begun else None)
+    data = load_data(config.data, load_tokenizer(run / "tokenizer") if begun else tokenizer)
     corpus = {"rows": len(data.train), "tokens": data.train.tokens}
     fingerprint = {**to_dict(config), "corpus": corpus}
     resumable(run, fingerprint, lambda _: None)  # before anything in the folder is touched

@@ -6,6 +6,7 @@ from unmask.evaluation.estimators import ESTIMATORS, Estimator
 from unmask.evaluation.generation import Figure, Quality, measure, visible
 from unmask.evaluation.likelihood import How, choose_estimator, likelihood
 from unmask.evaluation.orders import ORDERS, Order
+from unmask.evaluation.schedules import Spread, variance_by_schedule
 from unmask.evaluation.sums import Sums
 
 __all__ = [
@@ -17,10 +18,12 @@ __all__ = [
     "How",
     "Order",
     "Quality",
+    "Spread",
     "Sums",
     "choose_estimator",
     "likelihood",
     "measure",
     "unigram_nats",
+    "variance_by_schedule",
     "visible",
 ]

@@ -1,0 +1,71 @@
+"""What of the paper's order is found again, what is not, and what the errors leave open."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+CONFIDENT = 2.0  # standard errors that a difference must have to count
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A figure of ours with its standard error, and the paper's."""
+
+    name: str
+    ours: float
+    error: float
+    paper: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Claims of the paper, sorted by what our figures say of them."""
+
+    agrees: list[str]
+    differs: list[str]
+    open: list[str]
+
+    def __str__(self) -> str:
+        parts = [("agrees", self.agrees), ("differs", self.differs), ("open", self.open)]
+        return "; ".join(f"{name}: {', '.join(found)}" for name, found in parts if found)
+
+
+def order(pairs: Iterable[tuple[Compared, Compared]]) -> Agreement:
+    """Whether the first of each pair is below the second in ours as in the paper."""
+    found = Agreement([], [], [])
+    for a, b in pairs:
+        paper, ours = (
+            _sign(a.paper, b.paper, 0.0),
+            _sign(a.ours, b.ours, math.hypot(a.error, b.error)),
+        )
+        claim = f"{a.name} {'<=>'[paper + 1]} {b.name}"
+        if paper == ours:
+            found.agrees.append(claim)
+        elif ours == 0:  # too close to tell
+            found.open.append(claim)
+        else:
+            found.differs.append(f"{claim} (ours {'<=>'[ours + 1]})")
+    return found
+
+
+def ratios(rows: Sequence[Compared], base: Compared) -> Agreement:
+    """Whether each figure, as a multiple of the base, is the paper's within the errors."""
+    found = Agreement([], [], [])
+    for row in rows:
+        ours, paper = row.ours / base.ours, row.paper / base.paper
+        error = ours * math.hypot(row.error / row.ours, base.error / base.ours)
+        claim = f"{row.name} is {paper:.2f} × {base.name}"
+        if math.isinf(error):
+            found.open.append(claim)
+        elif _sign(ours, paper, error) == 0:
+            found.agrees.append(f"{claim} (ours {ours:.2f} ± {error:.2f})")
+        else:
+            found.differs.append(f"{claim} (ours {ours:.2f} ± {error:.2f})")
+    return found
+
+
+def _sign(a: float, b: float, error: float) -> int:
+    """-1, 0 or 1: below, the same within the error, above."""
+    if abs(a - b) <= CONFIDENT * error:
+        return 0
+    return -1 if a < b else 1

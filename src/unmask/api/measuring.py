@@ -1,0 +1,186 @@
+"""What is measured of a run, once: a file in its folder keeps each figure by weights and settings."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from unmask.api.model import Model
+from unmask.api.runs import FirstRows, load
+from unmask.config import RunConfig
+from unmask.data import load_data
+from unmask.diffusion import SCHEDULES
+from unmask.errors import UnmaskError
+from unmask.evaluation import Spread, likelihood, variance_by_schedule
+from unmask.methods import METHODS
+from unmask.methods.diffusion import Diffusion
+from unmask.training import read_json
+from unmask.training.logging import JsonLines
+from unmask.training.storage import MANIFEST
+
+FILE = "measurements.jsonl"
+STEPS = (10, 20, 50, 100, 200, 500, 1000, 0)  # Table 11's T; 0 is continuous time
+COMPARED = ("loglinear", "cosine", "cosine_squared", "linear")  # the paper's schedules
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much is measured: the first rows of the validation text (0: all), under draws of the noise."""
+
+    rows: int = 64
+    draws: int = 4
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rows < 0:
+            raise UnmaskError(f"rows must be 0 (all) or more, not {self.rows}")
+        if self.draws < 1:
+            raise UnmaskError(f"draws must be 1 or more, not {self.draws}")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A bound in nats per token with its standard error, and what it was measured on."""
+
+    steps: int  # T; 0 is continuous time, or no time at all
+    nats: float
+    error: float
+    certificate: str
+    bits_per_byte: float
+    tokens: int
+    draws: int
+
+
+def figures(found: Point | Spread) -> dict[str, Any]:
+    """All of a measurement, for a program; an unknown error is null."""
+    return {name: None if value == math.inf else value for name, value in asdict(found).items()}
+
+
+class Measuring:
+    """The figures of one run: kept ones are read, missing ones measured if there is a budget."""
+
+    def __init__(
+        self,
+        run: Path,
+        config: RunConfig,
+        budget: Budget | None,
+        device: str = "auto",
+        say: Callable[[str], None] = print,
+    ) -> None:
+        self.run, self.config, self.budget = run, config, budget
+        self.device, self.say = device, say
+        self._lines = JsonLines(run / FILE)
+
+    def bound(self) -> Point | None:
+        """The bound of the run's own method."""
+        return self._point(None)
+
+    def by_steps(self, steps: Sequence[int] = STEPS) -> list[Point]:
+        """The bound of a continuous model that is sampled in T steps (Table 11)."""
+        if getattr(self.config.method.config, "steps", None) != 0:
+            return []
+        found = [self._point(T or None) for T in steps]
+        return [point for point in found if point is not None]
+
+    def schedules(self, names: Sequence[str] = COMPARED) -> dict[str, Spread]:
+        """Variance of the training loss by schedule, where only the schedule's noise would change."""
+        if not self._changes_schedule():
+            return {}
+        found = {name: self._schedule(name) for name in names}
+        return {name: spread for name, spread in found.items() if spread is not None}
+
+    def samples(self, n: int = 2) -> list[str]:
+        """The last texts that the run wrote while it trained; without any, a few are written now."""
+        written = JsonLines(self.run / "samples.jsonl").read()
+        if written:
+            return [str(text) for text in written[-1]["samples"]]
+        settings = {"n": n, "seed": self.budget.seed if self.budget else 0}
+        kept = self._kept("samples", {}, settings, lambda: {"texts": self._texts(**settings)})
+        return kept["texts"] if kept else []
+
+    @cached_property
+    def weights(self) -> str | None:
+        """The digest of the weights that are measured; none before the first validation."""
+        for folder in (self.run / "model", self.run / "checkpoints" / "best"):
+            if (folder / MANIFEST).exists():
+                return str(read_json(folder / MANIFEST)["model.safetensors"])
+        return None
+
+    @cached_property
+    def _model(self) -> Model:
+        return load(self.run, self.device)
+
+    @cached_property
+    def _rows(self) -> FirstRows:
+        assert self.budget is not None
+        valid = load_data(self._model.config.data, self._model.tokenizer).valid
+        return FirstRows(valid, self.budget.rows)
+
+    def _point(self, steps: int | None) -> Point | None:
+        """The bound in so many steps, or as the method itself has it."""
+        own = getattr(self.config.method.config, "steps", 0)
+
+        def measure() -> Record:
+            assert self.budget is not None
+            chosen = {} if steps is None else {"steps": steps}
+            model, draws, seed = self._model, self.budget.draws, self.budget.seed
+            with model.method.arithmetic():
+                bound = likelihood(model.method, self._rows, draws=draws, seed=seed, **chosen)
+            names = ("nats", "error", "certificate", "bits_per_byte", "tokens", "draws")
+            return {"steps": steps or own, **{name: getattr(bound, name) for name in names}}
+
+        kept = self._kept("bound", {"steps": steps}, self._settings(), measure)
+        return Point(**kept) if kept else None
+
+    def _schedule(self, name: str) -> Spread | None:
+        def measure() -> Record:
+            assert self.budget is not None
+            method, draws, seed = self._model.method, self.budget.draws, self.budget.seed
+            schedules = {name: SCHEDULES.build(name)}
+            with method.arithmetic():
+                found = variance_by_schedule(method, self._rows, schedules, draws=draws, seed=seed)
+            return asdict(found[name])
+
+        kept = self._kept("schedule", {"schedule": name}, self._settings(), measure)
+        return Spread(**kept) if kept else None
+
+    def _texts(self, n: int, seed: int) -> list[str]:
+        return [str(result) for result in self._model.generate(n=n, seed=seed)]
+
+    def _settings(self) -> Record:
+        """What a figure depends on beside the weights."""
+        data = self.config.data
+        source = {"valid": data.valid or f"{data.holdout:g} of {data.train}"}
+        return {**source, **(asdict(self.budget) if self.budget else {})}
+
+    def _kept(
+        self, kind: str, what: Record, settings: Record, measure: Callable[[], Record]
+    ) -> dict[str, Any] | None:
+        """What the file holds, of these very settings if there is a budget, or is measured now."""
+        key = {"kind": kind, "weights": self.weights, **what}
+        own = [record for record in self._lines.read() if key.items() <= record.items()]
+        if self.budget is not None:
+            own = [record for record in own if record["settings"] == settings]
+        if own:
+            return dict(own[-1]["result"])
+        if self.budget is None or self.weights is None:
+            return None
+        about = [f"{name} {value}" for name, value in what.items() if value is not None]
+        self.say(f"measuring {self.run}: {', '.join(about) or kind}")
+        result = dict(measure())
+        self._lines.write({**key, "settings": settings, "result": result})
+        return result
+
+    def _changes_schedule(self) -> bool:
+        """Whether another schedule means other noise and nothing else."""
+        config = self.config
+        return (
+            issubclass(METHODS[config.method.name], Diffusion)
+            and not getattr(config.method.config, "steps", 0)
+            and not config.backbone.config.time_conditioning
+            and config.schedule.name != "learned"
+        )

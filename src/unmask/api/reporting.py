@@ -1,0 +1,165 @@
+"""What a run folder tells: its settings, its log, its samples, and what was measured of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask.api.build import build_method
+from unmask.api.measuring import FILE, Budget, Measuring, Point
+from unmask.api.rows import Row, stored
+from unmask.config import RunConfig, flatten, load_recipe, resolve
+from unmask.data import load_tokenizer
+from unmask.errors import UnmaskError
+from unmask.evaluation import Spread
+from unmask.training.logging import JsonLines
+from unmask.vocabulary import Vocabulary
+
+_LOG = "log.jsonl"
+_OTHER = {_LOG, "samples.jsonl", FILE}  # the JSON lines of a run that are no rows of a comparison
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """How many numbers a network has learned, with and without those that stand for tokens."""
+
+    total: int
+    non_embedding: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder, read: nothing in it is computed."""
+
+    name: str
+    folder: Path
+    config: RunConfig
+    log: list[dict[str, Any]]
+
+    @property
+    def losses(self) -> list[tuple[int, float]]:
+        """The training loss by step."""
+        return [(record["step"], record["loss"]) for record in self.log if "loss" in record]
+
+    @property
+    def validations(self) -> list[tuple[int, float, float]]:
+        """The validation bound by step, with its error."""
+        found = [record for record in self.log if "validation" in record]
+        return [(r["step"], r["validation"]["nats"], r["validation"]["error"]) for r in found]
+
+    @property
+    def step(self) -> int:
+        return max(record["step"] for record in self.log)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens trained on, epochs counted again."""
+        return int(self._last("tokens"))
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on training steps, validation and saving not counted."""
+        return float(self._last("seconds"))
+
+    @property
+    def parameters(self) -> Parameters:
+        return count_parameters(self.config, load_tokenizer(self.folder / "tokenizer").vocabulary)
+
+    def _last(self, name: str) -> float:
+        return next((record[name] for record in reversed(self.log) if name in record), 0)
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """A run with its figures; what could not be had is empty."""
+
+    run: Run
+    parameters: Parameters
+    bound: Point | None
+    by_steps: list[Point]
+    schedules: dict[str, Spread]
+    frontiers: dict[str, list[Row]]  # by file
+    samples: list[str]
+
+
+def read_run(folder: str | Path, name: str | None = None) -> Run:
+    """The run in a folder, or an error that says what the folder lacks."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise UnmaskError(f"no run {str(folder)!r}: give a folder that 'unmask train' made")
+    if not (path / "config.yaml").is_file():
+        raise UnmaskError(
+            f"{str(folder)!r} is no run: it has no config.yaml; give a folder that 'unmask train' made"
+        )
+    config = resolve(load_recipe(str(path / "config.yaml")))
+    log = [record for record in JsonLines(path / _LOG).read() if "step" in record]
+    if not log:
+        raise UnmaskError(f"{str(folder)!r} has no log: let 'unmask train' take some steps there")
+    return Run(name or path.resolve().name, path, config, log)
+
+
+def read_runs(folders: Sequence[str | Path]) -> list[Run]:
+    """Runs with names that tell them apart: the folder's own, or its path where two are alike."""
+    paths = list(dict.fromkeys(Path(folder) for folder in folders))
+    short = [path.resolve().name for path in paths]
+    return [
+        read_run(path, name if short.count(name) == 1 else str(path))
+        for path, name in zip(paths, short, strict=True)
+    ]
+
+
+def report_run(
+    run: Run, budget: Budget | None, device: str = "auto", say: Callable[[str], None] = print
+) -> RunReport:
+    """All figures of a run, measured within the budget where they are missing; None measures nothing."""
+    try:
+        return _report(run, Measuring(run.folder, run.config, budget, device, say))
+    except UnmaskError as error:
+        if budget is None:
+            raise
+        say(f"{run.name}: {error}; only what was measured before is shown")
+        return report_run(run, None, device, say)
+
+
+def _report(run: Run, measuring: Measuring) -> RunReport:
+    return RunReport(
+        run,
+        run.parameters,
+        measuring.bound(),
+        measuring.by_steps(),
+        measuring.schedules(),
+        frontiers(run.folder),
+        measuring.samples(),
+    )
+
+
+def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
+    """The settings in which runs differ, by their dotted names; None where a run has no such setting."""
+    flat = [flatten(run.config) for run in runs]
+    names = dict.fromkeys(name for settings in flat for name in settings)
+    values = {name: [settings.get(name) for settings in flat] for name in names}
+    return {name: each for name, each in values.items() if any(v != each[0] for v in each)}
+
+
+def count_parameters(config: RunConfig, vocabulary: Vocabulary) -> Parameters:
+    """Counted on a network without memory."""
+    with torch.device("meta"):
+        method = build_method(config, vocabulary)
+    sizes = {name: p.numel() for name, p in method.named_parameters()}
+    tokens = ("backbone.embedding.", "backbone.head.")
+    rest = sum(size for name, size in sizes.items() if not name.startswith(tokens))
+    return Parameters(sum(sizes.values()), rest)
+
+
+def frontiers(folder: Path) -> dict[str, list[Row]]:
+    """The rows of comparisons that a run folder holds, by file."""
+    found = {}
+    for file in sorted(folder.glob("*.jsonl")):
+        if file.name not in _OTHER:
+            try:
+                found[file.name] = stored(file)
+            except UnmaskError:  # somebody else's lines
+                continue
+    return found

@@ -1,0 +1,131 @@
+"""What a table of the paper needs: its runs, trained where they are missing, at one scale."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from unmask.api.measuring import Budget, Measuring
+from unmask.api.paper import PUBLISHED, Published
+from unmask.api.reporting import read_run
+from unmask.api.runs import train
+from unmask.config import RunConfig, load_recipe, resolve
+from unmask.data import DataConfig, Tokenizer, load_tokenizer
+from unmask.errors import UnmaskError, unknown
+
+Say = Callable[[str], None]
+Overrides = Sequence[tuple[str, str]]
+
+# D3PM must also copy what it sees, which shuts the gates of adaLN-Zero for hundreds of steps; a
+# share of the rows is enough to learn it from.
+_D3PM = {"method": "d3pm", "method.copied": "0.125", "backbone.gate": "1"}
+
+# The runs that rows are made of, by what they change in the recipe of the scale.
+RUNS: dict[str, dict[str, str]] = {
+    "ar": {"method": "autoregressive", "backbone": "causal"},
+    "mdlm": {},
+    "mdlm-seed-1": {"seed": "1"},
+    "sedd": {"method": "sedd", "backbone.time_conditioning": "true"},
+    "mdlm-1000": {"method.steps": "1000"},
+    "no-carry-over": {**_D3PM, "method.zero_masking": "true"},
+    "d3pm": _D3PM,
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large: a recipe, how much is measured, and whether the text must be given."""
+
+    recipe: str
+    budget: Budget
+    own_text: bool
+
+
+SCALES = {
+    "tiny": Scale("reproduce-tiny", Budget(rows=128, draws=8), own_text=False),
+    "small": Scale("reproduce-small", Budget(rows=0, draws=8), own_text=True),
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be reproduced and where; `only` some rows, `overrides` of the recipe's settings."""
+
+    table: str
+    scale: str = "tiny"
+    runs: Path | None = None  # the folder of all runs
+    data: str = ""
+    valid: str = ""
+    only: Sequence[str] = ()
+    overrides: Overrides = ()
+    budget: Mapping[str, int] = field(default_factory=dict)  # what differs from the scale's
+    device: str = "auto"
+    say: Say = print
+
+    def __post_init__(self) -> None:
+        if self.table not in PUBLISHED:
+            raise unknown("table", self.table, PUBLISHED)
+        if self.scale not in SCALES:
+            raise unknown("scale", self.scale, SCALES)
+        if SCALES[self.scale].own_text and not self.data:
+            raise UnmaskError(
+                f"scale {self.scale} has no text of its own: give --data, and --valid for other text "
+                "to measure on"
+            )
+        for name in self.only:
+            if name not in self.published.figures:
+                raise unknown(f"row of {self.table}", name, self.published.figures)
+
+    @property
+    def published(self) -> Published:
+        return PUBLISHED[self.table]
+
+    @property
+    def folder(self) -> Path:
+        return self.runs or Path("runs") / f"reproduce-{self.scale}"
+
+    @property
+    def rows(self) -> list[str]:
+        """The rows to do, in the paper's order."""
+        return [name for name in self.published.figures if not self.only or name in self.only]
+
+    def config(self, run: str) -> RunConfig:
+        """The configuration of a run: the scale's recipe, and what the run changes in it."""
+        recipe = load_recipe(SCALES[self.scale].recipe)
+        given = [
+            ("data.train", self.data),
+            ("data.valid", self.valid),
+            ("training.device", self.device),
+        ]
+        shared = [*((name, value) for name, value in given if value), *self.overrides]
+        changes = dict(RUNS[run])
+        if "backbone" in changes:  # another network of the same shape
+            shape = resolve(recipe, shared).backbone.config
+            names = ("width", "depth", "heads", "dropout")
+            changes |= {f"backbone.{name}": str(getattr(shape, name)) for name in names}
+            shared = [pair for pair in shared if not pair[0].startswith("backbone")]
+        return resolve(recipe, [*shared, *changes.items()])
+
+    def measuring(self, run: str) -> Measuring:
+        """Trains a run if it is not trained, and gives what measures it."""
+        config, folder = self.config(run), self.folder / run
+        if not _trained(folder, config):
+            self.say(f"training {folder}")
+            train(config, folder, self.say, _shared_tokenizer(self.folder, config.data))
+        budget = replace(SCALES[self.scale].budget, **self.budget)
+        return Measuring(folder, config, budget, self.device, self.say)
+
+
+def _trained(folder: Path, config: RunConfig) -> bool:
+    """Whether a run of this very configuration has come to its end."""
+    if not (folder / "model").is_dir():
+        return False
+    run = read_run(folder)
+    return run.config == config and run.step >= config.training.steps
+
+
+def _shared_tokenizer(folder: Path, data: DataConfig) -> Tokenizer | None:
+    """The tokenizer of a run beside this one that reads the same text, if any has begun."""
+    for log in sorted(folder.glob("*/log.jsonl")):
+        if resolve(load_recipe(str(log.parent / "config.yaml"))).data == data:
+            return load_tokenizer(log.parent / "tokenizer")
+    return None

@@ -1,0 +1,199 @@
+"""The pictures of a report, as SVG whose ink and colours follow a light or a dark page."""
+
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
+from typing import Any
+
+from unmask.api.measuring import Point
+from unmask.api.reporting import Run
+from unmask.api.rows import Row
+from unmask.errors import UnmaskError
+from unmask.evaluation import Spread
+
+# Okabe and Ito's colours and Tol's "muted", each with a lighter twin for dark pages: colour-blind
+# readers can tell them apart, and marks tell lines apart as well.
+_COLOURS = {
+    "#0072b2": "#4db2ec", "#d55e00": "#ff9450", "#117733": "#5cc987", "#cc79a7": "#e59cc5",
+    "#e69f00": "#f4bc45", "#882255": "#d977ab", "#44aa99": "#6fd3c2", "#332288": "#9a8cf0",
+}  # fmt: skip
+_MARKS = ("o", "s", "^", "D", "v", "P", "X", "<")
+_INK, _FAINT = "#1a2b3c", "#a1b2c3"  # what becomes the page's own ink, and a fainter one
+_POINTS = 400  # of a curve, at most: a page must stay small
+_WIDTH, _HEIGHT = 5.0, 3.3  # inches: at this width letters are readable on a phone
+
+
+def need_matplotlib() -> None:
+    """Before anything is measured."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise UnmaskError(
+            "--html needs matplotlib: pip install 'unmask[log]', or leave it out for tables only"
+        ) from None
+
+
+def loss_curves(runs: Sequence[Run]) -> str:
+    """Training loss as a line, validation bounds as marks with their errors."""
+    from unmask.training.curve import smooth
+
+    def draw(axes: Any) -> None:
+        for run, style in zip(runs, _styles(), strict=False):
+            steps, losses = zip(*run.losses, strict=True) if run.losses else ((), ())
+            thin = slice(None, None, max(1, len(steps) // _POINTS))
+            smoothed = smooth(list(losses))
+            (line,) = axes.plot(steps[thin], smoothed[thin], color=style["color"], linewidth=1.2)
+            if run.validations:
+                at, nats, errors = zip(*run.validations, strict=True)
+                marks = {**style, "linestyle": "none"}
+                axes.errorbar(at, nats, _bars(errors), **marks, label=run.name)
+            else:
+                line.set_label(run.name)
+        axes.set(xlabel="step", ylabel="nats per token")
+
+    return _svg(draw)
+
+
+def bound_by_steps(curves: Mapping[str, Sequence[Point]]) -> str:
+    """Perplexity against T, evenly spaced, with continuous time at the right end."""
+    found = {point.steps for curve in curves.values() for point in curve}
+    steps = sorted(found, key=lambda T: T or math.inf)
+
+    def draw(axes: Any) -> None:
+        for (name, curve), style in zip(curves.items(), _styles(), strict=False):
+            at = [steps.index(point.steps) for point in curve]
+            values = [math.exp(point.nats) for point in curve]
+            errors = _bars(
+                [value * point.error for value, point in zip(values, curve, strict=True)]
+            )
+            axes.errorbar(at, values, errors, **style, label=name)
+        labels = [str(T) if T else "∞" for T in steps]
+        axes.set_xticks(range(len(steps)), labels)
+        axes.set(xlabel="T, steps of the bound", ylabel="perplexity, at most")
+
+    return _svg(draw)
+
+
+def variances(spreads: Mapping[str, Mapping[str, Spread]]) -> str:
+    """Variance of the training loss under each schedule, as bars with their errors."""
+    schedules = list(dict.fromkeys(name for found in spreads.values() for name in found))
+    share = 0.8 / len(spreads)
+
+    def draw(axes: Any) -> None:
+        for number, ((name, found), style) in enumerate(
+            zip(spreads.items(), _styles(), strict=False)
+        ):
+            at = [schedules.index(schedule) + share * (number + 0.5) - 0.4 for schedule in found]
+            values = [spread.variance for spread in found.values()]
+            errors = _bars([spread.variance_error for spread in found.values()])
+            axes.barh(at, values, share, color=style["color"], label=name)
+            axes.errorbar(values, at, xerr=errors, color=_INK, linestyle="none", capsize=2)
+            for place, value, error in zip(at, values, errors, strict=True):
+                axes.annotate(
+                    f"{value:.3g}", (value + error, place), xytext=(4, 0), va="center",
+                    textcoords="offset points", fontsize=9,
+                )  # fmt: skip
+        axes.set_yticks(range(len(schedules)), schedules)
+        axes.invert_yaxis()
+        axes.margins(x=0.14)
+        axes.set_xlim(left=0)
+        axes.set(xlabel="variance of the training loss of a row, nats²")
+
+    return _svg(draw)
+
+
+def frontier(rows: Sequence[Row]) -> str:
+    """The judge's nats per token against entropy: a line for each sampler, real text as a star."""
+
+    def draw(axes: Any) -> None:
+        written = [row for row in rows if row.calls is not None]
+        lines = dict.fromkeys((row.sampler, row.temperature) for row in written)
+        several = len({temperature for _, temperature in lines}) > 1
+        for line, style in zip(lines, cycle(_styles()), strict=False):
+            own = [row for row in written if (row.sampler, row.temperature) == line]
+            own.sort(key=lambda row: row.steps or 0)
+            bars = {"xerr": _bars([row.entropy_error for row in own])}
+            name = f"{line[0]}, temperature {line[1]:g}" if several else line[0]
+            axes.errorbar(
+                [row.entropy for row in own], [row.nats for row in own],
+                _bars([row.nats_error for row in own]), **bars, **style, label=name,
+            )  # fmt: skip
+        for row in rows:
+            if row.calls is None:
+                at, size = ([row.entropy], [row.nats]), 15
+                axes.plot(
+                    *at, color=_INK, marker="*", markersize=size, ls="none", label="real text"
+                )
+        axes.set(xlabel="entropy of a text's tokens, nats", ylabel="judge's nats per token")
+
+    return _svg(draw, legend_below=True)
+
+
+def _styles() -> list[dict[str, Any]]:
+    """How the lines of a picture are drawn, one after the other."""
+    return [
+        {"color": colour, "marker": mark, "markersize": 5.5, "linewidth": 1.4, "elinewidth": 1}
+        for colour, mark in zip(_COLOURS, _MARKS, strict=True)
+    ] * 4
+
+
+def _bars(errors: Sequence[float]) -> list[float]:
+    """Errors as bars; an unknown one has none."""
+    return [error if error < float("inf") else 0.0 for error in errors]
+
+
+def _svg(draw: Callable[[Any], None], legend_below: bool = False) -> str:
+    """A picture with one panel."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    inks = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "unmask", "font.size": 11}
+    with matplotlib.rc_context({**settings, **dict.fromkeys(inks, _INK)}):
+        figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained", facecolor="none")
+        FigureCanvasSVG(figure)
+        axes = figure.add_subplot(facecolor="none")
+        draw(axes)
+        axes.grid(color=_FAINT, linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        entries = len(axes.get_legend_handles_labels()[0])
+        if entries > 1:
+            _legend(figure, axes, entries, legend_below or entries > 4)
+        out = io.StringIO()
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    return _themed(out.getvalue())
+
+
+def _legend(figure: Any, axes: Any, entries: int, below: bool) -> None:
+    """Names inside the panel, or where they are many, below it in a figure that grows with them."""
+    if not below:
+        axes.legend(frameon=False, fontsize=10)
+        return
+    columns = 2
+    figure.set_figheight(_HEIGHT + 0.22 * -(-entries // columns))
+    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9.5)
+
+
+def _themed(svg: str) -> str:
+    """Colours by name, which a style sheet inside the picture sets for light and for dark pages."""
+    light = {"ink": "#222", "faint": "#ddd"}
+    dark = {"ink": "#e4e4e4", "faint": "#444"}
+    svg = svg.replace(_INK, "var(--ink)").replace(_FAINT, "var(--faint)")
+    for number, (colour, lighter) in enumerate(_COLOURS.items()):
+        svg = svg.replace(colour, f"var(--c{number})")
+        light[f"c{number}"], dark[f"c{number}"] = colour, lighter
+    sheet = (
+        f"svg{{{_variables(light)}}}"
+        f"@media screen and (prefers-color-scheme: dark){{svg{{{_variables(dark)}}}}}"
+        "text{font-family:system-ui,'DejaVu Sans',sans-serif!important}"
+    )
+    start = svg.index("<svg")
+    body = svg.index(">", start) + 1
+    return f"{svg[start:body]}<style>{sheet}</style>{svg[body:]}"
+
+
+def _variables(colours: Mapping[str, str]) -> str:
+    return "".join(f"--{name}:{colour};" for name, colour in colours.items())

@@ -1,0 +1,257 @@
+"""A report's sections: tables, pictures and texts, whether they end in a terminal or on a page."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from unmask.api.measuring import Point
+from unmask.api.reporting import RunReport, differences
+from unmask.cli import pictures
+from unmask.cli.evaluate import with_error
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of text under named columns; the first column names the row."""
+
+    caption: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What it shows, in words for those who cannot see it, and how it is drawn."""
+
+    caption: str
+    alt: str
+    draw: Callable[[], str]
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    note: str
+    tables: list[Table] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+    texts: list[tuple[str, str]] = field(default_factory=list)  # whose, and what
+
+
+def sections(reports: Sequence[RunReport]) -> list[Section]:
+    """All that is known of the runs, in the order in which one asks."""
+    return [
+        _trained(reports),
+        _curves(reports),
+        _bounds(reports),
+        _by_steps(reports),
+        _schedules(reports),
+        _frontiers(reports),
+        _samples(reports),
+    ]
+
+
+def signed(certificate: str, figure: str) -> str:
+    """An upper bound is marked as one."""
+    return f"≤ {figure}" if certificate == "upper" else figure
+
+
+def perplexity(point: Point) -> str:
+    value = math.exp(point.nats)
+    return signed(point.certificate, with_error(value, value * point.error))
+
+
+def clock(seconds: float) -> str:
+    """Seconds as h:mm:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def _trained(reports: Sequence[RunReport]) -> Section:
+    columns = ["run", "method", "parameters", "non-embedding", "data", "row length", "batch"]
+    columns += ["steps", "tokens", "time", "tokens/s"]
+    rows = []
+    for report in reports:
+        run, size = report.run, report.parameters
+        rate = run.tokens / run.seconds if run.seconds else 0.0
+        data, training = run.config.data, run.config.training
+        sizes = [_millions(size.total), _millions(size.non_embedding)]
+        shape = [data.train, str(data.length), str(training.batch)]
+        done = (
+            f"{run.step:,} of {training.steps:,}" if run.step < training.steps else f"{run.step:,}"
+        )
+        spent = [done, f"{run.tokens:,}", clock(run.seconds), f"{rate:,.0f}"]
+        rows.append([run.name, run.config.method.name, *sizes, *shape, *spent])
+    tables = [Table("Runs", columns, rows)]
+    names = [report.run.name for report in reports]
+    if differing := differences([report.run for report in reports]):
+        cells = [[name, *map(setting, values)] for name, values in differing.items()]
+        tables.append(Table("Settings that differ", ["setting", *names], cells))
+    note = (
+        "Tokens count every epoch; time is that of training steps, validation and saving left out."
+    )
+    return Section("What was trained", note, tables)
+
+
+def _curves(reports: Sequence[RunReport]) -> Section:
+    runs = [report.run for report in reports]
+    rows = []
+    for run in runs:
+        loss = f"{run.losses[-1][1]:.4f}" if run.losses else "–"
+        best = min(run.validations, key=lambda found: found[1], default=None)
+        rows.append(
+            [run.name, loss, with_error(best[1], best[2]) if best else "–", _at(best and best[0])]
+        )
+    columns = ["run", "last training loss", "best validation", "at step"]
+    names = ", ".join(run.name for run in runs)
+    picture = Picture(
+        "Training loss (lines, smoothed) and validation bound (marks)",
+        f"Nats per token against training steps for {names}: "
+        + "; ".join(
+            f"{row[0]} ends at {row[1]} with a best validation of {row[2]}" for row in rows
+        ),
+        partial(pictures.loss_curves, runs),
+    )
+    note = "As the runs' own logs have it, in nats per token; an error is one standard error."
+    return Section("Loss curves", note, [Table("Loss", columns, rows)], [picture])
+
+
+def _bounds(reports: Sequence[RunReport]) -> Section:
+    columns = ["run", "perplexity", "nats / token", "bits / byte", "T", "tokens", "draws"]
+    rows = []
+    for report in reports:
+        point = report.bound
+        if point is not None:
+            nats = signed(point.certificate, with_error(point.nats, point.error))
+            byte = signed(point.certificate, f"{point.bits_per_byte:.3f}")
+            steps = "" if point.certificate == "exact" else _steps(point.steps)
+            figures = [perplexity(point), nats, byte, steps, f"{point.tokens:,}", str(point.draws)]
+            rows.append([report.run.name, *figures])
+    note = _or_none(
+        rows,
+        "Of the exported weights on validation text: ≤ marks an upper bound, ± is one standard error of "
+        "the noise on that text. Models with different tokenizers compare by bits per byte only.",
+        "a checkpoint that was validated",
+    )
+    return Section("Bound", note, [Table("Final bound", columns, rows)] if rows else [])
+
+
+def _by_steps(reports: Sequence[RunReport]) -> Section:
+    curves = {report.run.name: report.by_steps for report in reports if report.by_steps}
+    steps = {point.steps for curve in curves.values() for point in curve}
+    rows = []
+    for T in sorted(steps, key=lambda T: T or math.inf):
+        found = [
+            next((perplexity(point) for point in curve if point.steps == T), "–")
+            for curve in curves.values()
+        ]
+        rows.append([_steps(T), *found])
+    note = _or_none(
+        curves,
+        "The bound of the model that is sampled in T steps; it falls to that of continuous time.",
+        "an MDLM in continuous time",
+    )
+    if not curves:
+        return Section("Bound by T", note)
+    ends = "; ".join(
+        f"{name} from {perplexity(curve[0])} at T = {_steps(curve[0].steps)} to "
+        f"{perplexity(curve[-1])} at T = {_steps(curve[-1].steps)}"
+        for name, curve in curves.items()
+    )
+    picture = Picture(
+        "Perplexity against the number of steps of the bound",
+        f"Perplexity against T: {ends}",
+        partial(pictures.bound_by_steps, curves),
+    )
+    table = Table("Perplexity by T", ["T", *curves], rows)
+    return Section("Bound by T", note, [table], [picture])
+
+
+def _schedules(reports: Sequence[RunReport]) -> Section:
+    spreads = {report.run.name: report.schedules for report in reports if report.schedules}
+    tables, said = [], []
+    for name, found in spreads.items():
+        rows = [
+            [
+                schedule,
+                with_error(spread.nats, spread.error),
+                with_error(spread.variance, spread.variance_error),
+                f"{spread.samples:,}",
+            ]
+            for schedule, spread in found.items()
+        ]
+        columns = ["schedule", "bound, nats / token", "variance, nats²", "samples"]
+        tables.append(Table(f"{name}, by schedule", columns, rows))
+        said.append(f"{name}: " + ", ".join(f"{row[0]} {row[2]}" for row in rows))
+    note = _or_none(
+        spreads,
+        "The same network under other noise: the bound stays the same within its error, and the variance "
+        "of the loss of one row at one uniform time does not.",
+        "a diffusion model in continuous time whose network does not read the time",
+    )
+    if not spreads:
+        return Section("Variance by schedule", note)
+    picture = Picture(
+        "Variance of the training loss under each schedule",
+        f"Variance in nats squared, by schedule. {'; '.join(said)}",
+        partial(pictures.variances, spreads),
+    )
+    return Section("Variance by schedule", note, tables, [picture])
+
+
+def _frontiers(reports: Sequence[RunReport]) -> Section:
+    tables, drawn = [], []
+    for report in reports:
+        for file, rows in report.frontiers.items():
+            name = f"{report.run.name}, {file}"
+            cells = [
+                [
+                    str(row.setting),
+                    "" if row.calls is None else f"{row.calls:.1f}",
+                    signed(row.certificate, with_error(row.nats, row.nats_error)),
+                    with_error(row.entropy, row.entropy_error),
+                    with_error(row.distinct_2, row.distinct_2_error),
+                    with_error(row.repetition, row.repetition_error),
+                    str(row.n),
+                ]
+                for row in rows
+            ]
+            columns = ["setting", "calls", "nats / token", "entropy", "distinct-2", "repeated-4"]
+            tables.append(Table(name, [*columns, "texts"], cells))
+            alt = "; ".join(f"{cell[0]}: {cell[2]} at entropy {cell[3]}" for cell in cells)
+            drawn.append(
+                Picture(f"Frontier of {name}", f"Nats per token against entropy. {alt}",
+                        partial(pictures.frontier, rows))
+            )  # fmt: skip
+    note = "Rows that 'unmask compare --out' kept in the run folder; likely text of low entropy is not good text."
+    if not tables:
+        note = "None: 'unmask compare RUN --out RUN/frontier.jsonl' measures one."
+    return Section("Frontier", note, tables, drawn)
+
+
+def _samples(reports: Sequence[RunReport]) -> Section:
+    texts = [(report.run.name, text) for report in reports for text in report.samples]
+    note = "The last texts that a run wrote, not chosen." if texts else "None."
+    return Section("Samples", note, texts=texts)
+
+
+def _or_none(found: object, note: str, needs: str) -> str:
+    """The note, or why there is nothing: no run can have it, or nobody measured it."""
+    return note if found else f"None: it needs {needs}, and to be measured (without --no-measure)."
+
+
+def _steps(steps: int) -> str:
+    return str(steps) if steps else "∞"
+
+
+def _at(step: int | None) -> str:
+    return "–" if step is None else f"{step:,}"
+
+
+def _millions(count: int) -> str:
+    return f"{count / 1e6:.2f}M"
+
+
+def setting(value: object) -> str:
+    """A setting as a cell; a run that has no such setting has a dash."""
+    return "–" if value is None else str(value)

@@ -1,0 +1,106 @@
+"""How much the training loss varies under each noise schedule; the bound itself stays where it is."""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor, nn
+
+from unmask.diffusion.schedule import Schedule
+from unmask.diffusion.time_sampling import Uniform
+from unmask.errors import UnmaskError
+from unmask.evaluation.likelihood import TokenRows
+from unmask.methods.base import Method
+from unmask.methods.diffusion import Diffusion
+from unmask.randomness import RowStream, child_seed
+from unmask.transfer import to_device
+
+Values = Float64[Tensor, "draws rows"]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The bound under a schedule and the variance of its estimate; errors are standard errors.
+
+    `variance` is that of the loss per token of one row at one uniform time, as training draws it:
+    over rows and draws, in nats squared.
+    """
+
+    nats: float
+    error: float
+    variance: float
+    variance_error: float
+    samples: int  # rows times draws
+
+
+def variance_by_schedule(
+    method: Method,
+    rows: TokenRows,
+    schedules: Mapping[str, Schedule],
+    *,
+    draws: int = 8,
+    seed: int = 0,
+    batch: int = 32,
+) -> dict[str, Spread]:
+    """The same rows and the same uniforms under each schedule: only the noise is another."""
+    if not isinstance(method, Diffusion) or method.steps or isinstance(method.schedule, nn.Module):
+        raise UnmaskError("only a diffusion model of continuous time can change its schedule")
+    if draws < 2 or len(rows) < 2:
+        raise UnmaskError(f"a variance needs 2 draws and 2 rows, not {draws} and {len(rows)}")
+    found = {}
+    for name, schedule in schedules.items():
+        with _under(method, schedule):
+            found[name] = _spread(*_measured(method, rows, draws, seed, batch))
+    return found
+
+
+@contextmanager
+def _under(method: Diffusion, schedule: Schedule) -> Iterator[None]:
+    """Another clock for the same network."""
+    own, training = method.schedule, method.training
+    method.schedule = schedule
+    method.eval()
+    try:
+        yield
+    finally:
+        method.schedule = own
+        method.train(training)
+
+
+@torch.no_grad()
+def _measured(
+    method: Diffusion, rows: TokenRows, draws: int, seed: int, batch: int
+) -> tuple[Values, Values, Float64[Tensor, "rows"]]:
+    """The whole bound and the training loss of every row under each draw, and the rows' tokens."""
+    whole, loss = torch.zeros(2, draws, len(rows), dtype=torch.float64)
+    tokens = torch.zeros(len(rows), dtype=torch.float64)
+    for start in range(0, len(rows), batch):
+        part = range(start, min(start + batch, len(rows)))
+        here = slice(part.start, part.stop)
+        x, valid = rows[part]
+        tokens[here] = valid.sum(1)
+        for number in range(draws):
+            stream = RowStream(child_seed(seed, number), start, range(len(part)), len(part))
+            noise = method.noise(stream, valid, Uniform())
+            losses = method.nll(to_device(x, method.device), valid, noise, whole=True)
+            whole[number, here] = losses.per_token().double().sum(1).cpu()
+            loss[number, here] = losses.terms["diffusion"].double().sum(1).cpu()
+    return whole, loss, tokens
+
+
+def _spread(whole: Values, loss: Values, tokens: Float64[Tensor, "rows"]) -> Spread:
+    values = (loss / tokens.clamp(min=1)).flatten()
+    n, variance = len(values), float(values.var())
+    fourth = float((values - values.mean()).pow(4).mean())
+    # the variance of an estimated variance
+    doubt = (fourth - variance**2 * (n - 3) / (n - 1)) / n
+    return Spread(
+        nats=float(whole.mean(0).sum() / tokens.sum()),
+        error=math.sqrt(float(whole.var(0).sum()) / len(whole)) / float(tokens.sum()),
+        variance=variance,
+        variance_error=math.sqrt(max(doubt, 0.0)),
+        samples=n,
+    )
