@@ -36,10 +36,10 @@ class Budget:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.rows < 0:
-            raise UnmaskError(f"rows must be 0 (all) or more, not {self.rows}")
-        if self.draws < 1:
-            raise UnmaskError(f"draws must be 1 or more, not {self.draws}")
+        if self.rows != 0 and self.rows < 2:
+            raise UnmaskError(f"rows must be 0 (all), or 2 or more, not {self.rows}")
+        if self.draws < 2:
+            raise UnmaskError(f"draws must be 2 or more, whose spread is the error, not {self.draws}")
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,9 @@ class Measuring:
 
         def measure() -> Record:
             assert self.budget is not None
-            chosen = {} if steps is None else {"steps": steps}
             model, draws, seed = self._model, self.budget.draws, self.budget.seed
             with model.method.arithmetic():
-                bound = likelihood(model.method, self._rows, draws=draws, seed=seed, **chosen)
+                bound = likelihood(model.method, self._rows, draws=draws, seed=seed, steps=steps)
             names = ("nats", "error", "certificate", "bits_per_byte", "tokens", "draws")
             return {"steps": steps or own, **{name: getattr(bound, name) for name in names}}
 

@@ -61,8 +61,11 @@ def bound_by_steps(curves: Mapping[str, Sequence[Point]]) -> str:
     steps = sorted(found, key=lambda T: T or math.inf)
 
     def draw(axes: Any) -> None:
-        for (name, curve), style in zip(curves.items(), _styles(), strict=False):
-            at = [steps.index(point.steps) for point in curve]
+        for number, ((name, curve), style) in enumerate(
+            zip(curves.items(), _styles(), strict=False)
+        ):
+            aside = 0.1 * (number - (len(curves) - 1) / 2)  # error bars beside each other
+            at = [steps.index(point.steps) + aside for point in curve]
             values = [math.exp(point.nats) for point in curve]
             errors = _bars(
                 [value * point.error for value, point in zip(values, curve, strict=True)]

@@ -23,9 +23,9 @@ table { border-collapse: collapse; margin: 0 0 1.2rem; font-variant-numeric: tab
 caption { text-align: left; font-weight: 600; padding: .3rem 0 }
 th, td { padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); text-align: right;
   vertical-align: top; white-space: nowrap }
-th:first-child, td.word { text-align: left }
+th:first-child { text-align: left }
 thead th { border-bottom: 2px solid var(--line) } tbody th { font-weight: 400 }
-figure { margin: 0 0 1.5rem; max-width: 40rem } img { display: block; width: 100%; height: auto }
+figure { margin: 0 0 1.5rem; max-width: 36rem } img { display: block; width: 100%; height: auto }
 figcaption { color: var(--soft); font-size: .9rem }
 blockquote { margin: 0 0 1rem; padding: .6rem .9rem; background: var(--band);
   border-left: 3px solid var(--line); overflow-wrap: anywhere }

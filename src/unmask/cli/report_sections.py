@@ -68,22 +68,10 @@ def clock(seconds: float) -> str:
 
 
 def _trained(reports: Sequence[RunReport]) -> Section:
-    columns = ["run", "method", "parameters", "non-embedding", "data", "row length", "batch"]
-    columns += ["steps", "tokens", "time", "tokens/s"]
-    rows = []
-    for report in reports:
-        run, size = report.run, report.parameters
-        rate = run.tokens / run.seconds if run.seconds else 0.0
-        data, training = run.config.data, run.config.training
-        sizes = [_millions(size.total), _millions(size.non_embedding)]
-        shape = [data.train, str(data.length), str(training.batch)]
-        done = (
-            f"{run.step:,} of {training.steps:,}" if run.step < training.steps else f"{run.step:,}"
-        )
-        spent = [done, f"{run.tokens:,}", clock(run.seconds), f"{rate:,.0f}"]
-        rows.append([run.name, run.config.method.name, *sizes, *shape, *spent])
-    tables = [Table("Runs", columns, rows)]
     names = [report.run.name for report in reports]
+    facts = [_facts(report) for report in reports]
+    rows = [[name, *(each[name] for each in facts)] for name in facts[0]]
+    tables = [Table("Runs", ["", *names], rows)]
     if differing := differences([report.run for report in reports]):
         cells = [[name, *map(setting, values)] for name, values in differing.items()]
         tables.append(Table("Settings that differ", ["setting", *names], cells))
@@ -91,6 +79,28 @@ def _trained(reports: Sequence[RunReport]) -> Section:
         "Tokens count every epoch; time is that of training steps, validation and saving left out."
     )
     return Section("What was trained", note, tables)
+
+
+def _facts(report: RunReport) -> dict[str, str]:
+    """What a run is, in short."""
+    run, size = report.run, report.parameters
+    config = run.config
+    data, training, tokenizer = config.data, config.training, config.data.tokenizer
+    of = "" if run.step >= training.steps else f" of {training.steps:,}"
+    return {
+        "method": config.method.name,
+        "schedule": config.schedule.name,
+        "parameters": f"{size.total:,}",
+        "of them non-embedding": f"{size.non_embedding:,}",
+        "data": data.train,
+        "tokenizer": f"{tokenizer.kind} {tokenizer.path or tokenizer.size}",
+        "row length": str(data.length),
+        "rows in a batch": str(training.batch),
+        "steps": f"{run.step:,}{of}",
+        "tokens": f"{run.tokens:,}",
+        "time": clock(run.seconds),
+        "tokens per second": f"{run.tokens / run.seconds:,.0f}" if run.seconds else "–",
+    }
 
 
 def _curves(reports: Sequence[RunReport]) -> Section:
@@ -246,10 +256,6 @@ def _steps(steps: int) -> str:
 
 def _at(step: int | None) -> str:
     return "–" if step is None else f"{step:,}"
-
-
-def _millions(count: int) -> str:
-    return f"{count / 1e6:.2f}M"
 
 
 def setting(value: object) -> str:

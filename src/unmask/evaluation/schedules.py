@@ -1,8 +1,8 @@
 """How much the training loss varies under each noise schedule; the bound itself stays where it is."""
 
+import copy
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -50,24 +50,22 @@ def variance_by_schedule(
         raise UnmaskError("only a diffusion model of continuous time can change its schedule")
     if draws < 2 or len(rows) < 2:
         raise UnmaskError(f"a variance needs 2 draws and 2 rows, not {draws} and {len(rows)}")
-    found = {}
-    for name, schedule in schedules.items():
-        with _under(method, schedule):
-            found[name] = _spread(*_measured(method, rows, draws, seed, batch))
-    return found
-
-
-@contextmanager
-def _under(method: Diffusion, schedule: Schedule) -> Iterator[None]:
-    """Another clock for the same network."""
-    own, training = method.schedule, method.training
-    method.schedule = schedule
+    training = method.training
     method.eval()
     try:
-        yield
+        return {
+            name: _spread(*_measured(_under(method, schedule), rows, draws, seed, batch))
+            for name, schedule in schedules.items()
+        }
     finally:
-        method.schedule = own
         method.train(training)
+
+
+def _under(method: Diffusion, schedule: Schedule) -> Diffusion:
+    """The same network with another clock; the method itself stays as it is."""
+    other = copy.copy(method)
+    other.schedule = schedule
+    return other
 
 
 @torch.no_grad()

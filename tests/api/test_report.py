@@ -1,0 +1,339 @@
+"""A report says what was measured, once, and its page stands by itself."""
+
+import base64
+import json
+import math
+import re
+import shutil
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from tiny_models import one_line, train_tiny
+
+import unmask
+from unmask.api.measuring import COMPARED, STEPS, Budget, Measuring
+from unmask.api.reporting import differences, read_run, read_runs, report_run
+from unmask.api.runs import FirstRows
+from unmask.cli import main
+from unmask.cli.evaluate import with_error
+from unmask.data import load_data
+from unmask.diffusion import SCHEDULES
+from unmask.errors import UnmaskError
+from unmask.evaluation import likelihood, variance_by_schedule
+
+ROWS, DRAWS = 2, 3
+OPTIONS = ["--rows", str(ROWS), "--draws", str(DRAWS), "--device", "cpu"]
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+
+
+@pytest.fixture(scope="module")
+def runs(run, tmp_path_factory) -> list[Path]:
+    """An MDLM and an autoregressive run, side by side."""
+    folder = tmp_path_factory.mktemp("report")
+    other = train_tiny(tmp_path_factory.mktemp("other"), "bpe", "autoregressive", "causal")
+    found = [folder / "<b>mdlm & co", folder / "ar"]
+    for source, target in zip((run, other), found, strict=True):
+        shutil.copytree(source, target)
+    return found
+
+
+@pytest.fixture(scope="module")
+def measured(runs) -> list[Path]:
+    """The same runs with everything measured, a frontier among it."""
+    assert main(["report", *map(str, runs), *OPTIONS]) == 0
+    rows = str(runs[0] / "frontier.jsonl")
+    options = ["--samplers", "ancestral", "--steps", "2,4", "--n", "2", "--out", rows]
+    assert main(["compare", str(runs[0]), *options]) == 0
+    return runs
+
+
+class Page(HTMLParser):
+    """What a reader and a browser find: elements that close, tables, pictures, texts."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict]] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        self.text: list[str] = []
+        self.caption = ""
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.tables[self.caption].append([])
+        if tag in ("td", "th"):
+            self.tables[self.caption][-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+        if self.open and self.open[-1] == "caption":
+            self.caption = data
+            self.tables[data] = []
+        elif self.open and self.open[-1] in ("td", "th"):
+            self.tables[self.caption][-1][-1] += data
+
+    def all(self, tag: str) -> list[dict]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def page(measured, tmp_path_factory) -> Page:
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    assert main(["report", *map(str, measured), *OPTIONS, "--html", str(file)]) == 0
+    return Page(file.read_text(encoding="utf-8"))
+
+
+# The page
+
+
+def test_nothing_is_fetched_and_nothing_runs(page):
+    assert page.all("script") == page.all("link") == page.all("iframe") == []
+    for tag, attributes in page.elements:
+        for name, value in attributes.items():
+            assert not name.startswith("on"), (tag, name)
+            if name in ("src", "href", "srcset", "action", "data"):
+                assert value.startswith(("#", "data:image/svg+xml;base64,")), (tag, value)
+    style = "".join(page.text[: page.text.index("What was trained")])
+    assert "@import" not in style
+    assert "url(" not in style
+
+
+def test_every_link_of_the_page_leads_to_a_section(page):
+    sections = {attributes["id"] for attributes in page.all("section")}
+    links = [attributes["href"].removeprefix("#") for attributes in page.all("a")]
+    assert set(links) == sections
+    assert len(sections) == 7
+
+
+def test_every_picture_is_an_svg_with_words_for_it(page):
+    pictures = page.all("img")
+    assert len(pictures) == len(page.all("figure")) == 4
+    for picture in pictures:
+        assert len(picture["alt"]) > 40
+        svg = base64.b64decode(picture["src"].partition(",")[2]).decode()
+        root = ElementTree.fromstring(svg)
+        words = {element.text for element in root.iter() if element.tag.endswith("}text")}
+        assert len(words) > 5
+        assert "prefers-color-scheme: dark" in svg
+        named = re.findall(r"#[0-9a-f]{6}", svg.partition("</style>")[2])
+        assert set(named) <= {"#000000"}, "a colour that does not follow the page"
+        for link in re.findall(r'(?:href|src)="([^"]*)"', svg):
+            assert link.startswith("#")
+
+
+def test_every_table_has_headers_for_its_columns_and_rows(page):
+    scopes = [attributes.get("scope") for attributes in page.all("th")]
+    assert set(scopes) == {"col", "row"}
+    assert len(page.tables) == len(page.all("table"))
+    for caption, rows in page.tables.items():
+        assert len({len(row) for row in rows}) == 1, caption
+        assert len(rows) > 1, caption
+
+
+def test_names_from_a_run_are_text_and_not_markup(page, measured):
+    assert page.all("b") == []
+    assert measured[0].name in page.tables["Final bound"][1]
+    assert {"lang": "en"} in page.all("html")
+
+
+# Its numbers
+
+
+def test_the_numbers_of_the_page_are_those_measured(page, measured):
+    model = unmask.load(measured[0], "cpu")
+    rows = FirstRows(load_data(model.config.data, model.tokenizer).valid, ROWS)
+    own = likelihood(model.method, rows, draws=DRAWS)
+    assert page.tables["Final bound"][1][1:3] == [
+        f"≤ {with_error(own.perplexity, own.perplexity_error)}",
+        f"≤ {with_error(own.nats, own.error)}",
+    ]
+    by_steps = {row[0]: row[1] for row in page.tables["Perplexity by T"][1:]}
+    assert list(by_steps) == ["10", "20", "50", "100", "200", "500", "1000", "∞"]
+    for T in (10, 500):
+        bound = likelihood(model.method, rows, draws=DRAWS, steps=T)
+        assert bound.nats != own.nats
+        assert by_steps[str(T)] == f"≤ {with_error(bound.perplexity, bound.perplexity_error)}"
+    schedules = {name: SCHEDULES.build(name) for name in COMPARED}
+    spreads = variance_by_schedule(model.method, rows, schedules, draws=DRAWS)
+    table = page.tables[f"{measured[0].name}, by schedule"][1:]
+    assert [(row[0], row[2]) for row in table] == [
+        (name, with_error(spread.variance, spread.variance_error))
+        for name, spread in spreads.items()
+    ]
+
+
+def test_an_exact_likelihood_has_no_sign_and_no_error(page):
+    exact = page.tables["Final bound"][2]
+    assert exact[0] == "ar"
+    assert not set("≤±") & set("".join(exact))
+
+
+def test_the_settings_that_differ_stand_side_by_side(page, measured):
+    table = {row[0]: row[1:] for row in page.tables["Settings that differ"][1:]}
+    assert table["method.name"] == ["mdlm", "autoregressive"]
+    assert table["backbone.gate"] == ["0.0", "–"]
+    assert "training.lr" not in table
+    assert set(table) == set(differences(read_runs(measured)))
+    facts = {row[0]: row[1:] for row in page.tables["Runs"][1:]}
+    method = unmask.load(measured[0], "cpu").method
+    embedding = sum(p.numel() for p in method.backbone.embedding.parameters())
+    head = sum(p.numel() for p in method.backbone.head.parameters())
+    total = sum(p.numel() for p in method.parameters())
+    assert facts["parameters"][0] == f"{total:,}"
+    assert facts["of them non-embedding"][0] == f"{total - embedding - head:,}"
+    assert facts["steps"] == ["40", "40"]
+
+
+def test_the_log_and_the_frontier_are_shown(page, measured):
+    loss = page.tables["Loss"][1]
+    records = [json.loads(line) for line in (measured[0] / "log.jsonl").read_text().splitlines()]
+    last = [record["loss"] for record in records if "loss" in record][-1]
+    assert loss[1] == f"{last:.4f}"
+    frontier = page.tables[f"{measured[0].name}, frontier.jsonl"]
+    assert [row[0] for row in frontier[1:]] == [
+        "real text",
+        "ancestral, 2 steps, temperature 1",
+        "ancestral, 4 steps, temperature 1",
+    ]
+
+
+# Measuring once
+
+
+def test_a_second_report_measures_nothing(measured, monkeypatch, capsys):
+    monkeypatch.setattr("unmask.api.measuring.load", None)
+    assert main(["report", *map(str, measured), *OPTIONS, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    first, second = map(json.loads, out.splitlines())
+    assert [point["steps"] for point in first["by_steps"]] == list(STEPS)
+    assert list(first["schedules"]) == list(COMPARED)
+    assert first["bound"] == first["by_steps"][-1]
+    assert second["by_steps"] == []
+    assert second["schedules"] == {}
+    assert second["bound"]["certificate"] == "exact"
+
+
+def test_other_settings_and_other_weights_are_measured_anew(measured, tmp_path):
+    run = Path(shutil.copytree(measured[0], tmp_path / "run"))
+    said: list[str] = []
+
+    def bound(budget: Budget | None):
+        return Measuring(run, read_run(run).config, budget, "cpu", said.append).bound()
+
+    same = bound(Budget(ROWS, DRAWS))
+    assert said == []
+    assert bound(None) == same
+    other = bound(Budget(ROWS, DRAWS, seed=1))
+    assert said == [f"measuring {run}: bound"]
+    assert other.nats != same.nats
+    assert bound(None) == other  # the newest, whatever its settings
+    manifest = json.loads((run / "model" / "manifest.json").read_text())
+    manifest["model.safetensors"] = "0" * 64
+    (run / "model" / "manifest.json").write_text(json.dumps(manifest))
+    assert bound(None) is None
+
+
+def test_without_measuring_only_what_is_there_is_shown(run, tmp_path, monkeypatch, capsys):
+    fresh = Path(shutil.copytree(run, tmp_path / "fresh"))
+    (fresh / "measurements.jsonl").unlink(missing_ok=True)
+    monkeypatch.setattr("unmask.api.measuring.load", None)
+    assert main(["report", str(fresh), "--no-measure"]) == 0
+    out = capsys.readouterr().out
+    assert "None: it needs an MDLM in continuous time, and to be measured" in out
+    assert "Final bound" not in out
+    assert "best validation" in out
+    assert not (fresh / "measurements.jsonl").exists()
+
+
+def test_a_run_whose_text_is_gone_shows_what_it_has(measured, tmp_path):
+    run = Path(shutil.copytree(measured[0], tmp_path / "moved"))
+    for file in (run / "config.yaml", run / "model" / "model.json"):
+        file.write_text(file.read_text().replace("corpus.txt", "gone.txt"))
+    manifest = json.loads((run / "model" / "manifest.json").read_text())
+    said: list[str] = []
+    report = report_run(read_run(run), Budget(ROWS, DRAWS, seed=7), "cpu", said.append)
+    assert said[-1].endswith("; only what was measured before is shown")
+    assert report.bound.nats == Measuring(run, report.run.config, None).bound().nats
+    assert manifest["model.safetensors"] == Measuring(run, report.run.config, None).weights
+
+
+def test_a_run_on_its_way_is_reported(run, tmp_path, capsys):
+    """No export, no best checkpoint yet, a line that a kill cut short."""
+    folder = Path(shutil.copytree(run, tmp_path / "begun"))
+    shutil.rmtree(folder / "model")
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "measurements.jsonl").unlink(missing_ok=True)
+    log = (folder / "log.jsonl").read_text().splitlines()[0]
+    (folder / "log.jsonl").write_text(f'{log}\n{{"step": 2')
+    assert main(["report", str(folder)]) == 0
+    assert "10 of 40" in capsys.readouterr().out
+
+
+def test_runs_of_one_name_are_told_apart_by_their_paths(run, tmp_path):
+    for name in ("a", "b"):
+        shutil.copytree(run, tmp_path / name / "run")
+    found = read_runs([tmp_path / "a" / "run", tmp_path / "b" / "run", tmp_path / "a" / "run"])
+    assert [each.name for each in found] == [
+        str(tmp_path / "a" / "run"),
+        str(tmp_path / "b" / "run"),
+    ]
+    assert differences(found) == {}
+    assert math.isclose(found[0].seconds, found[1].seconds)
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ([], "no run "),
+        (["x.txt"], "is no run: it has no config.yaml"),
+        (["config.yaml"], "has no log: let 'unmask train' take some steps there"),
+    ],
+)
+def test_a_folder_that_is_no_run_is_told_in_one_line(tmp_path, run, made, message):
+    folder = tmp_path / "folder"
+    for name in made:
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text((run / "config.yaml").read_text())
+    with pytest.raises(UnmaskError, match=re.escape(message)) as caught:
+        read_run(folder)
+    assert str(folder) in one_line(caught)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--draws", "1"], "draws must be 2 or more"),
+        (["--rows", "1"], "rows must be 0 (all), or 2 or more, not 1"),
+        (["--html", "nowhere/report.html"], "there is no folder nowhere"),
+        (["--html", "."], "is a folder: give the name of a file"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_measured(run, options, message, capsys):
+    assert main(["report", str(run), *options]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_a_page_needs_matplotlib(run, monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["report", str(run), "--html", str(tmp_path / "page.html")]) == 2
+    assert "--html needs matplotlib: pip install 'unmask[log]'" in capsys.readouterr().err
+    assert main(["report", str(run), "--no-measure"]) == 0

@@ -1,0 +1,102 @@
+"""The same bound under every schedule, and the variance that an integral over time predicts."""
+
+import math
+
+import pytest
+import torch
+
+from unmask.backbones import BACKBONES
+from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
+from unmask.errors import UnmaskError
+from unmask.evaluation import variance_by_schedule
+from unmask.methods import METHODS
+from unmask.vocabulary import Vocabulary
+
+NAMES = ("loglinear", "cosine", "cosine_squared", "linear")
+ROWS, LENGTH, DRAWS, T_MIN = 400, 48, 16, 1e-3
+
+
+class Tokens:
+    """Rows of random tokens."""
+
+    bytes = characters = ROWS * LENGTH
+
+    def __init__(self, vocabulary: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.x = torch.randint(0, vocabulary - 1, (ROWS, LENGTH), generator=generator)
+
+    def __len__(self) -> int:
+        return ROWS
+
+    def __getitem__(self, rows: range) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.x[rows.start : rows.stop]
+        return x, torch.ones_like(x, dtype=torch.bool)
+
+
+def untrained(name: str = "mdlm", schedule: str = "loglinear", **fields):
+    """A network whose head is zero: every token is as likely as any other."""
+    vocabulary = Vocabulary.over(6)
+    kind, network = METHODS[name], BACKBONES["dit"]
+    config = network.Config(width=16, depth=1, heads=2, dropout=0.0)
+    backbone = network(config, vocabulary.size)
+    clock = SCHEDULES["learned"]() if schedule == "learned" else SCHEDULES.build(schedule)
+    times = TIME_SAMPLERS.build("stratified")
+    return kind(kind.Config(**fields), backbone, vocabulary, clock, times)
+
+
+def expected(name: str, nats: float) -> tuple[float, float, float]:
+    """Mean, variance and central fourth moment of a row's loss if every masked token costs `nats`."""
+    schedule = SCHEDULES.build(name)
+    edges = T_MIN + (1 - T_MIN) * torch.linspace(0, 1, 400_001, dtype=torch.float64)
+    t = (edges[1:] + edges[:-1]) / 2
+    r = 1 - schedule.alpha(t)
+    weight = (1 - T_MIN) * nats * -schedule.alpha_prime(t) / r / LENGTH
+    # the raw moments of a binomial count of masks, from its factorial ones
+    f1, f2, f3, f4 = (math.perm(LENGTH, k) * r**k for k in range(1, 5))
+    counts = (f1, f2 + f1, f3 + 3 * f2 + f1, f4 + 6 * f3 + 7 * f2 + f1)
+    m1, m2, m3, m4 = (float((weight**k * n).mean()) for k, n in enumerate(counts, 1))
+    return m1, m2 - m1**2, m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_variance_is_that_of_the_integral(name):
+    method = untrained()
+    rows, schedules = Tokens(method.vocabulary.size), {name: SCHEDULES.build(name)}
+    found = variance_by_schedule(method, rows, schedules, draws=DRAWS, batch=ROWS)[name]
+    bound = math.log(method.vocabulary.size - 1)  # never MASK
+    mean, variance, fourth = expected(name, bound)
+    assert found.samples == DRAWS * ROWS
+    doubt = math.sqrt((fourth - variance**2) / found.samples)
+    assert abs(found.variance - variance) < 4 * doubt < variance
+    assert doubt / 4 < found.variance_error < 2 * doubt
+    # the ends of time that training leaves out belong to the bound
+    assert mean < bound
+    assert abs(found.nats - bound) < 4 * found.error
+    assert found.error == pytest.approx(math.sqrt(variance / found.samples), rel=0.3)
+
+
+def test_the_method_is_left_as_it_was_and_schedules_do_not_see_each_other():
+    method = untrained().train()
+    before, rows = method.schedule, Tokens(method.vocabulary.size)
+    schedules = {name: SCHEDULES.build(name) for name in NAMES}
+    together = variance_by_schedule(method, rows, schedules, draws=2, seed=5, batch=170)
+    assert method.schedule is before
+    assert method.training
+    for name, schedule in reversed(schedules.items()):
+        alone = variance_by_schedule(method, rows, {name: schedule}, draws=2, seed=5, batch=170)
+        assert alone == {name: together[name]}
+
+
+@pytest.mark.parametrize(
+    "method",
+    [untrained("mdlm", steps=10), untrained("mdlm", "learned"), untrained("d3pm")],
+    ids=["steps", "learned", "d3pm"],
+)
+def test_only_continuous_time_can_change_its_schedule(method):
+    with pytest.raises(UnmaskError, match="diffusion model of continuous time"):
+        variance_by_schedule(method, Tokens(7), {"linear": SCHEDULES.build("linear")})
+
+
+def test_a_variance_needs_two():
+    with pytest.raises(UnmaskError, match="needs 2 draws and 2 rows, not 1 and 400"):
+        variance_by_schedule(untrained(), Tokens(7), {}, draws=1)
