@@ -39,7 +39,9 @@ class Budget:
         if self.rows != 0 and self.rows < 2:
             raise UnmaskError(f"rows must be 0 (all), or 2 or more, not {self.rows}")
         if self.draws < 2:
-            raise UnmaskError(f"draws must be 2 or more, whose spread is the error, not {self.draws}")
+            raise UnmaskError(
+                f"draws must be 2 or more, whose spread is the error, not {self.draws}"
+            )
 
 
 @dataclass(frozen=True)

@@ -74,10 +74,15 @@ class Request:
         for name in self.only:
             if name not in self.published.figures:
                 raise unknown(f"row of {self.table}", name, self.published.figures)
+        _ = self.measured  # complains now, not when hours of training are over
 
     @property
     def published(self) -> Published:
         return PUBLISHED[self.table]
+
+    @property
+    def measured(self) -> Budget:
+        return replace(SCALES[self.scale].budget, **self.budget)
 
     @property
     def folder(self) -> Path:
@@ -111,8 +116,7 @@ class Request:
         if not _trained(folder, config):
             self.say(f"training {folder}")
             train(config, folder, self.say, _shared_tokenizer(self.folder, config.data))
-        budget = replace(SCALES[self.scale].budget, **self.budget)
-        return Measuring(folder, config, budget, self.device, self.say)
+        return Measuring(folder, config, self.measured, self.device, self.say)
 
 
 def _trained(folder: Path, config: RunConfig) -> bool:

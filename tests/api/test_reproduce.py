@@ -1,0 +1,298 @@
+"""The paper's tables in small: equal runs but for what a row is about, and verdicts that are computed."""
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tiny_models import TEXTS, one_line
+
+import unmask
+from unmask.api.agreement import Compared, order, ratios
+from unmask.api.measuring import Budget, Measuring
+from unmask.api.paper import PUBLISHED
+from unmask.api.reporting import count_parameters, read_run
+from unmask.api.reproduced import RESULTS, SEEDS, Line, _with_seeds, reproduce
+from unmask.api.reproducing import RUNS, SCALES, Request
+from unmask.cli import main
+from unmask.config import flatten
+from unmask.errors import UnmaskError
+from unmask.methods import METHODS
+from unmask.vocabulary import Vocabulary
+
+SHAPE = {"width": "32", "depth": "1", "heads": "2", "condition_width": "8"}
+OVERRIDES = [
+    *((f"backbone.{name}", value) for name, value in SHAPE.items()),
+    ("data.separator", "line"),
+    ("data.packing", "wrap"),
+    ("data.length", "24"),
+    ("data.holdout", "0.2"),
+    ("data.tokenizer.size", "300"),
+    ("training.steps", "6"),
+    ("training.batch", "8"),
+    ("training.warmup", "2"),
+    ("training.save_every", "3"),
+]
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory) -> dict:
+    """A request that trains in moments, but for its table."""
+    folder = tmp_path_factory.mktemp("reproduce")
+    (folder / "corpus.txt").write_text("\n".join(TEXTS * 3), encoding="utf-8")
+    return {
+        "runs": folder / "runs",
+        "data": str(folder / "corpus.txt"),
+        "overrides": [*OVERRIDES, ("data.cache", str(folder / "cache"))],
+        "budget": {"rows": 4, "draws": 2},
+        "device": "cpu",
+        "say": lambda line: None,
+    }
+
+
+@pytest.fixture(scope="module")
+def table1(asked):
+    return reproduce(Request("table1", **asked))
+
+
+# Runs
+
+
+def request(scale: str = "small", table: str = "table1", **options) -> Request:
+    return Request(table, scale, data="train.txt", **options)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_rows_differ_only_in_what_they_are_about(scale):
+    base = flatten(request(scale).config("mdlm"))
+    for name, changes in RUNS.items():
+        own = flatten(request(scale).config(name))
+        differing = {key for key in base.keys() | own.keys() if base.get(key) != own.get(key)}
+        sections = {key.partition(".")[0] for key in changes}
+        assert {key.partition(".")[0] for key in differing} <= sections, name
+        for key in ("backbone.width", "backbone.depth", "backbone.heads", "backbone.dropout"):
+            assert own[key] == base[key], (name, key)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_row_has_the_parameters_of_the_others(scale):
+    sizes = {}
+    for name in RUNS:
+        config = request(scale).config(name)
+        vocabulary = Vocabulary.over(config.data.tokenizer.size)
+        sizes[name] = count_parameters(config, vocabulary).non_embedding
+    assert max(sizes.values()) < 1.06 * min(sizes.values()), sizes
+
+
+def test_the_small_scale_is_what_it_says():
+    config = request().config("mdlm")
+    training = config.training
+    assert training.steps * training.batch * config.data.length >= 200e6
+    assert 24e6 < count_parameters(config, Vocabulary.over(16384)).non_embedding < 27e6
+    assert config.data.tokenizer.size == 16384
+    assert (training.precision, training.compile) == ("bf16", True)
+    assert training.steps % training.validate_every == 0
+
+
+def test_the_rows_of_table_8_take_away_one_part_after_the_other():
+    parts = []
+    for row in PUBLISHED["table8"].figures:
+        method = request(table="table8").config(row).method
+        steps = method.config.steps
+        subs = METHODS[method.name] is METHODS["mdlm"]
+        switches = [subs or method.config.zero_masking, subs or method.config.carry_over]
+        parts.append((steps, *switches))
+    assert parts == [
+        (0, True, True),
+        (1000, True, True),
+        (1000, True, False),
+        (1000, False, False),
+    ]
+
+
+def test_a_row_is_what_its_runs_measure(table1, asked):
+    assert [line.row for line in table1.lines] == ["ar", "mdlm", "sedd", "d3pm"]
+    for line in table1.lines:
+        assert line.paper == PUBLISHED["table1"].figures[line.row]
+        names = SEEDS.get(line.row, (line.row,))
+        assert line.runs == tuple(str(asked["runs"] / name) for name in names)
+        kept = [
+            Measuring(asked["runs"] / name, read_run(asked["runs"] / name).config, None).bound()
+            for name in names
+        ]
+        assert all(point.draws == (1 if line.row == "ar" else 2) for point in kept)
+        assert math.log(line.ours) == pytest.approx(sum(p.nats for p in kept) / len(kept))
+        assert line.certificate == ("exact" if line.row == "ar" else "upper")
+    runs = {run.name: run for run in table1.runs}
+    assert set(runs) == {"ar", "mdlm", "mdlm-seed-1", "sedd", "d3pm"}
+    assert len({run.tokens for run in runs.values()}) == 1
+    assert {run.config.seed for run in runs.values()} == {0, 1}
+    fingerprints = {unmask.load(run.folder, "cpu").tokenizer.fingerprint for run in table1.runs}
+    assert len(fingerprints) == 1
+
+
+def test_what_is_trained_and_measured_is_not_done_again(table1, asked, monkeypatch):
+    for name in ("reproducing.train", "measuring.load"):
+        monkeypatch.setattr(f"unmask.api.{name}", None)
+    said: list[str] = []
+    again = reproduce(Request("table1", **asked | {"say": said.append}))
+    assert said == []
+    assert again.to_dict() == table1.to_dict()
+    lines = (asked["runs"] / RESULTS).read_text().splitlines()
+    assert [json.loads(line)["row"] for line in lines] == ["ar", "mdlm", "sedd", "d3pm"]
+
+
+def test_a_half_done_run_goes_on(table1, asked, tmp_path, monkeypatch):
+    """Stopped after three of six steps by whatever stops a process."""
+    runs = tmp_path / "runs"
+    request = Request("table8", **asked | {"runs": runs, "only": ["mdlm"]})
+
+    class Killed(Exception):
+        pass
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("unmask.training.trainer.Trainer._log", kill)
+        overrides = [*asked["overrides"], ("training.log_every", "5")]
+        with pytest.raises(Killed):
+            reproduce(
+                Request(
+                    "table8", **asked | {"runs": runs, "only": ["mdlm"], "overrides": overrides}
+                )
+            )
+    assert (runs / "mdlm" / "checkpoints" / "step-00000003").is_dir()
+    assert not (runs / "mdlm" / "model").exists()
+    said: list[str] = []
+    resumed = reproduce(
+        Request("table8", **asked | {"runs": runs, "only": ["mdlm"], "say": said.append})
+    )
+    assert any("resuming" in line and "at step 3" in line for line in said)
+    assert request.rows == ["mdlm"]
+    (line,) = resumed.lines
+    mdlm = next(run for run in table1.runs if run.name == "mdlm")
+    straight = Measuring(mdlm.folder, mdlm.config, Budget(4, 2), "cpu").bound()
+    assert line.facts["nats"] == straight.nats
+
+
+def test_a_runs_folder_of_other_settings_is_refused(table1, asked):
+    overrides = [*asked["overrides"], ("training.lr", "0.5")]
+    with pytest.raises(UnmaskError, match="belongs to another configuration: training") as caught:
+        reproduce(Request("table11", **asked | {"overrides": overrides}))
+    one_line(caught)
+
+
+def test_table_11_and_the_schedules_come_from_one_run(table1, asked):
+    steps = reproduce(Request("table11", **asked))
+    assert [line.row for line in steps.lines] == list(PUBLISHED["table11"].figures)
+    assert [run.name for run in steps.runs] == ["mdlm"]
+    assert steps.lines[-1].facts["nats"] == table1.lines[1].facts["nats_mdlm"]
+    assert len({line.ours for line in steps.lines}) == 8
+    assert sum(len(part) for part in vars(steps.agreement[0]).values()) == 7
+    schedules = reproduce(Request("schedules", **asked))
+    variances = {line.row: line.ours for line in schedules.lines}
+    assert list(variances) == ["loglinear", "cosine", "cosine_squared", "linear"]
+    assert variances["loglinear"] < variances["linear"]
+    claims = [claim for part in vars(schedules.agreement[0]).values() for claim in part]
+    assert claims[0].startswith("bound under loglinear = bound under cosine")
+
+
+# Verdicts
+
+
+def compared(*figures: tuple[float, float, float]) -> list[Compared]:
+    return [Compared("abc"[i], *each) for i, each in enumerate(figures)]
+
+
+def test_an_order_counts_if_it_is_beyond_two_errors():
+    a, b, c = compared((10, 0.3, 1), (11, 0.4, 2), (11.01, 0.001, 2))
+    assert order([(a, b)]).open == ["a < b"]  # 1 against an error of 0.5
+    assert order([(a, c)]).agrees == ["a < c"]
+    assert order([(b, c)]).agrees == ["b = c"]
+    assert order([(c, a)]).agrees == ["c > a"]
+    x, y = compared((10, 0, 2), (9, 0, 2.5))
+    assert order([(x, y)]).differs == ["a < b (ours >)"]
+    assert (
+        str(order([(a, c), (x, y), (a, b)]))
+        == "agrees: a < c; differs: a < b (ours >); open: a < b"
+    )
+
+
+def test_a_ratio_is_the_papers_within_its_error():
+    base, near, far = compared((10, 0.1, 100), (20, 1.0, 210), (20, 0.1, 230))
+    assert ratios([near], base).agrees == ["b is 2.10 × a (ours 2.00 ± 0.10)"]
+    assert ratios([far], base).differs == ["c is 2.30 × a (ours 2.00 ± 0.02)"]
+
+
+def test_another_seed_would_have_trained_another_model():
+    lines = [
+        Line("one", 10.0, 0.1, 1, "upper", ("r",), {}),
+        Line("two", 20.0, 0.1, 2, "upper", ("r", "s"), {"seed_deviation": 0.05}),
+    ]
+    one, two = _with_seeds(lines)
+    assert one.error == pytest.approx(math.hypot(0.1, 10 * 0.05))
+    assert two.error == pytest.approx(math.hypot(0.1, 20 * 0.05 / math.sqrt(2)))
+    deviation = [line.facts.get("seed_deviation") for line in lines]
+    assert deviation == [None, 0.05]
+
+
+def test_the_spread_of_seeds_is_their_standard_deviation(table1):
+    facts = table1.lines[1].facts
+    apart = facts["nats_mdlm"] - facts["nats_mdlm-seed-1"]
+    assert facts["seed_deviation"] == pytest.approx(abs(apart) / math.sqrt(2))
+    assert facts["seed_deviation"] > 0
+
+
+def test_the_papers_figures_hold_together():
+    """What several tables say is the same, and the claims are those of the text."""
+    one, eight = PUBLISHED["table1"].figures, PUBLISHED["table8"].figures
+    assert one["mdlm"] == eight["mdlm"]
+    falling = list(PUBLISHED["table11"].figures.values())
+    assert all(a > b for a, b in pairwise(falling))
+    assert math.log(one["mdlm"]) == pytest.approx(3.30, abs=0.005)
+
+
+# The command
+
+
+def test_the_command_prints_ours_beside_the_papers(table1, asked, capsys, monkeypatch):
+    monkeypatch.setattr("unmask.api.reproducing.load_recipe", lambda name: {})
+    monkeypatch.setattr(Request, "config", lambda self, run: read_run(asked["runs"] / run).config)
+    argv = ["reproduce", "table1", "--runs", str(asked["runs"]), "--only", "ar", "sedd"]
+    argv += ["--rows", "4", "--draws", "2", "--device", "cpu", "--data", asked["data"]]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    assert "22.32" in out
+    assert "≤ 32.79" in out
+    assert "27.04" not in out
+    assert f"{table1.lines[0].ours:.4f}" in out
+    assert "backbone.time_conditioning" in out
+    assert any(line.startswith(("agrees: ", "differs: ", "open: ")) for line in out.splitlines())
+    assert main([*argv, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [line["row"] for line in found["lines"]] == ["ar", "sedd"]
+    assert found["lines"][0]["ours"] == table1.lines[0].ours
+    assert len(found["agreement"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["tabel1"], "unknown table 'tabel1'; did you mean 'table1'?"),
+        (["table1", "--scale", "smal"], "unknown scale 'smal'; did you mean 'small'?"),
+        (["table1", "--scale", "small"], "scale small has no text of its own: give --data"),
+        (["table1", "--only", "mdml"], "unknown row of table1 'mdml'; did you mean 'mdlm'?"),
+        (["schedules", "--draws", "1"], "draws must be 2 or more"),
+        (["table1", "--data", "nothing.txt"], "no file or folder nothing.txt"),
+    ],
+)
+def test_mistakes_are_one_line_and_nothing_is_trained(argv, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *argv]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert list(Path().iterdir()) == []
