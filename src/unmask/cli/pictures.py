@@ -3,7 +3,6 @@
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import cycle
 from typing import Any
 
 from unmask.api.measuring import Point
@@ -110,17 +109,20 @@ def frontier(rows: Sequence[Row]) -> str:
     """The judge's nats per token against entropy: a line for each sampler, real text as a star."""
 
     def draw(axes: Any) -> None:
-        written = [row for row in rows if row.calls is not None]
-        lines = dict.fromkeys((row.sampler, row.temperature) for row in written)
+        lines: dict[tuple[str, float | None], list[Row]] = {}
+        for row in rows:
+            if row.calls is not None:  # a sampler without steps is one line through temperatures
+                line = (row.sampler, row.temperature if row.steps is not None else None)
+                lines.setdefault(line, []).append(row)
         several = len({temperature for _, temperature in lines}) > 1
-        for line, style in zip(lines, cycle(_styles()), strict=False):
-            own = [row for row in written if (row.sampler, row.temperature) == line]
-            own.sort(key=lambda row: row.steps or 0)
-            bars = {"xerr": _bars([row.entropy_error for row in own])}
-            name = f"{line[0]}, temperature {line[1]:g}" if several else line[0]
+        for ((name, temperature), own), style in zip(lines.items(), _styles(), strict=False):
+            own.sort(key=lambda row: (row.steps or 0, row.temperature or 0))
+            if several and temperature is not None:
+                name = f"{name}, temperature {temperature:g}"
             axes.errorbar(
                 [row.entropy for row in own], [row.nats for row in own],
-                _bars([row.nats_error for row in own]), **bars, **style, label=name,
+                _bars([row.nats_error for row in own]), _bars([row.entropy_error for row in own]),
+                **style, label=name,
             )  # fmt: skip
         for row in rows:
             if row.calls is None:

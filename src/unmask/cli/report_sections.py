@@ -4,9 +4,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from unmask.api.measuring import Point
 from unmask.api.reporting import RunReport, differences
+from unmask.api.rows import Row
 from unmask.cli import pictures
 from unmask.cli.evaluate import with_error
 
@@ -211,32 +213,60 @@ def _schedules(reports: Sequence[RunReport]) -> Section:
 
 def _frontiers(reports: Sequence[RunReport]) -> Section:
     tables, drawn = [], []
+    judges: set[str] = set()
     for report in reports:
         for file, rows in report.frontiers.items():
             name = f"{report.run.name}, {file}"
-            cells = [
-                [
-                    str(row.setting),
-                    "" if row.calls is None else f"{row.calls:.1f}",
-                    signed(row.certificate, with_error(row.nats, row.nats_error)),
-                    with_error(row.entropy, row.entropy_error),
-                    with_error(row.distinct_2, row.distinct_2_error),
-                    with_error(row.repetition, row.repetition_error),
-                    str(row.n),
-                ]
-                for row in rows
-            ]
-            columns = ["setting", "calls", "nats / token", "entropy", "distinct-2", "repeated-4"]
-            tables.append(Table(name, [*columns, "texts"], cells))
-            alt = "; ".join(f"{cell[0]}: {cell[2]} at entropy {cell[3]}" for cell in cells)
+            table = _frontier(name, rows)
+            tables.append(table)
+            alt = "; ".join(f"{cell[0]}: {cell[2]} at entropy {cell[3]}" for cell in table.rows)
             drawn.append(
                 Picture(f"Frontier of {name}", f"Nats per token against entropy. {alt}",
                         partial(pictures.frontier, rows))
             )  # fmt: skip
-    note = "Rows that 'unmask compare --out' kept in the run folder; likely text of low entropy is not good text."
+            judges |= {
+                str(row.to_dict().get("judge") or "the model itself or --judge") for row in rows
+            }
     if not tables:
-        note = "None: 'unmask compare RUN --out RUN/frontier.jsonl' measures one."
+        return Section(
+            "Frontier", "None: 'unmask compare RUN --out RUN/frontier.jsonl' measures one."
+        )
+    note = (
+        "Rows that 'unmask compare --out' kept in the run folder; likely text of low entropy is not "
+        f"good text. Judge: {'; '.join(sorted(judges))}."
+    )
     return Section("Frontier", note, tables, drawn)
+
+
+def _frontier(name: str, rows: Sequence[Row]) -> Table:
+    """The rows of a comparison, with the figures that any of them has."""
+    titles = {
+        "entropy": "entropy",
+        "bits_per_byte": "bits / byte",
+        "mauve": "MAUVE",
+        "distinct_2": "distinct-2",
+        "repetition": "repeated-4",
+    }
+    figures = [row.to_dict() for row in rows]
+    shown = [name for name in titles if any(each.get(name) is not None for each in figures)]
+    cells = [
+        [
+            str(row.setting),
+            "" if row.calls is None else f"{row.calls:.1f}",
+            signed(row.certificate, with_error(row.nats, row.nats_error)),
+            *(_figure(each, name) for name in shown),
+            str(row.n),
+        ]
+        for row, each in zip(rows, figures, strict=True)
+    ]
+    columns = ["setting", "calls", "nats / token", *(titles[name] for name in shown), "texts"]
+    return Table(name, columns, cells)
+
+
+def _figure(figures: dict[str, Any], name: str) -> str:
+    """A figure with its error, if it is there and known."""
+    value, error = figures.get(name), figures.get(f"{name}_error")
+    return "" if value is None else with_error(value, math.inf if error is None else error)
 
 
 def _samples(reports: Sequence[RunReport]) -> Section:
