@@ -223,6 +223,8 @@ def test_an_order_counts_if_it_is_beyond_two_errors():
 def test_a_ratio_is_the_papers_within_its_error():
     base, near, far = compared((10, 0.1, 100), (20, 1.0, 210), (20, 0.1, 230))
     assert ratios([near], base).agrees == ["b is 2.10 × a (ours 2.00 ± 0.10)"]
+    wide = Compared("c", 20, 3.0, 210)
+    assert ratios([wide], base).open == ["c is 2.10 × a (ours 2.00 ± 0.30)"]
     assert ratios([far], base).differs == ["c is 2.30 × a (ours 2.00 ± 0.02)"]
 
 
