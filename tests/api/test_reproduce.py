@@ -17,6 +17,7 @@ from unmask.api.reproduced import RESULTS, SEEDS, Line, _with_seeds, reproduce
 from unmask.api.reproducing import RUNS, SCALES, Request
 from unmask.cli import main
 from unmask.config import flatten
+from unmask.data.tokenizers import build_tokenizer
 from unmask.errors import UnmaskError
 from unmask.methods import METHODS
 from unmask.vocabulary import Vocabulary
@@ -53,7 +54,18 @@ def asked(tmp_path_factory) -> dict:
 
 @pytest.fixture(scope="module")
 def table1(asked):
-    return reproduce(Request("table1", **asked))
+    """Table 1, whose five runs learn one tokenizer between them."""
+    learned = []
+
+    def learn(*args):
+        learned.append(args)
+        return build_tokenizer(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("unmask.data.load.build_tokenizer", learn)
+        found = reproduce(Request("table1", **asked))
+    assert len(learned) == 1
+    return found
 
 
 # Runs
@@ -223,6 +235,8 @@ def test_an_order_counts_if_it_is_beyond_two_errors():
 def test_a_ratio_is_the_papers_within_its_error():
     base, near, far = compared((10, 0.1, 100), (20, 1.0, 210), (20, 0.1, 230))
     assert ratios([near], base).agrees == ["b is 2.10 × a (ours 2.00 ± 0.10)"]
+    wide = Compared("c", 20, 3.0, 210)
+    assert ratios([wide], base).open == ["c is 2.10 × a (ours 2.00 ± 0.30)"]
     assert ratios([far], base).differs == ["c is 2.30 × a (ours 2.00 ± 0.02)"]
 
 

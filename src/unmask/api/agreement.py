@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 CONFIDENT = 2.0  # standard errors that a difference must have to count
 
+TELLING = 0.1  # the largest error of a ratio, as a share of it, that can agree
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -54,13 +56,13 @@ def ratios(rows: Sequence[Compared], base: Compared) -> Agreement:
     for row in rows:
         ours, paper = row.ours / base.ours, row.paper / base.paper
         error = ours * math.hypot(row.error / row.ours, base.error / base.ours)
-        claim = f"{row.name} is {paper:.2f} × {base.name}"
-        if math.isinf(error):
+        claim = f"{row.name} is {paper:.2f} × {base.name} (ours {ours:.2f} ± {error:.2f})"
+        if _sign(ours, paper, error):
+            found.differs.append(claim)
+        elif error > TELLING * ours:  # so wide an error would agree with anything
             found.open.append(claim)
-        elif _sign(ours, paper, error) == 0:
-            found.agrees.append(f"{claim} (ours {ours:.2f} ± {error:.2f})")
         else:
-            found.differs.append(f"{claim} (ours {ours:.2f} ± {error:.2f})")
+            found.agrees.append(claim)
     return found
 
 

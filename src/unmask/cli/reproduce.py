@@ -81,7 +81,8 @@ def _show(found: "Reproduction") -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"paper: {found.published.setting}", markup=False)
     for each in found.agreement:
-        console.print(str(each), markup=False)
+        if told := str(each):  # a single row agrees with nothing
+            console.print(told, markup=False)
 
 
 def _runs(found: "Reproduction") -> "Table":
