@@ -16,9 +16,8 @@ from unmask.api import compare, load_judge
 from unmask.api.generation import real_texts
 from unmask.api.judging import digest
 from unmask.api.rows import FIGURES, Row, Setting, stored
-from unmask.cli import figures, generation, infilling, main
+from unmask.cli import _parse, figures, generation, infilling, main
 from unmask.cli.frontier import draw
-from unmask.cli.parser import Parser, add_model
 from unmask.data import load_data
 from unmask.errors import UnmaskError
 from unmask.evaluation import Sample, measure, visible
@@ -182,19 +181,14 @@ def test_a_run_is_a_judge_too(model, run, folder):
 
 
 def parse(*argv: str) -> Namespace:
-    """What `unmask evaluate --suite NAME` reads, its own options left out."""
-    parser = Parser(prog="unmask evaluate")
-    add_model(parser)
-    parser.add_argument("--seed", type=int, default=0)
-    generation.add(parser)
-    infilling.add(parser)
-    return parser.parse_args(argv)
+    """What `unmask evaluate` reads."""
+    return _parse(["evaluate", *argv])
 
 
 def test_the_suite_prints_a_table_and_draws(run, folder, tmp_path, capsys):
     out = tmp_path / "frontier.svg"
-    options = ["--judge", str(folder), "--samples", "3", "--steps", "2", "4", "--out", str(out)]
-    generation.execute(parse(str(run), *options, "--temperatures", "1", "0.5"))
+    options = ["--judge", str(folder), "--samples", "3", "--steps", "2,4", "--out", str(out)]
+    generation.execute(parse(str(run), *options, "--temperatures", "1,0.5"))
     table, _ = capsys.readouterr()
     assert "MAUVE" in table and "bits / byte" in table
     assert "judge: tiny after <|endoftext|>, windows of 32" in table

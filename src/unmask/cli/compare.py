@@ -7,17 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from unmask.cli.figures import entropy, nats, show
-from unmask.cli.parser import Commands, add_model, given
+from unmask.cli.parser import Commands, add_model, given, list_of
 from unmask.errors import UnmaskError, unknown
 
 if TYPE_CHECKING:
     from unmask.api import Model, Row
     from unmask.evaluation.causal import CausalJudge
-
-T = TypeVar("T", int, float)
 
 _OPTIONS = ("n", "length", "top_k", "top_p", "seed", "batch")
 _MEASURING = (
@@ -37,8 +35,8 @@ def add(commands: Commands) -> None:
         metavar="NAME",
         help="see 'unmask samplers'; fields as NAME:field=value,field=value",
     )
-    add("--steps", type=_list_of(int), metavar="N,N", help="denoising steps (8,16,32,64,128)")
-    add("--temperature", type=_list_of(float), metavar="X,X", help="below 1 is safer (1)")
+    add("--steps", type=list_of(int), metavar="N,N", help="denoising steps (8,16,32,64,128)")
+    add("--temperature", type=list_of(float), metavar="X,X", help="below 1 is safer (1)")
     add("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens only")
     add("--top-p", type=float, metavar="P", help="draw from the likeliest tokens that make up P")
     add("--n", type=int, metavar="N", help="texts of each setting (64)")
@@ -205,20 +203,6 @@ def _progress(
                 say(f"{name}: {nats(row)} nats per token, entropy {entropy(row)}")
 
         yield say, done
-
-
-def _list_of(kind: type[T]) -> Callable[[str], list[T]]:
-    """Values with commas between."""
-
-    def parse(text: str) -> list[T]:
-        try:
-            return [kind(part) for part in text.split(",")]
-        except ValueError:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is no list of numbers such as 8,16,32"
-            ) from None
-
-    return parse
 
 
 def _check_out(out: Path) -> None:

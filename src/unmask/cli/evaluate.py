@@ -10,7 +10,15 @@ from operator import add as plus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask.cli.parser import Commands, Parser, add_arithmetic, add_model, given
+from unmask.cli.parser import (
+    Commands,
+    Parser,
+    add_arithmetic,
+    add_model,
+    given,
+    list_of,
+    refuse_others,
+)
 from unmask.errors import UnmaskError, unknown
 
 if TYPE_CHECKING:
@@ -18,7 +26,13 @@ if TYPE_CHECKING:
     from unmask.evaluation import Bound
 
 # modules with add(parser), for options in a group of their own, and execute(args)
-SUITES: dict[str, str] = {}
+SUITES = {
+    "zero-shot": "unmask.cli.zero_shot",
+    "generation": "unmask.cli.generation",
+    "infilling": "unmask.cli.infilling",
+    "translation": "unmask.cli.translation",
+}
+_MEASURING = ("data", "draws", "seed", "packing", "batch", "estimator", "orders")
 
 
 def add(commands: Commands) -> None:
@@ -36,7 +50,9 @@ def add(commands: Commands) -> None:
     )
     options.add_argument("--seed", type=int, metavar="N", help="seed of the draws")
     options.add_argument(
-        "--packing", metavar="MODE", help="wrap, pad or split (as the training text was packed)"
+        "--packing",
+        metavar="MODE",
+        help="wrap, join, pad or split (as the training text was packed)",
     )
     options.add_argument("--batch", type=int, metavar="N", help="rows at a time (32)")
     add_arithmetic(options)
@@ -57,7 +73,10 @@ def _add_likelihoods(parser: Parser) -> None:
         help="of the bound: fixed_count, stratified, importance, uniform; or pseudo",
     )
     group.add_argument(
-        "--steps", type=int, metavar="T", help="the bound of T steps; 0 is continuous time"
+        "--steps",
+        type=list_of(int),
+        metavar="T",
+        help="the bound of T steps, 0 being continuous time; suites: denoising steps, as 8,32",
     )
     group.add_argument(
         "--order",
@@ -98,9 +117,14 @@ def execute(args: Namespace) -> None:
 def _measure(args: Namespace) -> None:
     from unmask import api
 
-    options = given(
-        args, "data", "draws", "seed", "packing", "batch", "estimator", "steps", "orders"
+    refuse_others(
+        args, "this measurement: name its --suite", *_MEASURING, "steps", "order", "shard", "save"
     )
+    options = given(args, *_MEASURING)
+    if hasattr(args, "steps"):
+        if len(args.steps) > 1:
+            raise UnmaskError("a bound has one number of steps: measure one after another")
+        options["steps"] = args.steps[0]
     if hasattr(args, "order"):
         options["order"] = _order(args.order)
     if hasattr(args, "shard"):

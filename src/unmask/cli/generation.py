@@ -5,12 +5,11 @@ from argparse import Namespace
 from pathlib import Path
 
 from unmask.cli import compare
-from unmask.cli.parser import Parser
-from unmask.errors import UnmaskError
+from unmask.cli.parser import Parser, list_of, refuse_others
 
 STEPS = (8, 32, 128)
 SAMPLES = 256
-_OTHERS = ("data", "draws", "packing", "estimator", "order", "orders", "shard", "save")
+WRITING = ("judge", "judge_prefix", "samples", "samplers", "steps", "temperatures", "seed", "batch")
 
 
 def add(parser: Parser) -> None:
@@ -31,9 +30,7 @@ def add(parser: Parser) -> None:
         metavar="NAME",
         help="see 'unmask samplers'; the model's usual one unless given",
     )
-    if "--steps" not in parser._option_string_actions:
-        add("--steps", nargs="+", type=int, metavar="N", help="denoising steps (8 32 128)")
-    add("--temperatures", nargs="+", type=float, metavar="X", help="one or several (1)")
+    add("--temperatures", type=list_of(float), metavar="X,X", help="one or several (1)")
     add("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens only")
     add("--top-p", type=float, metavar="P", help="draw from the likeliest tokens that make up P")
     add("--length", type=int, metavar="N", help="tokens of a text; the model's length by default")
@@ -47,25 +44,12 @@ def add(parser: Parser) -> None:
 
 def execute(args: Namespace) -> None:
     """The comparison of samplers, with the judge and the settings of published figures."""
-    refuse(args, "generation", *_OTHERS)
+    refuse_others(args, "--suite generation", *WRITING, "top_k", "top_p", "length", "out")
     from unmask.api.judging import DEFAULT_JUDGE
 
     asked = Namespace(**vars(args))
     asked.judge = getattr(args, "judge", DEFAULT_JUDGE)
     asked.n = getattr(args, "samples", SAMPLES)
-    asked.steps = steps(args, STEPS)
+    asked.steps = getattr(args, "steps", list(STEPS))
     asked.temperature = getattr(args, "temperatures", [1.0])
     compare.execute(asked, usual_sampler=True)
-
-
-def steps(args: Namespace, usual: "tuple[int, ...]") -> list[int]:
-    """The numbers of steps that were given."""
-    given = getattr(args, "steps", usual)
-    return [given] if isinstance(given, int) else list(given)
-
-
-def refuse(args: Namespace, suite: str, *names: str) -> None:
-    """An error for options that are for other measurements."""
-    for name in names:
-        if hasattr(args, name):
-            raise UnmaskError(f"--{name.replace('_', '-')} does not go with --suite {suite}")

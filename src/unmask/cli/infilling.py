@@ -9,19 +9,14 @@ from typing import TYPE_CHECKING
 
 from unmask.cli.compare import load_judge
 from unmask.cli.figures import with_interval
-from unmask.cli.generation import refuse, steps
-from unmask.cli.parser import Parser, given
+from unmask.cli.generation import WRITING
+from unmask.cli.parser import Parser, given, refuse_others
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
     from unmask.api.infilling import FilledRow
     from unmask.evaluation import Figure
     from unmask.evaluation.causal import CausalJudge
-
-_OTHERS = (
-    "data", "draws", "packing", "estimator", "order", "orders", "shard", "save", "top_k", "top_p",
-    "length", "out",
-)  # fmt: skip
 
 
 def add(parser: Parser) -> None:
@@ -33,7 +28,7 @@ def add(parser: Parser) -> None:
 
 
 def execute(args: Namespace) -> None:
-    refuse(args, "infilling", *_OTHERS)
+    refuse_others(args, "--suite infilling", *WRITING, "gap", "baseline")
     from unmask import api
     from unmask.api.infilling import infill
     from unmask.evaluation.causal import CausalJudge
@@ -45,11 +40,9 @@ def execute(args: Namespace) -> None:
     judge = load_judge(args)
     if judge is not None and not isinstance(judge, CausalJudge):
         raise UnmaskError("infilling is judged by a causal model with its own tokens, not by a run")
-    asked = given(args, "gap", "samplers", "temperatures", "seed", "batch")
+    asked = given(args, "gap", "samplers", "steps", "temperatures", "seed", "batch")
     if hasattr(args, "samples"):
         asked["n"] = args.samples
-    if hasattr(args, "steps"):
-        asked["steps"] = steps(args, ())
 
     def done(row: "FilledRow") -> None:
         if args.json:

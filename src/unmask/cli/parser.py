@@ -1,12 +1,13 @@
 """argparse, with complaints of one line and with dotted overrides."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from unmask.errors import UnmaskError
 
+T = TypeVar("T", int, float)
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 OVERRIDES = """\
@@ -109,6 +110,28 @@ def add_sampling(parser: Parser) -> None:
     )
     add("--guide", metavar="MODEL", help="a labelled model whose gradient guides")
     parser.add_argument("--watch", action="store_true", help="show the text forming")
+
+
+def refuse_others(args: argparse.Namespace, what: str, *own: str) -> None:
+    """An option of another measurement would change nothing: better said than ignored."""
+    always = {"model", "json", "suite", "execute", "device", "precision", "compile"}
+    for name, value in vars(args).items():
+        if name not in {*always, *own} and value is not None:
+            raise UnmaskError(f"--{name.replace('_', '-')} does not go with {what}")
+
+
+def list_of(kind: type[T]) -> Callable[[str], list[T]]:
+    """Numbers with commas between them."""
+
+    def parse(text: str) -> list[T]:
+        try:
+            return [kind(part) for part in text.split(",")]
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is no list of numbers such as 8,16,32"
+            ) from None
+
+    return parse
 
 
 def add_arithmetic(group: argparse._ArgumentGroup) -> None:

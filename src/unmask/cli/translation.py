@@ -6,10 +6,12 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unmask.cli.parser import Parser, given
+from unmask.cli.parser import Parser, given, refuse_others
 
 if TYPE_CHECKING:
     from unmask.api.translation import Translation
+
+_OWN = ("decoding", "sources", "hypotheses")
 
 
 def add(parser: Parser) -> None:
@@ -26,6 +28,7 @@ def add(parser: Parser) -> None:
 
 
 def execute(args: Namespace) -> None:
+    refuse_others(args, "--suite translation", "data", "seed", "batch", *_OWN)
     from unmask import api
     from unmask.api.translation import translate
 

@@ -6,7 +6,7 @@ from argparse import Namespace
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from unmask.cli.parser import Parser, given
+from unmask.cli.parser import Parser, given, refuse_others
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add(parser: Parser) -> None:
 
 
 def execute(args: Namespace) -> None:
-    _refuse_others(args)
+    refuse_others(args, "--suite zero-shot, whose sets are pinned", *_MEASURING)
     from rich.console import Console
 
     from unmask import api
@@ -62,15 +62,6 @@ def execute(args: Namespace) -> None:
         _show(", ".join(conditions.values()), rows)
     if all(row.absent for row in rows):
         raise UnmaskError("none of the sets could be had: the reasons are above")
-
-
-def _refuse_others(args: Namespace) -> None:
-    """An option of another measurement would change nothing: better said than ignored."""
-    own = {"model", "json", "suite", "execute", *_LOADING, *_MEASURING}
-    for name, value in vars(args).items():
-        if name not in own and value is not None:
-            option = "--" + name.replace("_", "-")
-            raise UnmaskError(f"{option} does not go with --suite zero-shot, whose sets are pinned")
 
 
 def _show(title: str, rows: "list[SetRow]") -> None:
