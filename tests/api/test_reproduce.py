@@ -9,7 +9,7 @@ import pytest
 from tiny_models import TEXTS, one_line
 
 import unmask
-from unmask.api.agreement import Compared, order, ratios
+from unmask.api.agreement import Compared, apart, order, ratios
 from unmask.api.measuring import Budget, Measuring
 from unmask.api.paper import PUBLISHED
 from unmask.api.reporting import count_parameters, read_run
@@ -200,7 +200,7 @@ def test_table_11_and_the_schedules_come_from_one_run(table1, asked):
     steps = reproduce(Request("table11", **asked))
     assert [line.row for line in steps.lines] == list(PUBLISHED["table11"].figures)
     assert [run.name for run in steps.runs] == ["mdlm"]
-    assert steps.lines[-1].facts["nats"] == table1.lines[1].facts["nats_mdlm"]
+    assert steps.lines[-1].facts["nats"] == pytest.approx(table1.lines[1].facts["nats_mdlm"])
     assert len({line.ours for line in steps.lines}) == 8
     assert sum(len(part) for part in vars(steps.agreement[0]).values()) == 7
     schedules = reproduce(Request("schedules", **asked))
@@ -230,6 +230,14 @@ def test_an_order_counts_if_it_is_beyond_two_errors():
         str(order([(a, c), (x, y), (a, b)]))
         == "agrees: a < c; differs: a < b (ours >); open: a < b"
     )
+
+
+def test_figures_of_the_same_draws_are_compared_draw_by_draw():
+    a = Compared("a", 10, 5, 1, by_draw=[5, 10, 15])
+    b = Compared("b", 11, 5, 2, by_draw=[6.1, 11, 15.9])
+    assert apart(a, b) == pytest.approx(0.1 / math.sqrt(3))
+    assert order([(a, b)]).agrees == ["a < b"]
+    assert apart(a, Compared("c", 11, 12, 2)) == 13
 
 
 def test_a_ratio_is_the_papers_within_its_error():

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import sub
+from statistics import stdev
 
 CONFIDENT = 2.0  # standard errors that a difference must have to count
 
@@ -17,6 +19,7 @@ class Compared:
     ours: float
     error: float
     paper: float
+    by_draw: Sequence[float] = ()  # ours under each draw of the noise, if others share the draws
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ def order(pairs: Iterable[tuple[Compared, Compared]]) -> Agreement:
     for a, b in pairs:
         paper, ours = (
             _sign(a.paper, b.paper, 0.0),
-            _sign(a.ours, b.ours, math.hypot(a.error, b.error)),
+            _sign(a.ours, b.ours, apart(a, b)),
         )
         claim = f"{a.name} {'<=>'[paper + 1]} {b.name}"
         if paper == ours:
@@ -48,6 +51,14 @@ def order(pairs: Iterable[tuple[Compared, Compared]]) -> Agreement:
         else:
             found.differs.append(f"{claim} (ours {'<=>'[ours + 1]})")
     return found
+
+
+def apart(a: Compared, b: Compared) -> float:
+    """The standard error of a difference: of its draws, where they are shared."""
+    n = len(a.by_draw)
+    if n < 2 or n != len(b.by_draw):
+        return math.hypot(a.error, b.error)
+    return stdev(map(sub, a.by_draw, b.by_draw)) / math.sqrt(n)
 
 
 def ratios(rows: Sequence[Compared], base: Compared) -> Agreement:

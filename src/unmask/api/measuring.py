@@ -7,13 +7,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from unmask.api.model import Model
 from unmask.api.runs import FirstRows, load
 from unmask.config import RunConfig
 from unmask.data import load_data
 from unmask.diffusion import SCHEDULES
 from unmask.errors import UnmaskError
-from unmask.evaluation import Spread, likelihood, variance_by_schedule
+from unmask.evaluation import Spread, likelihood, nats_by_steps, shares_draws, variance_by_schedule
 from unmask.methods import METHODS
 from unmask.methods.diffusion import Diffusion
 from unmask.training import read_json
@@ -55,6 +57,7 @@ class Point:
     bits_per_byte: float
     tokens: int
     draws: int
+    by_draw: Sequence[float] = ()  # nats of each draw, where points share their draws
 
 
 def figures(found: Point | Spread) -> dict[str, Any]:
@@ -85,7 +88,7 @@ class Measuring:
         """The bound of a continuous model that is sampled in T steps (Table 11)."""
         if getattr(self.config.method.config, "steps", None) != 0:
             return []
-        found = [self._point(T or None) for T in steps]
+        found = [self._shared(T) if self._shares(T) else self._point(T or None) for T in steps]
         return [point for point in found if point is not None]
 
     def schedules(self, names: Sequence[str] = COMPARED) -> dict[str, Spread]:
@@ -136,6 +139,42 @@ class Measuring:
 
         kept = self._kept("bound", {"steps": steps}, self._settings(), measure)
         return Point(**kept) if kept else None
+
+    def _shared(self, steps: int) -> Point | None:
+        """The bound in so many steps by the draws that all points of the curve share."""
+
+        def measure() -> Record:
+            nats, bound = self._curve[steps], self._continuous
+            value, error = float(nats.mean()), float(nats.std()) / math.sqrt(len(nats))
+            scale = value / bound.nats  # of text to tokens, the same for every T
+            if steps == 0:
+                error = bound.error
+            shared = {"by_draw": nats.tolist(), "bits_per_byte": bound.bits_per_byte * scale}
+            return {**asdict(bound), "steps": steps, "nats": value, "error": error, **shared}
+
+        kept = self._kept("curve", {"T": steps}, self._settings(), measure)
+        return Point(**kept) if kept else None
+
+    def _shares(self, steps: int) -> bool:
+        """Whether the draws of continuous time tell the bound in so many steps."""
+        config = self.config
+        fixed = not config.backbone.config.time_conditioning and config.schedule.name != "learned"
+        return fixed and shares_draws(config.schedule.config, config.data.length, steps)
+
+    @cached_property
+    def _continuous(self) -> Point:
+        point = self.bound()
+        assert point is not None  # somebody measures, so there is a budget
+        return point
+
+    @cached_property
+    def _curve(self) -> dict[int, Tensor]:
+        """One pass for all that share their draws."""
+        assert self.budget is not None
+        method, draws, seed = self._model.method, self.budget.draws, self.budget.seed
+        with method.arithmetic():
+            steps = [T for T in STEPS if self._shares(T)]
+            return nats_by_steps(method, self._rows, steps, draws=draws, seed=seed)
 
     def _schedule(self, name: str) -> Spread | None:
         def measure() -> Record:

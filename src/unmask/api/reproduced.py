@@ -107,7 +107,10 @@ def _steps(request: Request) -> Built:
              {"nats": point.nats, "nats_error": point.error})
         for row, point in zip(request.rows, points, strict=True)
     ]  # fmt: skip
-    named = [replace(line.compared, name=f"T={line.row}") for line in lines]
+    named = [
+        replace(line.compared, name=f"T={line.row}", by_draw=[math.exp(n) for n in point.by_draw])
+        for line, point in zip(lines, points, strict=True)
+    ]
     falling = order(pairwise(named))
     if named[-1].name != f"T={CONTINUOUS}":
         return "perplexity", lines, [falling]

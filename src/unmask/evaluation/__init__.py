@@ -9,6 +9,7 @@ from unmask.evaluation.judges import Judge, MethodJudge, Sample
 from unmask.evaluation.likelihood import How, choose_estimator, likelihood
 from unmask.evaluation.orders import ORDERS, Order
 from unmask.evaluation.schedules import Spread, variance_by_schedule
+from unmask.evaluation.steps import nats_by_steps, shares_draws
 from unmask.evaluation.sums import Sums
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "choose_estimator",
     "likelihood",
     "measure",
+    "nats_by_steps",
+    "shares_draws",
     "unigram_nats",
     "variance_by_schedule",
     "visible",
