@@ -58,7 +58,9 @@ class TinyMethod(Method):
     def noise(self, stream: RowStream, valid: Tensor) -> TinyNoise:
         return TinyNoise(stream.uniform("hide", valid.shape[1]) < 0.5)
 
-    def nll(self, x: Tensor, valid: Tensor, noise: TinyNoise) -> Losses:
+    def nll(
+        self, x: Tensor, valid: Tensor, noise: TinyNoise, given: Tensor | None = None
+    ) -> Losses:
         hidden = noise.hidden & valid
         scores = self.head(self.backbone.features(torch.where(hidden, VOCABULARY - 1, x)))
         nats = nn.functional.cross_entropy(scores.transpose(1, 2), x, reduction="none")
@@ -81,6 +83,12 @@ class TinyLoader:
         x = (row + torch.arange(LENGTH) * (1 + row % 3)) % 5
         valid = (torch.arange(LENGTH) < LENGTH // 2) | (row % 3 > 0)
         return x, valid
+
+    def given(self, step: int, part: range) -> None:
+        return None
+
+    def count(self, step: int, part: range) -> int:
+        return int(self.batch(step, part)[1].sum())
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,10 @@ def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
             f"method {config.method.name} needs a {'causal' if causal else 'bidirectional'} network, "
             f"and {config.backbone.name} is not: set backbone {' or '.join(suitable)}"
         )
+    if config.data.paired and not config.data.fill_target and not causal:
+        raise UnmaskError(
+            f"method {config.method.name} would be shown where targets end: set data.fill_target true"
+        )
     backbone = network(config.backbone.config, vocabulary.size)
     schedule = _component(SCHEDULES, config.schedule)
     times = _component(TIME_SAMPLERS, config.times)

@@ -26,6 +26,7 @@ class Job:
     openings: int  # places to fill in a text
     revisable: bool = False  # whether what is there may be rewritten
     rows: int = 1  # that make up a text
+    answers: bool = False  # whether the text is what stands behind what is given, alone
 
 
 def writing(
@@ -48,6 +49,27 @@ def writing(
         canvases += [row] * n
         fixed += [len(ids)] * n
     return Job(canvases, len(first), fixed, ends, length)
+
+
+def answering(
+    tokenizer: Tokenizer, first: list[int], sources: Sequence[str], n: int, length: int, ends: bool
+) -> Job:
+    """`n` targets for each source, in rows as the pairs of training have them."""
+    v = tokenizer.vocabulary
+    assert v.eos_id is not None  # pairs cannot be packed without
+    canvases, fixed = [], []
+    for source in sources:
+        if not source.strip():
+            raise UnmaskError("the source is empty: this model writes a target for a source")
+        given = [*first, *tokenizer.encode(source), v.eos_id]
+        if len(given) >= length:
+            raise UnmaskError(
+                f"the source {source[:20]!r} has {len(given)} tokens with its frame and leaves no "
+                f"room for a target in a row of {length}"
+            )
+        canvases += [given + [v.mask_id] * (length - len(given))] * n
+        fixed += [len(given)] * n
+    return Job(canvases, fixed[0], fixed, ends, length, answers=True)
 
 
 def filling(tokenizer: Tokenizer, first: list[int], text: str, n: int, longest: int) -> Job:

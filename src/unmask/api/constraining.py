@@ -24,6 +24,8 @@ def constrained(
     constraint = _constraint(tokenizer, job.lead, room, sampling)
     if not constraint:
         return job, plan
+    if job.answers and len(set(job.fixed)) > 1:  # `lead` is of all rows
+        raise UnmaskError("targets are constrained for one source at a time: give one")
     if job.rows > 1:
         raise UnmaskError("the text is longer than the model: its rows cannot be constrained")
     compiled = constraint.compile(tokenizer.pieces(), tokenizer.vocabulary, plan.banned)

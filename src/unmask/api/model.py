@@ -8,7 +8,16 @@ from typing import Any, Literal
 
 import torch
 
-from unmask.api.canvases import LONGEST, Edit, Job, editing, filling, leave_one_out, writing
+from unmask.api.canvases import (
+    LONGEST,
+    Edit,
+    Job,
+    answering,
+    editing,
+    filling,
+    leave_one_out,
+    writing,
+)
 from unmask.api.guidance import first_tokens
 from unmask.api.running import Result, Running
 from unmask.api.sampling import Sampling
@@ -42,6 +51,11 @@ class Model:
         return self.config.data.length
 
     @property
+    def conditional(self) -> bool:
+        """Whether it was trained on pairs: a prompt is then a source, and the text its target."""
+        return self.config.data.paired
+
+    @property
     def device(self) -> torch.device:
         """Where the network is."""
         return next(self.method.parameters()).device
@@ -58,6 +72,8 @@ class Model:
 
         A text longer than the model is written in windows that slide over it; "auto" goes on until the
         model ends the text. `stop=False` writes all of the length, with no end.
+
+        To a conditional model a prompt is a source, and the text is the target that it writes for it.
         """
         sampling = Sampling.of(options)
         if prompts is not None and not isinstance(prompts, str) and not prompts:
@@ -114,7 +130,7 @@ class Model:
 
     def perplexity(
         self,
-        data: Sequence[str] | str | None = None,
+        data: Sequence[str | tuple[str, str]] | str | None = None,
         *,
         draws: int = 8,
         seed: int = 0,
@@ -134,6 +150,7 @@ class Model:
         an `order` (left_to_right, right_to_left, random or a list of places), over K random `orders`,
         or as pseudo-likelihood (estimator pseudo). `shard` (i, n) measures the i-th of n parts, whose
         bounds add up (`+`) to the whole. The `batch` changes nothing but time and memory.
+        A conditional model measures pairs, (source, target): the target given the source.
         """
         how: How = {"estimator": estimator, "steps": steps, "order": order, "orders": orders}
         choose_estimator(self.method, batch, **how)  # mistakes are told before any text is read
@@ -153,9 +170,12 @@ class Model:
             write_json(new / "model.json", {"format": 1, "config": to_dict(self.config)})
             self.tokenizer.save(new / "tokenizer")
 
-    def _rows(self, data: Sequence[str] | str | None, packing: str | None) -> Rows:
+    def _rows(
+        self, data: Sequence[str | tuple[str, str]] | str | None, packing: str | None
+    ) -> Rows:
         if packing is None:
-            packing = self.config.data.packing if data is None or isinstance(data, str) else "split"
+            as_trained = data is None or isinstance(data, str) or self.conditional
+            packing = self.config.data.packing if as_trained else "split"
         config = replace(self.config.data, packing=packing)
         if data is None:
             return load_data(config, self.tokenizer).valid
@@ -166,6 +186,8 @@ class Model:
     ) -> Job:
         if prompts is None or isinstance(prompts, str):
             prompts = [prompts or ""]
+        if self.conditional:
+            return self._answering(prompts, length, stop, sampling)
         if length == "auto":
             if self.tokenizer.vocabulary.eos_id is None or not stop:
                 raise UnmaskError("length auto needs an end: this text has none")
@@ -174,6 +196,15 @@ class Model:
         return writing(
             self.tokenizer, first_tokens(self, sampling), prompts, sampling.n, length, stop
         )
+
+    def _answering(
+        self, sources: Sequence[str], length: Length, stop: bool, sampling: Sampling
+    ) -> Job:
+        length = self.length if length is None else length
+        if length == "auto" or length > self.length:
+            raise UnmaskError(f"source and target share a row of {self.length} tokens at most")
+        first = first_tokens(self, sampling)
+        return answering(self.tokenizer, first, sources, sampling.n, length, stop)
 
     def _filling(self, text: str, sampling: Sampling) -> Job:
         self._sees_both_sides("fill")
@@ -211,6 +242,8 @@ class Model:
         return torch.cat(parts).cpu()
 
     def _sees_both_sides(self, verb: str) -> None:
+        if self.conditional:
+            raise UnmaskError(f"this model writes targets for sources: generate, not {verb}")
         if self.method.order != "any":
             raise UnmaskError(
                 f"an autoregressive model cannot see what follows a gap: {verb} with a diffusion model"

@@ -116,6 +116,8 @@ class Running:
             model.method.order == "left_to_right",
             min(self.job.openings, model.length),
         )
+        if self.job.answers and isinstance(sampler, SemiAutoregressive):
+            raise UnmaskError("a target is written in one row: take a sampler without windows")
         if longest > model.length or isinstance(sampler, SemiAutoregressive):
             sampler = in_windows(
                 sampler, model.length, self.job.lead, model.tokenizer.vocabulary.eos_id
@@ -159,6 +161,7 @@ class Running:
         if job.ends and eos in ids[first:]:
             end = ids.index(eos, first)
         calls, seconds = sum(calls for _, calls, _ in rows), sum({spent for _, _, spent in rows})
+        ids, end = (ids[first:], end - first) if job.answers else (ids, end)
         return Result(tokenizer.decode(ids[:end]), ids[: end + 1], calls, seconds, self.seeds[text])
 
 

@@ -8,7 +8,7 @@ import torch
 from unmask.api.build import build_method, existing
 from unmask.api.model import Model
 from unmask.config import RunConfig, dump_yaml, from_dict, load_recipe, resolve, to_dict
-from unmask.data import LabelDropout, Loader, Rows, load_data, load_tokenizer
+from unmask.data import Data, LabelDropout, Loader, Rows, load_data, load_tokenizer
 from unmask.errors import UnmaskError, unknown
 from unmask.evaluation import Bound, likelihood
 from unmask.training import (
@@ -52,7 +52,11 @@ def _train(config: RunConfig, run: Path, say: Say) -> Model:
         return likelihood(method, valid, draws=draws, seed=seed, batch=config.training.batch)
 
     def sample() -> list[str]:
-        return [str(result) for result in model.generate(n=2, seed=config.seed)]
+        if not model.conditional:
+            return [str(result) for result in model.generate(n=2, seed=config.seed)]
+        sources = first_sources(data, 2)
+        answers = model.generate(sources, seed=config.seed)
+        return [f"{source} → {answer}" for source, answer in zip(sources, answers, strict=True)]
 
     dropout = LabelDropout(data.tokenizer, config.data.label_dropout)
     trainer = Trainer(
@@ -74,6 +78,11 @@ def _train(config: RunConfig, run: Path, say: Say) -> Model:
         f"{config.method.name}, {parameters / 1e6:.1f}M parameters; {len(data.train):,} rows of "
         f"{config.data.length} tokens to train on, {len(data.valid):,} to validate"
     )
+    if data.train.left_out or data.valid.left_out:
+        say(
+            f"left out: {data.train.left_out:,} and {data.valid.left_out:,} pairs that are longer "
+            f"than {config.data.length} tokens"
+        )
     trainer.fit()
     load_weights(method, run_weights(run, say), run)
     model.save(run / "model")
@@ -124,6 +133,14 @@ def _load_exported(folder: Path) -> Model:
     return Model(method, tokenizer, config)
 
 
+def first_sources(data: Data, count: int) -> list[str]:
+    """The sources of the first pairs to validate on, as the tokenizer spells them."""
+    some = range(min(count, len(data.valid)))
+    x, given = data.valid[some][0], data.valid.given(some)
+    assert given is not None
+    return [data.tokenizer.decode(row[seen]) for row, seen in zip(x, given, strict=True)]
+
+
 class FirstRows:
     """The first rows of a set, all of them if `count` is 0; text is counted in proportion."""
 
@@ -139,3 +156,9 @@ class FirstRows:
 
     def __getitem__(self, rows: range) -> tuple[torch.Tensor, torch.Tensor]:
         return self._rows[rows]
+
+    def given(self, rows: range) -> torch.Tensor | None:
+        return self._rows.given(rows)
+
+    def counted(self, rows: range) -> torch.Tensor:
+        return self._rows.counted(rows)

@@ -24,7 +24,7 @@ def execute(args: Namespace) -> None:
         api.train(config, run, say=print)
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(*stop.args, f"resume with: {_command(args, run)}") from None
-    print(f"next: unmask generate {run}")
+    print(f"next: unmask generate {run}{' --prompt TEXT' if config.data.paired else ''}")
 
 
 def _command(args: Namespace, run: Path) -> str:

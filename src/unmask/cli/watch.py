@@ -32,12 +32,13 @@ def watch(
     tokenizer: "Tokenizer",
     console: Console | None = None,
     pause: float = _PAUSE,
+    conditional: bool = False,
 ) -> "Frame | None":
     """Shows frames as they come and prints the finished texts; elsewhere than in a terminal only these."""
     console = Console(highlight=False) if console is None else console
     last = None
     if console.is_terminal:
-        picture = Picture(tokenizer, console)
+        picture = Picture(tokenizer, console, conditional)
         with Live(console=console, auto_refresh=False, transient=True) as live:
             drawn, patience = -pause, _PATIENCE
             for last in frames:
@@ -53,7 +54,12 @@ def watch(
         for last in frames:  # noqa: B007
             pass
     if last is not None:
-        texts = [tokenizer.decode(shown(ids, tokenizer)) for ids in last.tokens.tolist()]
+        rows = last.tokens.tolist()
+        starts = [start(ids, tokenizer) if conditional else 0 for ids in rows]
+        texts = [
+            tokenizer.decode(shown(ids[first:], tokenizer))
+            for ids, first in zip(rows, starts, strict=True)
+        ]
         if console.is_terminal:
             texts = [text.translate(_CONTROLS) for text in texts]
         console.print(*texts, sep="\n\n", markup=False, highlight=False, soft_wrap=True)
@@ -65,8 +71,9 @@ def watch(
 class Picture:
     """A frame as text in colour; what changed in frames that were not drawn counts as new."""
 
-    def __init__(self, tokenizer: "Tokenizer", console: Console) -> None:
+    def __init__(self, tokenizer: "Tokenizer", console: Console, conditional: bool = False) -> None:
         self._tokenizer = tokenizer
+        self._conditional = conditional
         self._console = console
         self._new: "Tensor | None" = None
         self.frames = 0
@@ -97,7 +104,9 @@ class Picture:
 
     def row(self, ids: list[int], new: Sequence[bool], confidence: Sequence[float]) -> Text:
         """One text; tokens that have not become a whole character yet are shown with its last piece."""
-        ids = shown(ids, self._tokenizer)
+        first = start(ids, self._tokenizer) if self._conditional else 0
+        new, confidence = new[first:], confidence[first:]
+        ids = shown(ids[first:], self._tokenizer)
         mask_id = self._tokenizer.vocabulary.mask_id
         text = Text()
         pieces: list[str] = []
@@ -111,6 +120,12 @@ class Picture:
         for piece, style in zip(pieces, styles, strict=True):
             text.append(piece.translate(_CONTROLS), style)
         return text
+
+
+def start(ids: list[int], tokenizer: "Tokenizer") -> int:
+    """Where the target of a conditional row begins: behind the source and its EOS."""
+    eos = tokenizer.vocabulary.eos_id
+    return ids.index(eos, 1) + 1 if eos in ids[1:] else 0
 
 
 def shown(ids: list[int], tokenizer: "Tokenizer") -> list[int]:

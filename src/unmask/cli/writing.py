@@ -35,7 +35,8 @@ def write(
         options["guide"] = api.load(args.guide, **given(args, "device"))
     if args.watch:
         source = "prompts" if verb == "generate" else verb
-        watch(model.stream(**{source: text}, **options), model.tokenizer)
+        frames = model.stream(**{source: text}, **options)
+        watch(frames, model.tokenizer, conditional=model.conditional)
         return
     console = Console(highlight=False, soft_wrap=True)
     for number, result in enumerate(getattr(model, verb)(text, **options)):

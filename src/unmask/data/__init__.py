@@ -5,8 +5,9 @@ from unmask.data.characters import ByteTokenizer, CharacterTokenizer, Text8Token
 from unmask.data.config import DataConfig, TokenizerConfig
 from unmask.data.corpora import Corpus, open_corpus
 from unmask.data.labels import LabelDropout
-from unmask.data.load import Data, load_data, rows_from
+from unmask.data.load import Data, load_data, pairs_from, rows_from
 from unmask.data.loader import Loader
+from unmask.data.pairs import Pair
 from unmask.data.rows import Rows, batches
 from unmask.data.subwords import SubwordTokenizer
 from unmask.data.tokenizer import Tokenizer
@@ -20,6 +21,7 @@ __all__ = [
     "DataConfig",
     "LabelDropout",
     "Loader",
+    "Pair",
     "Rows",
     "SubwordTokenizer",
     "Text8Tokenizer",
@@ -31,6 +33,7 @@ __all__ = [
     "load_data",
     "load_tokenizer",
     "open_corpus",
+    "pairs_from",
     "parse_blanks",
     "rows_from",
 ]

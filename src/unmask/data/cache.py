@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from unmask.data.packing import Table, Totals
-from unmask.data.rows import Rows
+from unmask.data.rows import TEXT, Layout, Rows
 from unmask.errors import UnmaskError
 
 _FORMAT = 1  # raised when the same text and options would give other rows
@@ -33,15 +33,17 @@ def cache_key(options: Mapping[str, object]) -> str:
     return hashlib.blake2b(described.encode(), digest_size=16).hexdigest()
 
 
-def stored_rows(folder: Path, key: str, length: int) -> Rows | None:
+def stored_rows(folder: Path, key: str, length: int, layout: Layout = TEXT) -> Rows | None:
     """The rows cached under a key, or None if there are none or they are not whole."""
+    width = layout.counts + length
     data, sidecar = _paths(folder, key)
     try:
         facts = json.loads(sidecar.read_text(encoding="utf-8"))
         totals, dtype = Totals(**facts["totals"]), np.dtype(facts["dtype"])
-        if data.stat().st_size != totals.rows * (1 + length) * dtype.itemsize:
+        if data.stat().st_size != totals.rows * width * dtype.itemsize:
             return None
-        return Rows(np.memmap(data, dtype, "r", shape=(totals.rows, 1 + length)), totals)
+        table = np.memmap(data, dtype, "r", shape=(totals.rows, width))
+        return Rows(table, totals, layout)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -40,6 +40,9 @@ class DataConfig:
     text_field: str = "text"
     label_field: str = ""  # "": documents have no class
     label_dropout: float = 0.1  # share of labelled rows that train without their class
+    source_field: str = ""  # "": documents are no pairs
+    target_field: str = ""
+    fill_target: bool = True  # EOS from a target's end to the row's end is a target too
     cache: str = ""  # "": $UNMASK_CACHE, or ~/.cache/unmask
 
     def __post_init__(self) -> None:
@@ -63,3 +66,21 @@ class DataConfig:
             )
         if not 0 <= self.label_dropout < 1:
             raise UnmaskError(f"data.label_dropout is {self.label_dropout}; it must lie in [0, 1)")
+        self._check_pairs()
+
+    @property
+    def paired(self) -> bool:
+        """Whether rows are pairs: a source that is given, and the target to be written."""
+        return bool(self.source_field)
+
+    def _check_pairs(self) -> None:
+        if bool(self.source_field) != bool(self.target_field):
+            raise UnmaskError("data.source_field and data.target_field go together: give both")
+        if self.paired and self.source_field == self.target_field:
+            raise UnmaskError(
+                f"data.source_field and data.target_field are both {self.source_field!r}"
+            )
+        if self.paired and self.packing != "pad":
+            raise UnmaskError("data.source_field needs one pair a row: set data.packing pad")
+        if self.paired and self.label_field:
+            raise UnmaskError("data.label_field is for text, not for pairs: leave it empty")

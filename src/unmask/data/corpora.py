@@ -1,7 +1,8 @@
 """Documents from wherever text lives, one at a time, and a hash of their content.
 
-A source is `builtin:pydoc`, a file, a folder, `-` (standard input, plain text), or
-`hf:OWNER/NAME[/CONFIG][:SPLIT]` (a dataset of the hub; the split is `train` unless named).
+A source is `builtin:pydoc`, a file, a folder, `-` (standard input, plain text), parallel files
+(`train.{de,en}`), or `hf:OWNER/NAME[/CONFIG][:SPLIT]` (a dataset of the hub; the split is `train`
+unless named).
 """
 
 import hashlib
@@ -25,6 +26,8 @@ from unmask.data.files import (
     read_text,
 )
 from unmask.data.labels import Labelled
+from unmask.data.pairs import Pair
+from unmask.data.parallel import parallel_files, read_parallel
 from unmask.errors import UnmaskError, unknown
 
 _HASH_FRACTION = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
@@ -77,13 +80,19 @@ def open_corpus(source: str, reading: Reading) -> Corpus:
         return _dataset(rest, reading)
     if source == "-":
         return _standard_input(reading)
+    if paths := parallel_files(source):
+        return _parallel(source, paths, reading)
     return _files(Path(source), reading)
 
 
 def _hash_documents(documents: Iterable[str]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for document in documents:
-        parts = [document, repr(document.label)] if isinstance(document, Labelled) else [document]
+        parts = [document]
+        if isinstance(document, Labelled):
+            parts.append(repr(document.label))
+        if isinstance(document, Pair):
+            parts.append(document.source)
         for part in parts:
             content = part.encode("utf-8", "surrogatepass")
             digest.update(len(content).to_bytes(8, "little") + content)
@@ -116,9 +125,24 @@ def _files(path: Path, reading: Reading) -> Corpus:
             yield from read_documents(each, reading)
 
     def hash_content() -> str:
-        return hashlib.blake2b("".join(map(digest_of, paths)).encode(), digest_size=16).hexdigest()
+        return _hash_files(paths)
 
     return Corpus(str(path), read, hash_content, all(map(has_fields, paths)))
+
+
+def _hash_files(paths: Iterable[Path]) -> str:
+    return hashlib.blake2b("".join(map(digest_of, paths)).encode(), digest_size=16).hexdigest()
+
+
+def _parallel(source: str, paths: dict[str, Path], reading: Reading) -> Corpus:
+    def read() -> Iterator[str]:
+        return read_parallel(source, paths, reading)
+
+    def hash_content() -> str:
+        # which file has which name, too
+        return hashlib.blake2b(repr([*paths, _hash_files(paths.values())]).encode()).hexdigest()
+
+    return Corpus(source, read, hash_content, has_fields=True)
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -6,10 +6,10 @@ from typing import Any
 from unmask.errors import UnmaskError
 
 
-def extra(module: str, purpose: str) -> Any:
+def extra(module: str, purpose: str, group: str = "data") -> Any:
     """The module, or an error that says how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError:
         package = module.partition(".")[0]
-        raise UnmaskError(f"{purpose} needs {package}: pip install 'unmask[data]'") from None
+        raise UnmaskError(f"{purpose} needs {package}: pip install 'unmask[{group}]'") from None

@@ -1,6 +1,6 @@
 """From a data configuration to a tokenizer and rows."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +12,8 @@ from unmask.data.corpora import Corpus, open_corpus
 from unmask.data.files import Reading
 from unmask.data.labels import class_names
 from unmask.data.packing import Totals, pack
-from unmask.data.rows import Rows
+from unmask.data.pairs import Pair, pair_of, sides
+from unmask.data.rows import Layout, Rows
 from unmask.data.subwords import SubwordTokenizer
 from unmask.data.tokenizer import Tokenizer
 from unmask.data.tokenizers import build_tokenizer
@@ -40,7 +41,7 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
         held = partial(corpus.part, config.holdout, True)
         valid_rows = partial(_rows, corpus, held, f"only {config.holdout!r}")
     if tokenizer is None:
-        tokenizer = build_tokenizer(config.tokenizer, train())
+        tokenizer = build_tokenizer(config.tokenizer, sides(train()))
         if config.packing != "wrap" and isinstance(tokenizer, SubwordTokenizer):
             tokenizer = tokenizer.with_pad()
         if config.label_field:
@@ -49,30 +50,74 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
     return Data(tokenizer, train_rows, valid_rows(tokenizer, config))
 
 
-def rows_from(source: str | Iterable[str], tokenizer: Tokenizer, config: DataConfig) -> Rows:
-    """Rows of a source (cached) or of given texts (in memory), packed as the configuration says."""
+def rows_from(
+    source: str | Iterable[str | tuple[str, str]], tokenizer: Tokenizer, config: DataConfig
+) -> Rows:
+    """Rows of a source (cached) or of given texts or pairs (in memory), packed as the configuration says."""
     if isinstance(source, str):
-        corpus = open_corpus(source, _reading(config))
+        corpus = (
+            _open_pairs(source, config) if config.paired else open_corpus(source, _reading(config))
+        )
         return _rows(corpus, partial(iter, corpus), "all", tokenizer, config)
-    texts = [text for text in source if text and not text.isspace()]
+    documents = [
+        text if isinstance(text, str) else pair_of(*text, f"pair {number}", ("source", "target"))
+        for number, text in enumerate(source, start=1)
+    ]
+    texts = [text for text in documents if text and not text.isspace()]
     if not texts:
         raise UnmaskError("the texts are empty")
     totals = Totals()
-    tables = list(pack(texts, tokenizer, config.length, config.packing, totals))
-    return Rows(np.concatenate(tables), totals)
+    tables = list(pack(texts, tokenizer, config.length, _packer(config), totals))
+    return Rows(np.concatenate(tables), totals, _layout(config))
+
+
+def _open_pairs(source: str, config: DataConfig) -> Corpus:
+    """The pairs that a source holds in the fields of the configuration."""
+    corpus = open_corpus(source, _reading(config))
+    if not corpus.has_fields:
+        raise UnmaskError(
+            f"{corpus.name} is plain text, which has no field {config.source_field!r}: pairs need "
+            "JSON lines, CSV, TSV, Parquet, hf: or parallel files such as train.{de,en}"
+        )
+    return corpus
+
+
+def pairs_from(source: str | None, config: DataConfig) -> Iterator[Pair]:
+    """The pairs of a source, or (None) those that the configuration validates on."""
+    if source or config.valid:
+        documents = iter(_open_pairs(source or config.valid, config))
+    else:
+        documents = _open_pairs(config.train, config).part(config.holdout, held=True)
+    return (document for document in documents if isinstance(document, Pair))
 
 
 def _reading(config: DataConfig) -> Reading:
-    return Reading(config.separator, config.text_field, config.label_field)
+    return Reading(
+        config.separator,
+        config.text_field,
+        config.label_field,
+        config.source_field,
+        config.target_field,
+    )
+
+
+def _layout(config: DataConfig) -> Layout:
+    return Layout(config.paired, config.paired and config.fill_target)
+
+
+def _packer(config: DataConfig) -> str:
+    return "pairs" if config.paired else config.packing
 
 
 def _opened(source: str, config: DataConfig) -> Corpus:
-    """A corpus of the run, which must be able to hold the classes that the configuration asks for."""
+    """A corpus of the run, which must be able to hold the classes or pairs that the configuration asks for."""
+    if config.paired:
+        return _open_pairs(source, config)
     corpus = open_corpus(source, _reading(config))
     if config.label_field and not corpus.has_fields:
         raise UnmaskError(
             f"{corpus.name} is plain text, which has no field {config.label_field!r}: "
-            "data.label_field needs JSON lines, Parquet or hf:"
+            "data.label_field needs JSON lines, CSV, TSV, Parquet or hf:"
         )
     return corpus
 
@@ -85,26 +130,29 @@ def _rows(
     config: DataConfig,
 ) -> Rows:
     """The cached rows of a part of a corpus, tokenised now if they are not there."""
-    folder = cache_folder(config.cache)
+    folder, layout = cache_folder(config.cache), _layout(config)
+    # fill_target only says which of the same tokens are valid
+    pairs = {"source_field": config.source_field, "target_field": config.target_field}
     key = cache_key(
         {
+            **(pairs if config.paired else {}),
             "content": corpus.digest,
             "part": part,
             "tokenizer": tokenizer.fingerprint,
             "length": config.length,
-            "packing": config.packing,
+            "packing": _packer(config),
             "separator": config.separator,
             "text_field": config.text_field,
             "label_field": config.label_field,
         }
     )
-    rows = stored_rows(folder, key, config.length)
+    rows = stored_rows(folder, key, config.length, layout)
     if rows is None:
         totals = Totals()
-        tables = pack(documents(), tokenizer, config.length, config.packing, totals)
+        tables = pack(documents(), tokenizer, config.length, _packer(config), totals)
         # A row begins with its count of valid tokens, which is at most the length.
         store_rows(folder, key, tables, totals, max(tokenizer.vocabulary.size, config.length))
-        rows = stored_rows(folder, key, config.length)
+        rows = stored_rows(folder, key, config.length, layout)
     if rows is None:
         raise UnmaskError(f"the cache in {folder} vanished while it was read; run again")
     return rows

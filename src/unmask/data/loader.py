@@ -42,6 +42,14 @@ class Loader:
             x = self.dropout(x, RowStream(self.seed, step, part, self.size))
         return x, valid
 
+    def given(self, step: int, part: range) -> Bool[Tensor, "part length"] | None:
+        """Which tokens of those rows are seen and not predicted; None if the rows are no pairs."""
+        return self.rows.given(self.indices(step, part))
+
+    def count(self, step: int, part: range) -> int:
+        """How many tokens of those rows the mean loss is per."""
+        return int(self.rows.counted(self.indices(step, part)).sum())
+
     def indices(self, step: int, part: range) -> NDArray[np.int64]:
         """Which rows those are."""
         if part and not 0 <= min(part) <= max(part) < self.size:

@@ -8,6 +8,10 @@
 In `pad` and `split` the rows of a document with a class begin with the class in place of BOS.
 
 A row is stored with its number of valid tokens in front: valid tokens always come first.
+
+Pairs are packed one a row, BOS source EOS target EOS, filled with EOS; one that does not fit is
+left out. In front of the row stand two numbers: the tokens to the target's end, its EOS included,
+and those of them that are given, to the first EOS.
 """
 
 import re
@@ -18,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.data.labels import first_token
+from unmask.data.pairs import source_of
 from unmask.data.tokenizer import Ids, Tokenizer, encoded
 from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
 
-Table = NDArray[np.integer]  # [rows, 1 + length]
+Table = NDArray[np.integer]  # [rows, 1 + length], of pairs [rows, 2 + length]
 
 _BLOCK = 4_000_000  # characters encoded at a time,
 _TEXTS = 4096  # in at most so many texts
@@ -33,22 +38,31 @@ _CUT = re.compile(r"(?<=\S)(?= \S)")
 
 @dataclass
 class Totals:
-    """What rows cover: valid tokens (BOS and EOS too), and bytes and characters of text."""
+    """What rows cover: valid tokens (BOS and EOS too), and bytes and characters of text.
+
+    Of pairs it is the targets, each with one EOS.
+    """
 
     rows: int = 0
     tokens: int = 0
     bytes: int = 0
     characters: int = 0
+    left_out: int = 0  # pairs that do not fit into a row
 
     def add_text(self, text: str, sign: int = 1) -> None:
         """Count a text, or take it back."""
         self.bytes += sign * len(encoded(text))
         self.characters += sign * len(text)
 
-    def add_rows(self, table: Table) -> None:
-        """Count rows and their valid tokens."""
-        self.rows += len(table)
-        self.tokens += int(table[:, 0].sum())
+    def add_rows(self, counts: Table) -> None:
+        """Count rows and their tokens; `counts` is what stands in front of them."""
+        self.rows += len(counts)
+        self.tokens += int(tokens_of(counts).sum())
+
+
+def tokens_of(counts: Table) -> Ids:
+    """The tokens of rows that count: the valid ones, less those that are given."""
+    return counts[:, 0] - counts[:, 1:].sum(1)
 
 
 @dataclass(frozen=True)
@@ -62,8 +76,10 @@ def pack(
 ) -> Iterator[Table]:
     """Blocks of rows, and in `totals` what they cover."""
     for table in PACKERS[packing](documents, tokenizer, length, totals):
-        totals.add_rows(table)
+        totals.add_rows(table[:, : table.shape[1] - length])
         yield table
+    if totals.left_out and not totals.rows:
+        raise UnmaskError(f"no pair fits into a row of {length} tokens: raise data.length")
     if not totals.rows:
         raise UnmaskError(
             f"the text is too short for one row of {length} tokens; "
@@ -122,7 +138,32 @@ def split(
         yield _filled(rows, length, tokenizer)
 
 
-PACKERS = {"wrap": wrap, "pad": pad, "split": split}
+def pairs(
+    documents: Iterable[str], tokenizer: Tokenizer, length: int, totals: Totals
+) -> Iterator[Table]:
+    """One pair a row, whole or not at all."""
+    bos, eos = _frame(tokenizer.vocabulary)
+    for block in _blocks(_Piece(document, True) for document in documents):
+        targets = [piece.text for piece in block]
+        sources = tokenizer.encode_batch([source_of(target) for target in targets])
+        table = np.full((len(block), 2 + length), eos, dtype=np.int64)
+        kept = 0
+        for text, source, target in zip(
+            targets, sources, tokenizer.encode_batch(targets), strict=True
+        ):
+            given, end = len(source) + 2, len(source) + len(target) + 3
+            if end > length:
+                totals.left_out += 1
+                continue
+            row = table[kept]
+            row[:3] = end, given, bos
+            row[3 : 1 + given], row[2 + given : 1 + end] = source, target
+            totals.add_text(text)
+            kept += 1
+        yield table[:kept]
+
+
+PACKERS = {"wrap": wrap, "pad": pad, "split": split, "pairs": pairs}
 
 
 def _frame(vocabulary: Vocabulary) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from unmask.diffusion.time_sampling import (
     Uniform,
 )
 from unmask.errors import UnmaskError, unknown
-from unmask.methods.base import METHODS, Method, Tokens, Valid
+from unmask.methods.base import METHODS, Method, Tokens, Valid, targets
 from unmask.methods.diffusion import Diffusion
 from unmask.randomness import RowStream
 
@@ -43,8 +43,13 @@ class Estimator(ABC):
         """What it is a likelihood of."""
 
     @abstractmethod
-    def terms(self, x: Tokens, valid: Valid, streams: Sequence[RowStream]) -> dict[str, ByRow]:
-        """Nats of each row, by term; `x` is on the device, and the streams belong to its rows in order."""
+    def terms(
+        self, x: Tokens, valid: Valid, streams: Sequence[RowStream], given: Valid | None = None
+    ) -> dict[str, ByRow]:
+        """Nats of each row, by term; `x` is on the device, and the streams belong to its rows in order.
+
+        Tokens that are `given` cost nothing: the others are measured given them.
+        """
 
     @property
     def noisy(self) -> bool:
@@ -72,13 +77,15 @@ class OwnBound(Estimator):
         process = f"{self.method.steps} steps" if self.method.steps else "continuous time"
         return f"{process}, {TIME_SAMPLERS.name_of(inner)} estimator"
 
-    def terms(self, x: Tokens, valid: Valid, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+    def terms(
+        self, x: Tokens, valid: Valid, streams: Sequence[RowStream], given: Valid | None = None
+    ) -> dict[str, ByRow]:
         cuts = [len(stream.rows) for stream in streams]
         noises = [
             self.method.noise(stream, part, self.times)
-            for stream, part in zip(streams, valid.split(cuts), strict=True)
+            for stream, part in zip(streams, targets(valid, given).split(cuts), strict=True)
         ]
-        losses = self.method.nll(x, valid, joined(noises), whole=True)
+        losses = self.method.nll(x, valid, joined(noises), whole=True, given=given)
         return {name: values.double().sum(1) for name, values in losses.terms.items()}
 
 

@@ -19,6 +19,7 @@ from unmask.evaluation.bound import Bound
 from unmask.evaluation.estimators import Estimator, own_bound
 from unmask.evaluation.orders import Order, one_by_one
 from unmask.evaluation.sums import Conditions, Sums
+from unmask.evaluation.targets import counted_in, given_in
 from unmask.methods.base import Method
 from unmask.randomness import RowStream, child_seed
 from unmask.transfer import to_device
@@ -210,14 +211,14 @@ class _Run:
     @torch.no_grad()
     def _depart(self, batch: range) -> "_Flight":
         x, valid = self.rows[batch]
+        given, tokens = given_in(self.rows, batch), counted_in(self.rows, batch, valid)
         x = to_device(x, self.estimator.method.device)
+        seeds = [child_seed(self.seed, number) for number in range(self.draws)]
         found = [
-            self.estimator.terms(
-                x, valid, _streams(child_seed(self.seed, number), batch, self.rows)
-            )
-            for number in range(self.draws)
+            self.estimator.terms(x, valid, _streams(seed, batch, self.rows), given)
+            for seed in seeds
         ]
-        return _Flight(batch.start, valid.sum(1), found)
+        return _Flight(batch.start, tokens, found)
 
 
 class _Flight:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unmask.errors import UnmaskError, unknown
 from unmask.evaluation.estimators import ByRow, Estimator, OwnBound
-from unmask.methods.base import Method, Tokens, Valid, padding
+from unmask.methods.base import Method, Tokens, Valid, padding, targets
 from unmask.methods.diffusion import Diffusion
 from unmask.randomness import RowStream
 from unmask.transfer import to_device
@@ -27,10 +27,11 @@ class _OneByOne(Estimator):
     method: Diffusion
     batch: int = 32
 
-    def log_p(self, x: Tokens, valid: Valid, ranks: Ranks | None) -> ByRow:
-        """Sum over places of log p(x_i | places of a lower rank), or given all others."""
+    def log_p(self, x: Tokens, valid: Valid, given: Valid | None, ranks: Ranks | None) -> ByRow:
+        """Sum over places of log p(x_i | places of a lower rank and what is given), or given all others."""
         total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
-        rows, places = valid.nonzero(as_tuple=True)
+        wanted = targets(valid, given)
+        rows, places = wanted.nonzero(as_tuple=True)
         for part in torch.arange(len(rows)).split(self.batch):
             at = rows[part], places[part]
             if ranks is None:
@@ -38,13 +39,13 @@ class _OneByOne(Estimator):
             else:
                 hidden = ranks[at[0]] >= ranks[at][:, None]
             on_device = to_device(rows[part], x.device)
-            asked = self._ask(x[on_device], valid[at[0]], hidden, at[1])
+            asked = self._ask(x[on_device], valid[at[0]], hidden & wanted[at[0]], at[1])
             total.index_add_(0, on_device, asked)
         return total
 
     def _ask(self, x: Tokens, valid: Valid, hidden: Valid, places: Tensor) -> ByRow:
         """log x_theta of the true token at one place of each row, some places being hidden."""
-        z = x.masked_fill(to_device(hidden & valid, x.device), self.method.vocabulary.mask_id)
+        z = x.masked_fill(to_device(hidden, x.device), self.method.vocabulary.mask_id)
         at = to_device(torch.arange(len(places)) * x.shape[1] + places, x.device)
         h = self.method.backbone.features(z, valid=padding(valid, x.device), at=at)
         true = x.flatten()[at][:, None]
@@ -65,8 +66,10 @@ class Chain(_OneByOne):
             return "a random order for each row" if self.order == "random" else self.order
         return f"the order {', '.join(map(str, self.order))}"
 
-    def terms(self, x: Tokens, valid: Valid, streams: Sequence[RowStream]) -> dict[str, ByRow]:
-        return {"nll": -self.log_p(x, valid, self._ranks(x.shape, streams))}
+    def terms(
+        self, x: Tokens, valid: Valid, streams: Sequence[RowStream], given: Valid | None = None
+    ) -> dict[str, ByRow]:
+        return {"nll": -self.log_p(x, valid, given, self._ranks(x.shape, streams))}
 
     def _ranks(self, shape: torch.Size, streams: Sequence[RowStream]) -> Ranks:
         rows, length = shape
@@ -96,9 +99,11 @@ class AnyOrder(_OneByOne):
     def of(self) -> str:
         return f"any order, {self.orders} random orders a draw"
 
-    def terms(self, x: Tokens, valid: Valid, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+    def terms(
+        self, x: Tokens, valid: Valid, streams: Sequence[RowStream], given: Valid | None = None
+    ) -> dict[str, ByRow]:
         all_ranks = random_ranks(streams, self.orders, x.shape[1])
-        log_p = torch.stack([self.log_p(x, valid, ranks) for ranks in all_ranks])
+        log_p = torch.stack([self.log_p(x, valid, given, ranks) for ranks in all_ranks])
         return {"any_order": math.log(self.orders) - log_p.logsumexp(0)}
 
 
@@ -109,8 +114,10 @@ class Pseudo(_OneByOne):
     certificate = "pseudo"
     of = "each token given all others"
 
-    def terms(self, x: Tokens, valid: Valid, streams: Sequence[RowStream]) -> dict[str, ByRow]:
-        return {"pseudo": -self.log_p(x, valid, None)}
+    def terms(
+        self, x: Tokens, valid: Valid, streams: Sequence[RowStream], given: Valid | None = None
+    ) -> dict[str, ByRow]:
+        return {"pseudo": -self.log_p(x, valid, given, None)}
 
 
 def random_ranks(

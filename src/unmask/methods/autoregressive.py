@@ -22,6 +22,7 @@ from unmask.methods.base import (
     Valid,
     padding,
     spread,
+    targets,
 )
 from unmask.methods.diffusion import cross_entropy
 from unmask.methods.head import head_loss
@@ -50,12 +51,19 @@ class Autoregressive(Method):
     ) -> Noise | None:
         return None
 
-    def nll(self, x: Tokens, valid: Valid, noise: Noise | None, whole: bool = False) -> Losses:
+    def nll(
+        self,
+        x: Tokens,
+        valid: Valid,
+        noise: Noise | None,
+        whole: bool = False,
+        given: Valid | None = None,
+    ) -> Losses:
         """-log p(x_i | x_<i); the first token is predicted from MASK, which stands before every row."""
         real = padding(valid, x.device)
         # padding before a text is no context
         text = x if real is None else x.masked_fill(~real, self.vocabulary.mask_id)
-        at = to_device(valid.flatten().nonzero()[:, 0], x.device)
+        at = to_device(targets(valid, given).flatten().nonzero()[:, 0], x.device)
         h = self.backbone.features(self.shifted(text), valid=real, at=at)
         ids = x.flatten()[at][:, None]
         ones = torch.ones(len(at), device=x.device)

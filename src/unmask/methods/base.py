@@ -79,8 +79,19 @@ class Method(nn.Module, ABC):
         """The randomness of a loss, a pure function of (seed, step, row); `times` replaces the method's own."""
 
     @abstractmethod
-    def nll(self, x: Tokens, valid: Valid, noise: Noise | None, whole: bool = False) -> Losses:
-        """What training minimises; `whole` adds the terms at the ends of time that make it the full bound."""
+    def nll(
+        self,
+        x: Tokens,
+        valid: Valid,
+        noise: Noise | None,
+        whole: bool = False,
+        given: Valid | None = None,
+    ) -> Losses:
+        """What training minimises; `whole` adds the terms at the ends of time that make it the full bound.
+
+        `given` tokens are seen and cost nothing: the bound is one of the others given them, and the
+        noise is drawn for the others alone.
+        """
 
     @abstractmethod
     def denoiser(self) -> Denoiser:
@@ -118,6 +129,11 @@ METHODS: Registry[Method] = Registry("method")
 def padding(valid: Valid, device: torch.device) -> Valid | None:
     """The mask that a backbone needs: none when nothing is padding, which is the fast path."""
     return None if bool(valid.all()) else to_device(valid, device)
+
+
+def targets(valid: Valid, given: Valid | None) -> Valid:
+    """The tokens that a loss falls on."""
+    return valid if given is None else valid & ~given
 
 
 def spread(

@@ -11,7 +11,7 @@ from unmask.diffusion.forward import q_sample
 from unmask.diffusion.nelbo import d3pm_divergence, step_alphas
 from unmask.diffusion.time_sampling import Noise
 from unmask.errors import UnmaskError
-from unmask.methods.base import METHODS, Losses, Tokens, Valid
+from unmask.methods.base import METHODS, Losses, Tokens, Valid, targets
 from unmask.methods.diffusion import Diffusion, cross_entropy
 from unmask.methods.head import RowLoss
 from unmask.transfer import to_device
@@ -48,14 +48,21 @@ class D3PM(Diffusion):
         self.carry_over = config.carry_over
         self.copied = config.copied
 
-    def nll(self, x: Tokens, valid: Valid, noise: Noise | None, whole: bool = False) -> Losses:
+    def nll(
+        self,
+        x: Tokens,
+        valid: Valid,
+        noise: Noise | None,
+        whole: bool = False,
+        given: Valid | None = None,
+    ) -> Losses:
         assert noise is not None
         if self.carry_over:
-            return super().nll(x, valid, noise, whole)
+            return super().nll(x, valid, noise, whole, given)
         finished = replace(noise, unfinished=torch.zeros_like(noise.unfinished))
-        losses = super().nll(x, valid, finished, whole)
+        losses = super().nll(x, valid, finished, whole, given)
         rows = len(x) if whole else max(1, round(self.copied * len(x)))
-        return self._with_reconstruction(losses, x, valid, noise, rows)
+        return self._with_reconstruction(losses, x, valid, noise, rows, given)
 
     def row_loss(self) -> RowLoss:
         return divergence
@@ -68,7 +75,13 @@ class D3PM(Diffusion):
         return [torch.full_like(t, self.steps), alpha_s, alpha_t]
 
     def _with_reconstruction(
-        self, losses: Losses, x: Tokens, valid: Valid, noise: Noise, rows: int
+        self,
+        losses: Losses,
+        x: Tokens,
+        valid: Valid,
+        noise: Noise,
+        rows: int,
+        given: Valid | None,
     ) -> Losses:
         """Without carry-over the network must read all of x off z_0, the tokens that are clean there too.
 
@@ -77,11 +90,11 @@ class D3PM(Diffusion):
         """
         unfinished = to_device(noise.unfinished, x.device)
         z_0 = q_sample(x, unfinished, self.vocabulary.mask_id)
-        some = slice(rows)
+        some, wanted = slice(rows), targets(valid, given)
         start = torch.zeros(rows, dtype=torch.float64)
         weight = torch.full_like(start, len(x) / rows)
         total, values = self._masked_loss(
-            x[some], valid[some], valid[some], start, cross_entropy, [weight], z_t=z_0[some]
+            x[some], valid[some], wanted[some], start, cross_entropy, [weight], z_t=z_0[some]
         )
         read = torch.zeros(x.shape, device=x.device)
         read[some] = values

@@ -25,6 +25,7 @@ from unmask.methods.base import (
     Valid,
     padding,
     spread,
+    targets,
 )
 from unmask.methods.head import RowLoss, head_loss
 from unmask.methods.replayed import Replayed
@@ -77,7 +78,14 @@ class Diffusion(Method):
     def noise(self, stream: RowStream, valid: Valid, times: TimeSampler | None = None) -> Noise:
         return (times or self.times).draw(stream, valid, self.schedule, self.steps)
 
-    def nll(self, x: Tokens, valid: Valid, noise: Noise | None, whole: bool = False) -> Losses:
+    def nll(
+        self,
+        x: Tokens,
+        valid: Valid,
+        noise: Noise | None,
+        whole: bool = False,
+        given: Valid | None = None,
+    ) -> Losses:
         assert noise is not None
         weight, *inputs = self.loss_inputs(noise.t)
         inputs = [weight * noise.importance, *inputs]
@@ -86,8 +94,9 @@ class Diffusion(Method):
         )
         losses = Losses(total, {"diffusion": diffusion})
         if isinstance(self.schedule, Learned) and self.training:
-            losses = self._with_schedule_gradient(self.schedule, losses, valid, noise)
-        return self._with_ends(losses, x, valid, noise) if whole else losses
+            wanted = targets(valid, given)
+            losses = self._with_schedule_gradient(self.schedule, losses, wanted, noise)
+        return self._with_ends(losses, x, valid, noise, given) if whole else losses
 
     def log_x_theta(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         """log-probabilities of the clean token at chosen places; MASK has none."""
@@ -147,12 +156,14 @@ class Diffusion(Method):
         total, losses = head_loss(h, self.backbone.head.weight, bias, ids, row_loss, *by_token)
         return total, spread(losses, at, x)
 
-    def _with_ends(self, losses: Losses, x: Tokens, valid: Valid, noise: Noise) -> Losses:
+    def _with_ends(
+        self, losses: Losses, x: Tokens, valid: Valid, noise: Noise, given: Valid | None
+    ) -> Losses:
         """Adds the steps from all-MASK to the first drawn time and from the last one to clean text."""
         terms = dict(losses.terms)
         ends: list[tuple[str, Valid, float, float]] = []
         if noise.unstarted > 0:
-            ends.append(("prior", valid, 1.0, noise.unstarted))
+            ends.append(("prior", targets(valid, given), 1.0, noise.unstarted))
         if noise.unfinished.any():
             ends.append(("reconstruction", noise.unfinished, noise.t_min, 1.0))
         total = losses.total
@@ -165,10 +176,10 @@ class Diffusion(Method):
         return replace(losses, total=total, terms=terms)
 
     def _with_schedule_gradient(
-        self, schedule: Learned, losses: Losses, valid: Valid, noise: Noise
+        self, schedule: Learned, losses: Losses, wanted: Valid, noise: Noise
     ) -> Losses:
         """Lets a learned schedule feel the variance of the bound; the value does not change."""
-        lengths = valid.sum(1).cpu().double().clamp(min=1)  # a row may be all padding
+        lengths = wanted.sum(1).cpu().double().clamp(min=1)  # a row may be all padding
         by_row = losses.per_token().sum(1).cpu().double() / lengths / noise.importance
         moment = schedule.second_moment(noise.t, by_row, noise.importance) * lengths.sum()
         return replace(losses, total=losses.total + (moment - moment.detach()).to(losses.total))

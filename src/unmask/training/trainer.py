@@ -18,6 +18,7 @@ from torch import Tensor
 from unmask.backbones import compile_backbone
 from unmask.errors import UnmaskError
 from unmask.methods import Method
+from unmask.methods.base import targets
 from unmask.randomness import RowStream
 from unmask.training import checkpoint
 from unmask.training.config import TrainingConfig
@@ -45,6 +46,12 @@ class BatchSource(Protocol):
     def batch(
         self, step: int, part: range
     ) -> tuple[Int64[Tensor, "rows length"], Bool[Tensor, "rows length"]]: ...
+
+    def given(self, step: int, part: range) -> Bool[Tensor, "rows length"] | None:
+        """Which of their tokens are seen and not predicted; None for none."""
+
+    def count(self, step: int, part: range) -> int:
+        """How many of their tokens the mean loss is per."""
 
 
 class Trainer:
@@ -119,13 +126,15 @@ class Trainer:
         """One optimizer step over the global batch, micro-batch by micro-batch."""
         config, step = self.config, self.state.step
         x, valid = self.loader.batch(step, self.rows)
-        tokens = int(valid.sum())
+        given = self.loader.given(step, self.rows)
+        tokens = self.loader.count(step, self.rows)
         size = config.micro_batch or config.batch
         loss = torch.zeros((), device=self.device)
         for first in range(0, len(self.rows), size):
             part = self.rows[first : first + size]
             here = slice(first, first + size)
-            loss += self._backward(step, part, x[here], valid[here], tokens)
+            seen = None if given is None else given[here]
+            loss += self._backward(step, part, x[here], valid[here], seen, tokens)
         norm = clip_gradients(self.method, config.clip)
         self.optimizer.step(learning_rate(step, config))
         self.state.step += 1
@@ -140,14 +149,15 @@ class Trainer:
         part: range,
         x: Int64[Tensor, "rows length"],
         valid: Bool[Tensor, "rows length"],
+        given: Bool[Tensor, "rows length"] | None,
         tokens: int,
     ) -> Tensor:
         """Add the gradient of these rows' share of the mean loss per token; the share itself."""
         stream = RowStream(self.seed, step, part, self.config.batch)
-        noise = self.method.noise(stream, valid)
+        noise = self.method.noise(stream, targets(valid, given))
         self.method.backbone.dropout_keys = dropout_keys(stream, self.device)
         with autocast(self.device, self.config.precision):
-            nll = self.method.nll(to_device(x, self.device), valid, noise)
+            nll = self.method.nll(to_device(x, self.device), valid, noise, given=given)
         share = nll.total / max(1, tokens)
         share.backward()
         self.method.backbone.dropout_keys = None  # they were of these rows

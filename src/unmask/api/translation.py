@@ -1,0 +1,78 @@
+"""Targets for the sources of a data set, scored by BLEU against their references."""
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from unmask.api.model import Model
+from unmask.data import pairs_from
+from unmask.data.extras import extra
+from unmask.errors import UnmaskError
+from unmask.evaluation.translation import Bleu, bleu
+
+DECODING = {  # unless told, by the order in which a model can write
+    "any": {"sampler": "confidence", "strategy": "deterministic"},
+    "left_to_right": {"sampler": "left_to_right", "strategy": "deterministic"},
+}
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What a model wrote for sources, and its score; a source may have several references."""
+
+    sources: list[str]
+    hypotheses: list[str]
+    references: list[list[str]]
+    bleu: Bleu
+    too_long: int  # sources that leave no room for a target: nothing was written for them
+    unended: int  # targets that reached the end of the row before their own
+    calls: float  # of the network, for a target
+    decoding: dict[str, Any]  # the options that it was written with
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures, for a log."""
+        names = ("too_long", "unended", "calls", "decoding")
+        return {**self.bleu.to_dict(), **{name: getattr(self, name) for name in names}}
+
+
+def translate(
+    model: Model, data: str | None = None, *, sources: int | None = None, **options: Any
+) -> Translation:
+    """Writes a target for each source of a data source, or (None) of the validation pairs.
+
+    `sources` takes the first so many only. Options are those of `Model.generate`; without any the
+    likeliest tokens are taken, the surest places first.
+    """
+    if not model.conditional:
+        raise UnmaskError(
+            "this model was trained on text, not on pairs: data.source_field and data.target_field "
+            "make one that translates"
+        )
+    extra("sacrebleu", "BLEU", "evaluate")  # not after all has been written
+    if sources is not None and sources < 1:
+        raise UnmaskError(f"sources must be 1 or more, not {sources}")
+    found: dict[str, list[str]] = {}
+    for pair in pairs_from(data, model.config.data):
+        found.setdefault(pair.source, []).append(str(pair))
+    references = dict(islice(found.items(), sources))
+    fitting = [source for source in references if _fits(model, source)]
+    decoding = {**DECODING[model.method.order], **options}
+    results = model.generate(fitting, **decoding)
+    written = dict(zip(fitting, results, strict=True))
+    eos = model.tokenizer.vocabulary.eos_id
+    hypotheses = [str(written[source]) if source in written else "" for source in references]
+    return Translation(
+        sources=list(references),
+        hypotheses=hypotheses,
+        references=list(references.values()),
+        bleu=bleu(hypotheses, list(references.values())),
+        too_long=len(references) - len(fitting),
+        unended=sum(eos not in result.ids for result in results),
+        calls=sum(result.calls for result in results) / max(len(results), 1),
+        decoding=decoding,
+    )
+
+
+def _fits(model: Model, source: str) -> bool:
+    """Whether BOS, the source, EOS and one token of a target go into a row."""
+    return len(model.tokenizer.encode(source)) + 3 <= model.length

@@ -1,0 +1,69 @@
+"""unmask evaluate --suite translation: BLEU of what a model of pairs writes."""
+
+import argparse
+import json
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unmask.cli.parser import Parser, given
+
+if TYPE_CHECKING:
+    from unmask.api.translation import Translation
+
+
+def add(parser: Parser) -> None:
+    options = parser.add_argument_group("translation suite", argument_default=argparse.SUPPRESS)
+    options.add_argument(
+        "--decoding",
+        metavar="NAME",
+        help="the sampler, NAME:field=value,… (confidence, or left_to_right)",
+    )
+    options.add_argument("--sources", type=int, metavar="N", help="the first N sources only")
+    options.add_argument(
+        "--hypotheses", type=Path, metavar="FILE", help="write what was written, one a line"
+    )
+
+
+def execute(args: Namespace) -> None:
+    from unmask import api
+    from unmask.api.translation import translate
+
+    model = api.load(args.model, **given(args, "device", "precision", "compile"))
+    options = given(args, "sources", "seed")
+    if hasattr(args, "decoding"):
+        options["sampler"] = args.decoding
+    found = translate(model, getattr(args, "data", None), **options)
+    if hasattr(args, "hypotheses"):
+        lines = (" ".join(text.split()) + "\n" for text in found.hypotheses)
+        args.hypotheses.write_text("".join(lines), encoding="utf-8")
+    data = model.config.data
+    conditions = {
+        "data": getattr(args, "data", data.valid or f"{data.train}, {data.holdout:.0%} held out"),
+        "fields": f"{data.source_field} to {data.target_field}",
+        "decoding": ", ".join(str(value) for value in found.decoding.values()),
+    }
+    if args.json:
+        print(json.dumps({**conditions, **found.to_dict()}))
+    else:
+        _show(args.model, found, conditions)
+
+
+def _show(title: str, found: "Translation", conditions: dict[str, str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    score = found.bleu
+    table = Table(title=title, show_header=False)
+    table.add_row("BLEU", f"{score.score:.2f}  95% in [{score.low:.2f}, {score.high:.2f}]")
+    table.add_row("sources", f"{score.texts:,}")
+    table.add_row("references", f"{sum(map(len, found.references)):,}")
+    table.add_row("network calls", f"{found.calls:.1f} a target")
+    if found.too_long:
+        table.add_row("too long", f"{found.too_long:,} sources, scored as if nothing was written")
+    if found.unended:
+        table.add_row("not ended", f"{found.unended:,} targets, cut at the end of the row")
+    table.add_row("signature", score.signature)
+    for name, value in conditions.items():
+        table.add_row(name, value)
+    Console().print(table)

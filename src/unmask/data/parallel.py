@@ -1,0 +1,48 @@
+"""Parallel files, `train.{de,en}`: line for line the fields `de` and `en` of one record."""
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import zip_longest
+from pathlib import Path
+
+from unmask.data.files import Reading, read_lines
+from unmask.errors import UnmaskError
+
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+
+
+def parallel_files(source: str) -> dict[str, Path]:
+    """The files that a source with braces names, by what stands in the braces; none without."""
+    found = _BRACES.search(source)
+    if found is None:
+        return {}
+    names = [name.strip() for name in found[1].split(",")]
+    if not all(names) or len(set(names)) < len(names):
+        raise UnmaskError(f"{source}: the braces need different names, such as {{de,en}}")
+    paths = {name: Path(source[: found.start()] + name + source[found.end() :]) for name in names}
+    for path in paths.values():
+        if not path.is_file():
+            raise UnmaskError(f"no file {path}, which {source} asks for")
+    return paths
+
+
+def read_parallel(source: str, paths: dict[str, Path], reading: Reading) -> Iterator[str]:
+    """The documents of parallel files, which must have equally many lines."""
+    columns = reading.columns(list(paths), source)
+    with ExitStack() as stack:
+        lines = [stack.enter_context(read_lines(paths[name])) for name in columns]
+        for number, values in enumerate(zip_longest(*lines), start=1):
+            if None in values:
+                ended, going = (paths[columns[i]] for i in _order(values))
+                raise UnmaskError(
+                    f"{ended} ends after {number - 1} lines and {going} goes on: parallel files "
+                    "need a line for each line"
+                )
+            record = dict(zip(columns, values, strict=True))
+            yield reading.document(record, f"{source}:{number}")
+
+
+def _order(values: tuple[str | None, ...]) -> tuple[int, int]:
+    """One that has ended, and one that has not."""
+    return values.index(None), next(i for i, value in enumerate(values) if value is not None)

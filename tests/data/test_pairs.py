@@ -1,0 +1,258 @@
+"""Pairs: from every kind of file to rows in which the source is given."""
+
+import gzip
+import json
+import lzma
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from unmask.data import (
+    ByteTokenizer,
+    DataConfig,
+    Loader,
+    Pair,
+    TokenizerConfig,
+    load_data,
+    rows_from,
+)
+from unmask.data.load import pairs_from
+from unmask.data.subwords import SubwordTokenizer
+from unmask.errors import UnmaskError
+
+PAIRS = [("ein Hund", "a dog"), ('die "Katze"', 'the "cat", small'), ("Männer, viele", "men\ttoo")]
+BYTES = TokenizerConfig("bytes")
+
+
+def paired(train: Path | str, **options) -> DataConfig:
+    fields = {"source_field": "de", "target_field": "en", "packing": "pad", "length": 40}
+    return DataConfig(str(train), str(train), **{"tokenizer": BYTES, **fields, **options})
+
+
+def complaint(train: Path | str, **options) -> str:
+    with pytest.raises(UnmaskError) as caught:
+        load_data(paired(train, **options))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def written(folder: Path, form: str) -> str:
+    """The pairs in a file of a form, or in two."""
+    if form.startswith("parallel"):
+        gz = form.endswith(".gz")
+        for name, side in zip(("de", "en"), zip(*PAIRS, strict=True), strict=True):
+            content = "".join(f"{line}\n" for line in side).encode()
+            path = folder / f"train.{name}{'.gz' if gz else ''}"
+            path.write_bytes(gzip.compress(content) if gz else content)
+        return str(folder / "train.{de,en}") + (".gz" if gz else "")
+    path = folder / f"pairs.{form}"
+    if form == "jsonl":
+        records = [json.dumps({"en": en, "id": 3, "de": de}) for de, en in PAIRS]
+        path.write_text("\n".join(records) + "\n")
+    elif form == "tsv":
+        path.write_text("de\ten\n" + "".join(f"{de}\t{en}\n" for de, en in PAIRS[:2]))
+    else:
+        quoted = [[side.replace('"', '""') for side in pair] for pair in PAIRS]
+        content = "en,de\r\n" + "".join(f'"{en}","{de}"\r\n' for de, en in quoted)
+        path.write_bytes(lzma.compress(content.encode()))
+    return str(path)
+
+
+@pytest.mark.parametrize("form", ["parallel", "parallel.gz", "jsonl", "tsv", "csv.xz"])
+def test_pairs_are_read_from_every_kind_of_file(form, tmp_path):
+    found = list(pairs_from(written(tmp_path, form), paired("x")))
+    expected = PAIRS[:2] if form == "tsv" else PAIRS  # TSV has no way to write a tab
+    assert [(pair.source, str(pair)) for pair in found] == expected
+
+
+@pytest.mark.parametrize("kind", ["bpe", "bytes", "characters", "gpt2", "bert"])
+def test_a_row_is_bos_source_eos_target_eos_and_eos(kind, tokenizers):
+    tokenizer = tokenizers[kind]
+    if isinstance(tokenizer, SubwordTokenizer):
+        tokenizer = tokenizer.with_pad()
+    bos, eos = tokenizer.vocabulary.bos_id, tokenizer.vocabulary.eos_id
+    source, target = "the cat sat", "on the mat."
+    rows = rows_from([(source, target), ("a", "b")], tokenizer, paired("x", length=48))
+    ids, answer = tokenizer.encode(source), tokenizer.encode(target)
+    framed = [bos, *ids, eos, *answer, eos]
+    x, valid = rows[range(2)]
+    assert x[0].tolist() == framed + [eos] * (48 - len(framed))
+    given = rows.given(range(2))
+    assert given[0].tolist() == [place < len(ids) + 2 for place in range(48)]
+    assert tokenizer.decode(x[0][~given[0]]) == tokenizer.decode(answer)
+    assert rows.counted(range(2)).tolist() == [len(answer) + 1, len(tokenizer.encode("b")) + 1]
+    assert rows.tokens == int(rows.counted(range(2)).sum())
+    assert (rows.bytes, rows.characters) == (len(target) + 1, len(target) + 1)
+    assert valid.all()
+
+
+def test_without_filling_a_row_ends_with_its_target():
+    config = paired("x", fill_target=False)
+    rows = rows_from([("ab", "cde"), ("a", "b")], ByteTokenizer(), config)
+    x, valid = rows[range(2)]
+    assert valid.sum(1).tolist() == [8, 5]
+    assert rows.counted(range(2)).tolist() == [4, 2]
+    whole = rows_from(
+        [("ab", "cde"), ("a", "b")], ByteTokenizer(), replace(config, fill_target=True)
+    )
+    assert torch.equal(x, whole[range(2)][0])
+
+
+def test_text_has_nothing_given():
+    rows = rows_from(["abc", "d"], ByteTokenizer(), DataConfig(packing="pad", length=8))
+    assert rows.given(range(2)) is None
+    assert rows.counted([1, 0]).tolist() == [3, 5]
+
+
+def test_a_batch_knows_what_is_given(tmp_path):
+    data = load_data(paired(written(tmp_path, "parallel")))
+    loader = Loader(data.train, 3, seed=1)
+    for step in range(3):
+        x, _ = loader.batch(step, range(3))
+        for row, given in zip(x, loader.given(step, range(3)), strict=True):
+            source, target = (data.tokenizer.decode(row[part]) for part in (given, ~given))
+            assert (source, target) in PAIRS
+    assert loader.count(0, range(3)) == data.train.tokens
+    assert (
+        Loader(rows_from(["ab"], ByteTokenizer(), DataConfig(packing="pad")), 1, 0).given(
+            0, range(1)
+        )
+        is None
+    )
+
+
+def test_both_sides_make_the_tokenizer(tmp_path):
+    tokenizer = load_data(
+        paired(written(tmp_path, "parallel"), tokenizer=TokenizerConfig("characters"))
+    ).tokenizer
+    assert set(tokenizer.alphabet) == {"\ufffd", *"".join(a + b for a, b in PAIRS)}
+
+
+def test_what_is_too_long_is_left_out_and_counted(tmp_path):
+    source = written(tmp_path, "parallel")
+    longest = len("ein Hund") + len("a dog") + 3
+    data = load_data(paired(source, length=longest))
+    assert (len(data.train), data.train.left_out) == (1, 2)
+    assert load_data(paired(source, length=longest)).train.left_out == 2  # from the cache
+    assert "no pair fits into a row of 15 tokens: raise data.length" in complaint(
+        source, length=longest - 1
+    )
+
+
+def test_the_cache_knows_the_direction(tmp_path):
+    source = written(tmp_path, "parallel")
+    there = load_data(paired(source)).train
+    back = load_data(paired(source, source_field="en", target_field="de")).train
+    text = load_data(
+        DataConfig(source, source, tokenizer=BYTES, text_field="en", packing="pad", length=40)
+    ).train
+    assert there.given([0])[0].sum() == len("ein Hund") + 2
+    assert back.given([0])[0].sum() == len("a dog") + 2
+    assert text.given([0]) is None
+    assert len(list((tmp_path / "cache").glob("*.rows"))) == 3
+    load_data(paired(source, fill_target=False))  # the same rows, seen otherwise
+    assert len(list((tmp_path / "cache").glob("*.rows"))) == 3
+
+
+def test_the_cache_knows_which_file_is_which(tmp_path):
+    """The same content under names that are swapped is another corpus."""
+    for name, text in {"a.de": "x", "a.en": "yy", "b.en": "x", "b.de": "yy"}.items():
+        (tmp_path / name).write_text(text + "\n")
+    first = load_data(paired(tmp_path / "a.{de,en}")).train
+    second = load_data(paired(tmp_path / "b.{en,de}")).train
+    assert (first.given([0]).sum(), second.given([0]).sum()) == (3, 4)
+
+
+def test_blank_lines_on_both_sides_are_no_pair(tmp_path):
+    (tmp_path / "t.de").write_text("eins\n\nzwei\n")
+    (tmp_path / "t.en").write_text("one\n\ntwo\n")
+    assert len(list(pairs_from(str(tmp_path / "t.{de,en}"), paired("x")))) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"t.de": "a\nb\n", "t.en": "c\n"}, "t.en ends after 1 lines and "),
+        ({"t.de": "a\n", "t.en": "c\nd\n"}, "t.de ends after 1 lines and "),
+        ({"t.de": "a\n\n", "t.en": "c\nd\n"}, ":2: 'de' is empty; a pair needs both sides"),
+        ({"t.de": "a\nb\n", "t.en": "c\n \n"}, ":2: 'en' is empty; a pair needs both sides"),
+        ({"t.de": "a\n"}, "no file "),
+    ],
+)
+def test_parallel_files_that_are_not(content, message, tmp_path):
+    for name, text in content.items():
+        (tmp_path / name).write_text(text)
+    assert message in complaint(tmp_path / "t.{de,en}")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.jsonl", '{"de": "a"}', "has no field 'en'; it has de: set data.target_field"),
+        ("t.jsonl", '{"en": "a"}', "has no field 'de'; it has en: set data.source_field"),
+        ("t.jsonl", '{"de": "a", "en": null}', "t.jsonl:1: 'en' is empty"),
+        ("t.jsonl", '{"de": "a", "en": 3}', "field 'en' is int, not text"),
+        ("t.jsonl", "[1]", "has no field 'de'; it is no object"),
+        ("t.csv", "de,fr\na,b\n", "t.csv has no field 'en'; it has de, fr"),
+        ("t.csv", "de,en\na\n", "t.csv:2 has 1 fields, the first line 2"),
+        ("t.csv", 'de,en\na,"b\n', "cannot be read as a table"),
+        ("t.tsv", "de\ten\na\tb\tc\n", "t.tsv:2 has 3 fields, the first line 2"),
+        ("t.csv", "de,en\n", "t.csv holds no text"),
+        ("t.txt", "a\tb\n", "t.txt is plain text, which has no field 'de': pairs need JSON lines"),
+    ],
+)
+def test_files_without_pairs(name, content, message, tmp_path):
+    (tmp_path / name).write_text(content)
+    assert message in complaint(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target_field": ""}, "data.source_field and data.target_field go together"),
+        ({"source_field": ""}, "data.source_field and data.target_field go together"),
+        ({"target_field": "de"}, "are both 'de'"),
+        ({"packing": "wrap"}, "one pair a row: set data.packing pad"),
+        ({"packing": "split"}, "one pair a row: set data.packing pad"),
+        ({"label_field": "x"}, "data.label_field is for text, not for pairs"),
+    ],
+)
+def test_settings_that_do_not_go_together(options, message):
+    with pytest.raises(UnmaskError, match=message):
+        paired("x", **options)
+
+
+def test_braces_need_names():
+    for braces in ("{de,}", "{de,de}"):
+        assert "the braces need different names" in complaint(f"t.{braces}")
+
+
+def test_a_text_is_no_pair():
+    with pytest.raises(UnmaskError, match="this model reads pairs"):
+        rows_from(["just text"], ByteTokenizer(), paired("x"))
+    with pytest.raises(UnmaskError, match="pair 2: 'source' is empty"):
+        rows_from([("a", "b"), ("", "c")], ByteTokenizer(), paired("x"))
+
+
+def test_held_out_pairs_are_those_that_are_not_trained_on(tmp_path):
+    for name in ("de", "en"):
+        (tmp_path / f"t.{name}").write_text("".join(f"{name}{i}\n" for i in range(50)))
+    config = replace(paired(tmp_path / "t.{de,en}"), valid="", holdout=0.2)
+    held = {pair.source for pair in pairs_from(None, config)}
+    trained = load_data(config).train
+    seen = {
+        trained_text
+        for row, given in zip(
+            trained[range(len(trained))][0], trained.given(range(len(trained))), strict=True
+        )
+        for trained_text in [ByteTokenizer().decode(row[given])]
+    }
+    assert held and not held & seen
+    assert len(held | seen) == 50
+
+
+def test_a_pair_is_its_target():
+    assert Pair("a", "b") == "b"
+    assert Pair("a", "b").source == "a"

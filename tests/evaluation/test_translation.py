@@ -1,0 +1,56 @@
+"""BLEU: right by hand, with an interval and the signature that makes it comparable."""
+
+import sys
+
+import pytest
+
+from unmask.errors import UnmaskError
+from unmask.evaluation.translation import bleu
+
+HYPOTHESES = ["the cat sat on the mat", "a dog runs in the park", "two men are at a table"]
+OTHERS = ["the cat sat on a mat", "the dog runs through the park", "two men sit at a table"]
+
+
+def test_the_score_is_the_geometric_mean_of_precisions_with_a_brevity_penalty():
+    assert bleu(HYPOTHESES, [[text] for text in HYPOTHESES]).score == pytest.approx(100)
+    # 'the cat sat on the mat' against '… on a mat': 5/6, 3/5, 2/4, 1/3 of the grams
+    expected = 100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25
+    assert bleu(HYPOTHESES[:1], [OTHERS[:1]]).score == pytest.approx(expected)
+
+
+def test_a_text_may_have_any_number_of_references():
+    both = [[OTHERS[0], HYPOTHESES[0]], [OTHERS[1]], [OTHERS[2]]]
+    one = [[text] for text in OTHERS]
+    assert bleu(HYPOTHESES, both).score > bleu(HYPOTHESES, one).score
+    assert bleu(HYPOTHESES[:1], both[:1]).score == pytest.approx(100)
+
+
+def test_the_interval_and_the_signature_go_with_it():
+    found = bleu(HYPOTHESES * 5, [[text] for text in OTHERS] * 5)
+    assert found.low < found.score < found.high
+    assert found.texts == 15
+    assert "bs:1000" in found.signature and "tok:13a" in found.signature
+    assert found == bleu(HYPOTHESES * 5, [[text] for text in OTHERS] * 5)
+    assert str(found) == f"BLEU {found.score:.2f} [{found.low:.2f}, {found.high:.2f}]"
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "message"),
+    [
+        ([], [], "no text to score"),
+        (["a"], [["a"], ["b"]], "1 texts cannot be scored by 2"),
+        (["a"], ["a"], "a list of references for each text"),
+        (["a"], [[]], "at least one reference"),
+    ],
+)
+def test_a_mistake_is_one_line(hypotheses, references, message):
+    with pytest.raises(UnmaskError, match=message):
+        bleu(hypotheses, references)
+
+
+def test_without_the_package_the_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    with pytest.raises(
+        UnmaskError, match=r"BLEU needs sacrebleu: pip install 'unmask\[evaluate\]'"
+    ):
+        bleu(["a"], [["a"]])

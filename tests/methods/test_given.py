@@ -1,0 +1,91 @@
+"""Given tokens: seen, never masked, no loss on them; without any, the same bits as ever."""
+
+import pytest
+import torch
+from builders import schedule, small_method
+
+from unmask.diffusion import TIME_SAMPLERS
+from unmask.methods import METHODS
+from unmask.methods.base import targets
+from unmask.randomness import RowStream
+
+NAMES = list(METHODS)
+ROWS, LENGTH, SIZE = 6, 10, 11
+X = torch.randint(1, SIZE - 1, (ROWS, LENGTH), generator=torch.Generator().manual_seed(0))
+PLACE = torch.arange(LENGTH)
+VALID = torch.tensor([10, 9, 8, 10, 10, 7])[:, None] > PLACE
+GIVEN = torch.tensor([1, 4, 8, 9, 0, 3])[:, None] > PLACE  # one row is all given, one has none
+STREAM = RowStream(0, 0, range(ROWS), ROWS)
+
+
+def losses(method, x=X, given=GIVEN, whole=True):
+    noise = method.noise(STREAM, targets(VALID, given))
+    return method.nll(x, VALID, noise, whole, given)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_given_is_the_same_to_the_bit(name, whole):
+    method, nobody = small_method(name), torch.zeros_like(VALID)
+    plain, empty = (
+        losses(method, given=None, whole=whole),
+        losses(method, given=nobody, whole=whole),
+    )
+    noise = method.noise(STREAM, VALID)
+    assert torch.equal(plain.total, method.nll(X, VALID, noise, whole).total)
+    assert torch.equal(plain.total, empty.total)
+    assert torch.equal(plain.per_token(), empty.per_token())
+
+
+@pytest.mark.parametrize("times", list(TIME_SAMPLERS))
+def test_a_given_token_is_never_masked(times):
+    method = small_method("mdlm")
+    for step in range(8):
+        stream = RowStream(0, step, range(ROWS), ROWS)
+        noise = method.noise(stream, targets(VALID, GIVEN), TIME_SAMPLERS.build(times))
+        assert not (noise.masked & GIVEN).any()
+        assert not (noise.unfinished & GIVEN).any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_loss_falls_on_targets_only_and_on_each_of_them(name):
+    method = small_method(name)
+    method.schedule = schedule("loglinear", eps=0.2)  # a prior term, which counts every target
+    terms = losses(method).terms
+    assert torch.stack(list(terms.values())).isfinite().all()
+    per_token = losses(method).per_token()
+    assert not per_token[~targets(VALID, GIVEN)].any()
+    assert not per_token[2].any()  # all of it is given
+    assert (per_token[targets(VALID, GIVEN)] > 0).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_given_token_is_seen(name):
+    method = small_method(name)
+    other = X.clone()
+    other[1, 0] = X[1, 0] % (SIZE - 2) + 1
+    before, after = losses(method).per_token(), losses(method, other).per_token()
+    assert (before[1] != after[1])[4:9].any()
+    torch.testing.assert_close(before[[0, 3, 4, 5]], after[[0, 3, 4, 5]])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_total_is_the_sum_of_what_falls_on_targets(name):
+    found = losses(small_method(name))
+    torch.testing.assert_close(found.total.detach(), found.per_token().sum())
+
+
+def schedule_gradients(valid: torch.Tensor, given: torch.Tensor | None) -> list[torch.Tensor]:
+    """Of a learned schedule, with a loss of 1 at every masked token."""
+    method = small_method("mdlm").train()
+    method.schedule = schedule("learned")
+    noise = method.noise(STREAM, targets(VALID, GIVEN))
+    method._masked_loss = lambda *_, **__: (torch.zeros(()), noise.masked.float())
+    method.nll(X, valid, noise, given=given).total.backward()
+    return [parameter.grad for parameter in method.schedule.parameters()]
+
+
+def test_to_a_learned_schedule_given_tokens_are_like_padding():
+    given, cut = schedule_gradients(VALID, GIVEN), schedule_gradients(targets(VALID, GIVEN), None)
+    assert all(map(torch.equal, given, cut))
+    assert any(gradient.any() for gradient in given)
