@@ -3,8 +3,10 @@
 import gzip
 import json
 import lzma
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -241,16 +243,33 @@ def test_held_out_pairs_are_those_that_are_not_trained_on(tmp_path):
         (tmp_path / f"t.{name}").write_text("".join(f"{name}{i}\n" for i in range(50)))
     config = replace(paired(tmp_path / "t.{de,en}"), valid="", holdout=0.2)
     held = {pair.source for pair in pairs_from(None, config)}
-    trained = load_data(config).train
-    seen = {
-        trained_text
-        for row, given in zip(
-            trained[range(len(trained))][0], trained.given(range(len(trained))), strict=True
-        )
-        for trained_text in [ByteTokenizer().decode(row[given])]
-    }
-    assert held and not held & seen
+    rows = load_data(config).train
+    everything = range(len(rows))
+    x, given = rows[everything][0], rows.given(everything)
+    seen = {ByteTokenizer().decode(row[there]) for row, there in zip(x, given, strict=True)}
+    assert held
+    assert not held & seen
     assert len(held | seen) == 50
+
+
+def test_a_dataset_of_the_hub_is_another_if_a_source_is(monkeypatch):
+    sides = {"de": "Hund", "en": "dog"}
+
+    class Dataset(list):
+        column_names, features = ["de", "en"], {}
+
+        def select_columns(self, columns):
+            return [dict(row) for row in self]
+
+    datasets = SimpleNamespace(load_dataset=lambda *_, **__: Dataset([sides]))
+    monkeypatch.setitem(sys.modules, "datasets", datasets)
+
+    def given() -> int:
+        return int(load_data(paired("hf:a/b")).train.given([0]).sum())
+
+    assert given() == len("Hund") + 2
+    sides["de"] = "Hündchen"
+    assert given() == len("Hündchen".encode()) + 2
 
 
 def test_a_pair_is_its_target():

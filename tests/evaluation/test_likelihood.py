@@ -1,5 +1,7 @@
 """The bound on a text: exact where it claims to be, and with an error bar that is true elsewhere."""
 
+import gc
+import json
 import math
 
 import pytest
@@ -7,7 +9,8 @@ import torch
 from builders import small_method
 
 from unmask.errors import UnmaskError
-from unmask.evaluation import Bound, likelihood
+from unmask.evaluation import Bound, Sums, likelihood
+from unmask.evaluation.likelihood import BLOCK, nats_by_row, part_of
 
 SIZE, LENGTH = 11, 10
 DIFFUSION = ("mdlm", "sedd", "d3pm")
@@ -87,9 +90,14 @@ def test_the_reported_error_is_the_spread_over_seeds(name, rows, batch):
     assert reported == pytest.approx(float(nats.std()), rel=4 / math.sqrt(2 * 59))
 
 
-def test_stratified_rows_have_less_error_than_the_same_rows_alone():
-    apart, together = (many("sedd", 8, rows=6, draws=4, batch=batch)[1] for batch in (1, 6))
-    assert together < 0.8 * apart
+def test_rows_of_a_block_share_strata_and_vary_less_together_than_apart():
+    """Every other row of its own text, so that nothing but the noise ties rows together."""
+    method, texts = small_method("sedd"), Texts(BLOCK)
+    by_row = nats_by_row(method, texts, draws=64)["diffusion"]
+    apart, together = by_row.var(0).sum(), by_row.sum(1).var()
+    assert together < 0.6 * apart
+    error = likelihood(method, texts, draws=64).error * int(texts.valid.sum())
+    assert error == pytest.approx(math.sqrt(float(together) / 64))
 
 
 def test_four_times_the_draws_halve_the_error():
@@ -98,20 +106,26 @@ def test_four_times_the_draws_halve_the_error():
     assert few.error / more.error == pytest.approx(2, rel=0.25)
 
 
-def test_the_batch_size_does_not_move_the_mean():
-    """Means over 30 seeds agree within 4 standard errors of their difference: one in 16,000."""
-    one, few, all_ = (many("mdlm", 30, rows=5, draws=2, batch=batch)[0] for batch in (1, 2, 5))
-    for other in (few, all_):
-        error = math.sqrt(float(one.var() + other.var()) / 30)
-        assert abs(float(one.mean() - other.mean())) < 4 * error
-
-
 def test_one_draw_falls_back_to_the_spread_between_rows():
     method, texts = small_method("mdlm"), Texts(12)
     one = likelihood(method, texts, draws=1)
     assert 0 < one.error < math.inf
+    assert (one.error, one.freedom) == (one.text_error, 11)
     assert one.error > likelihood(method, texts, draws=16).error
-    assert likelihood(method, Texts(1), draws=1).error == math.inf
+    alone = likelihood(method, Texts(1), draws=1)
+    assert alone.error == math.inf
+    assert alone.interval == (-math.inf, math.inf)
+    assert alone.to_dict()["interval"] == [None, None]
+
+
+def test_the_error_over_texts_is_that_of_a_ratio_of_sums():
+    """By hand, of an exact likelihood: rows are a sample, each a cluster of tokens."""
+    method, texts = small_method("autoregressive"), Texts(40)
+    nats = nats_by_row(method, texts)["nll"][0]
+    tokens = texts.valid.sum(1)
+    residuals = nats - nats.sum() / tokens.sum() * tokens
+    by_hand = math.sqrt(40 / 39 * float(residuals.square().sum())) / int(tokens.sum())
+    assert likelihood(method, texts).text_error == pytest.approx(by_hand)
 
 
 # Reproducibility, and what it leaves behind
@@ -122,6 +136,52 @@ def test_the_same_seed_gives_the_same_number_and_another_seed_another():
     first, again, other = (likelihood(method, texts, seed=seed) for seed in (3, 3, 4))
     assert first == again
     assert first.nats != other.nats
+
+
+@pytest.mark.parametrize("name", [*DIFFUSION, "autoregressive"])
+def test_neither_the_batch_nor_shards_change_the_figure(name):
+    """The must: 1e-6, with rows of different lengths and a last block that is cut short."""
+    method, texts = small_method(name), Texts(2 * BLOCK + 3)
+    whole, *others = (likelihood(method, texts, draws=2, batch=batch) for batch in (32, 1, 64))
+    for batch in (32, 20):
+        parts = [likelihood(method, texts, draws=2, batch=batch, shard=(i, 2)) for i in (1, 0)]
+        assert parts[0].nats != parts[1].nats
+        others.append(parts[0] + parts[1])
+    # the last one but one met the network in the same batches, and nothing else may differ
+    for other, precision in zip(others, [1e-6, 1e-6, 1e-12, 1e-6], strict=True):
+        assert other.nats == pytest.approx(whole.nats, rel=precision)
+        assert other.terms == pytest.approx(whole.terms, rel=precision)
+        for figure in ("error", "text_error", "freedom", "interval", "bits_per_byte"):
+            found, expected = getattr(other, figure), getattr(whole, figure)
+            assert found == pytest.approx(expected, rel=100 * precision), figure
+        assert (other.tokens, other.bytes) == (whole.tokens, whole.bytes)
+
+
+def test_the_noise_of_a_row_is_that_of_its_place():
+    """A longer corpus, another batch: the first block stays as it is."""
+    method = small_method("mdlm")
+    short, long = Texts(BLOCK), Texts(3 * BLOCK)
+    long.x[:BLOCK] = short.x
+    found = [
+        nats_by_row(method, texts, draws=3, batch=batch)["diffusion"][:, :BLOCK]
+        for texts, batch in [(short, 32), (long, 50), (long, 3)]
+    ]
+    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[0], found[2], rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(found[0][0], found[0][1])
+
+
+def test_nothing_grows_with_the_corpus():
+    """As many tensors are alive after 24 blocks as after 8: results are let go when they are added."""
+    alive = {}
+
+    def count(share: float) -> None:
+        if round(24 * share) in (8, 24):
+            alive[round(24 * share)] = sum(type(held) is torch.Tensor for held in gc.get_objects())
+
+    bound = likelihood(small_method("mdlm"), Texts(24 * BLOCK), draws=1, progress=count)
+    assert bound.sums.parts == ((0, 24 * BLOCK),)
+    assert alive[24] <= alive[8]
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -140,18 +200,28 @@ def test_the_method_comes_back_as_it_was(training):
 def test_units_by_hand():
     bound = Bound(
         nats=math.log(8), error=0.01, certificate="upper", tokens=100, bytes=400, characters=300,
-        draws=4, terms={"diffusion": math.log(8)},
+        draws=4, terms={"diffusion": math.log(8)}, of="7 steps",
     )  # fmt: skip
     assert bound.perplexity == pytest.approx(8)
     assert bound.perplexity_error == pytest.approx(0.08)
     assert bound.bits_per_byte == pytest.approx(3 * 100 / 400)
     assert bound.bits_per_character == pytest.approx(1)
-    assert str(bound) == "perplexity ≤ 8.00 ± 0.08"
+    assert bound.draws_to_halve == 16
+    reach = 2.5758293 * 0.01
+    assert bound.interval == pytest.approx((bound.nats - reach, bound.nats + reach))
+    assert str(bound) == (
+        "perplexity ≤ 8.00 ± 0.08 (99%: 7.80 to 8.21) per token; an upper bound, 7 steps"
+    )
     told = bound.to_dict()
     assert told["bits_per_byte"] == bound.bits_per_byte
     assert told["terms"] == {"diffusion": bound.nats}
-    exact = Bound(math.log(8), 0.0, "exact", 100, 400, 300, 1, {})
-    assert str(exact) == "perplexity 8.00"
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    exact = Bound(math.log(8), 0.0, "exact", 100, 400, 300, 1, {}, of="left to right")
+    assert str(exact) == "perplexity 8.00 per token; exact, left to right"
+    assert exact.draws_to_halve is None
+    pseudo = Bound(math.log(8), 0.0, "pseudo", 100, 0, 0, 1, {})
+    assert str(pseudo) == "pseudo-perplexity 8.00 per token; no likelihood, no bound"
+    assert pseudo.to_dict()["bits_per_byte"] is None  # of no bytes
 
 
 def test_bits_of_a_measured_text():
@@ -162,15 +232,77 @@ def test_bits_of_a_measured_text():
     assert bound.bits_per_character == pytest.approx(bits / (30 * 6))
 
 
+# Parts
+
+
+def test_sums_come_back_from_json():
+    bound = likelihood(small_method("d3pm"), Texts(5), draws=2)
+    saved = json.loads(json.dumps(bound.sums.to_dict()))
+    assert Sums.from_dict(saved) == bound.sums
+    assert Bound.from_sums(Sums.from_dict(saved)) == bound
+
+
+@pytest.mark.parametrize("rows", [1, 31, 32, 33, 320, 1000])
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_shards_are_cut_between_blocks_and_cover_every_row_once(rows, count):
+    if count > -(-rows // BLOCK):
+        with pytest.raises(UnmaskError, match=f"cannot be cut into {count} shards"):
+            part_of(rows, (0, count))
+        return
+    parts = [part_of(rows, (i, count)) for i in range(count)]
+    assert [row for part in parts for row in part] == list(range(rows))
+    assert all(part.start % BLOCK == 0 and len(part) for part in parts)
+
+
+def test_what_does_not_belong_together_is_not_added():
+    method, texts = small_method("mdlm"), Texts(2 * BLOCK)
+    first, second = (likelihood(method, texts, draws=2, shard=(i, 2)) for i in range(2))
+    with pytest.raises(UnmaskError, match="row 0 of the corpus was measured twice"):
+        first + first
+    with pytest.raises(UnmaskError, match="row 32 of the corpus was measured twice"):
+        second + likelihood(method, texts, draws=2)
+    for options, name in [({"draws": 3}, "draws"), ({"seed": 1}, "seed"), ({"steps": 4}, "of")]:
+        with pytest.raises(UnmaskError, match=f"no parts of one measurement: {name} is"):
+            first + likelihood(method, texts, shard=(1, 2), **{"draws": 2, **options})
+    with pytest.raises(UnmaskError, match="these figures have no sums"):
+        first + Bound(1.0, 0.1, "upper", 1, 1, 1, 2, {})
+
+
+@pytest.mark.parametrize("saved", [{}, None, [], {"conditions": 3}, {"conditions": {}, "parts": 1}])
+def test_what_are_no_sums_is_told_in_one_line(saved):
+    with pytest.raises(UnmaskError, match="no sums of a measurement"):
+        Sums.from_dict(saved)
+
+
 # Mistakes
 
 
-@pytest.mark.parametrize("draws", [0, -1])
-def test_draws_are_at_least_one(draws):
-    with pytest.raises(UnmaskError, match=f"draws must be 1 or more, not {draws}"):
-        likelihood(small_method("mdlm"), Texts(2), draws=draws)
+@pytest.mark.parametrize("name", ["draws", "batch", "orders"])
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        (0, "must be 1 or more, not 0"),
+        (-1, "must be 1 or more, not -1"),
+        (2.5, "must be a whole number, not 2.5"),
+        (math.nan, "must be a whole number, not nan"),
+        ("3", "must be a whole number, not '3'"),
+    ],
+)
+def test_numbers_are_whole_and_at_least_one(name, value, complaint):
+    with pytest.raises(UnmaskError, match=f"^{name} {complaint}$"):
+        likelihood(small_method("mdlm"), Texts(2), **{name: value})
+
+
+@pytest.mark.parametrize("shard", [(2, 2), (-1, 2), (0, 0), (0.5, 2)])
+def test_a_shard_that_is_not_there_is_refused(shard):
+    with pytest.raises(UnmaskError, match=r"^shards? "):
+        likelihood(small_method("mdlm"), Texts(64), shard=shard)
 
 
 def test_no_rows_are_refused():
     with pytest.raises(UnmaskError, match="no text to measure"):
         likelihood(small_method("mdlm"), Texts(0))
+    empty = Texts(3)
+    empty.valid[:] = False
+    with pytest.raises(UnmaskError, match="no text to measure: every row is empty"):
+        likelihood(small_method("mdlm"), empty)

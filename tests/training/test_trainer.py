@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from training_stand_in import TinyMethod, TinyResult, trainer
+from training_stand_in import LENGTH, TinyLoader, TinyMethod, TinyResult, trainer
 
 from unmask.errors import UnmaskError
 from unmask.training import newest, read_weights, verify
@@ -48,6 +48,48 @@ def test_one_step_is_adamw_on_the_mean_over_valid_tokens(tmp_path):
     run.fit()
     assert losses(tmp_path) == [pytest.approx(loss.item(), rel=1e-6)]
     torch.testing.assert_close(method.state_dict(), twin.state_dict())
+
+
+class PairLoader(TinyLoader):
+    """The first tokens of each row are given, and half of the others count."""
+
+    def given(self, step: int, part: range) -> torch.Tensor:
+        return torch.arange(LENGTH) < torch.tensor([[1 + row % 2] for row in part])
+
+    def count(self, step: int, part: range) -> int:
+        return 2 * len(part)
+
+
+class Listening(TinyMethod):
+    """Hears what the loop says of given tokens."""
+
+    def __init__(self) -> None:
+        super().__init__(dropout=0)
+        self.heard = []
+
+    def noise(self, stream, valid):
+        self.heard.append(valid)
+        return super().noise(stream, valid)
+
+    def nll(self, x, valid, noise, given=None):
+        self.heard += [valid, given]
+        return super().nll(x, valid, noise)
+
+
+def test_given_tokens_are_not_masked_and_the_mean_is_over_what_counts(tmp_path):
+    method, loader = Listening(), PairLoader()
+    run = trainer(tmp_path, method, loader=loader, micro_batch=3, **{**QUIET, "steps": 1})
+    shares = []
+    backward = run._backward
+    run._backward = lambda *parts: shares.append((parts[-1], backward(*parts))) or shares[-1][1]
+    assert run.fit().tokens == 16
+    _, valid = loader.batch(0, range(8))
+    given = loader.given(0, range(8))
+    asked, seen, told = (torch.cat(method.heard[kind::3]) for kind in range(3))
+    assert torch.equal(asked, valid & ~given)
+    assert torch.equal(seen, valid)
+    assert torch.equal(told, given)
+    assert [tokens for tokens, _ in shares] == [16, 16, 16]
 
 
 def test_clipping_limits_the_update_and_the_log_keeps_the_true_norm(tmp_path):

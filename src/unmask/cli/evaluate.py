@@ -1,21 +1,30 @@
-"""unmask evaluate: how well a model predicts a text."""
+"""unmask evaluate: how well a model predicts a text, by itself or by a suite of measurements."""
 
 import argparse
 import json
 import math
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from functools import reduce
+from importlib import import_module
+from operator import add as plus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from unmask.cli.parser import Commands, add_arithmetic, add_model, given
+from unmask.cli.parser import Commands, Parser, add_arithmetic, add_model, given
+from unmask.errors import UnmaskError, unknown
 
 if TYPE_CHECKING:
+    from unmask.api import Model
     from unmask.evaluation import Bound
+
+# modules with add(parser), for options in a group of their own, and execute(args)
+SUITES: dict[str, str] = {}
 
 
 def add(commands: Commands) -> None:
     summary = "measure perplexity on a text, with its Monte-Carlo error"
     parser = commands.add_parser("evaluate", help=summary, description=summary)
-    add_model(parser)
+    add_model(parser, optional=True)
     options = parser.add_argument_group("measure", argument_default=argparse.SUPPRESS)
     options.add_argument(
         "--data",
@@ -29,47 +38,176 @@ def add(commands: Commands) -> None:
     options.add_argument(
         "--packing", metavar="MODE", help="wrap, pad or split (as the training text was packed)"
     )
+    options.add_argument("--batch", type=int, metavar="N", help="rows at a time (32)")
     add_arithmetic(options)
+    _add_likelihoods(parser)
+    _add_parts(parser)
+    suites = parser.add_argument_group("suites")
+    suites.add_argument("--suite", metavar="NAME", help=f"one of: {', '.join(SUITES)}")
+    for module in SUITES.values():
+        import_module(module).add(parser)
     parser.set_defaults(execute=execute)
 
 
+def _add_likelihoods(parser: Parser) -> None:
+    group = parser.add_argument_group("which likelihood", argument_default=argparse.SUPPRESS)
+    group.add_argument(
+        "--estimator",
+        metavar="NAME",
+        help="of the bound: fixed_count, stratified, importance, uniform; or pseudo",
+    )
+    group.add_argument(
+        "--steps", type=int, metavar="T", help="the bound of T steps; 0 is continuous time"
+    )
+    group.add_argument(
+        "--order",
+        metavar="ORDER",
+        help="chain rule: left_to_right, right_to_left, random, or places such as 2,0,1",
+    )
+    group.add_argument(
+        "--orders", type=int, metavar="K", help="the bound over K random orders a draw"
+    )
+
+
+def _add_parts(parser: Parser) -> None:
+    group = parser.add_argument_group("parts", argument_default=argparse.SUPPRESS)
+    group.add_argument("--shard", metavar="I/N", help="measure the I-th of N parts, from 0/N on")
+    group.add_argument("--save", type=Path, metavar="FILE", help="write what --json prints")
+    group.add_argument(
+        "--merge", type=Path, nargs="+", metavar="FILE", help="put saved parts together; no MODEL"
+    )
+
+
 def execute(args: Namespace) -> None:
+    if args.suite is not None and args.suite not in SUITES:
+        raise unknown("suite", args.suite, SUITES)
+    if hasattr(args, "merge"):
+        if args.model is not None or args.suite is not None:
+            raise UnmaskError("--merge reads saved parts only: leave MODEL and --suite out")
+        return _tell(args, *_merged(args.merge))
+    if args.model is None:
+        raise UnmaskError(
+            "the following arguments are required: MODEL; see 'unmask evaluate --help'"
+        )
+    if args.suite is not None:
+        import_module(SUITES[args.suite]).execute(args)
+        return None
+    return _measure(args)
+
+
+def _measure(args: Namespace) -> None:
     from unmask import api
 
+    options = given(
+        args, "data", "draws", "seed", "packing", "batch", "estimator", "steps", "orders"
+    )
+    if hasattr(args, "order"):
+        options["order"] = _order(args.order)
+    if hasattr(args, "shard"):
+        options["shard"] = _shard(args.shard)
     model = api.load(args.model, **given(args, "device", "precision", "compile"))
-    bound = model.perplexity(**given(args, "data", "draws", "seed", "packing"))
+    _tell(args, model.perplexity(**options), _conditions(args, model))
+
+
+def _conditions(args: Namespace, model: "Model") -> dict[str, Any]:
+    """What a perplexity depends on beside the draws."""
     data = model.config.data
-    # what a perplexity depends on beside the model
-    conditions = {
+    return {
+        "model": args.model,
         "data": getattr(args, "data", data.valid or f"{data.train}, {data.holdout:.0%} held out"),
         "packing": getattr(args, "packing", data.packing),
         "length": data.length,
         "tokenizer": f"{data.tokenizer.kind} {model.tokenizer.vocabulary.size}",
         "precision": getattr(args, "precision", "fp32"),
     }
+
+
+def _order(text: str) -> str | list[int]:
+    """A name, or places."""
+    if not text or not text[0].isdigit():
+        return text
+    try:
+        return [int(place) for place in text.split(",")]
+    except ValueError:
+        raise UnmaskError(f"--order {text!r} is no list of places such as 2,0,1") from None
+
+
+def _shard(text: str) -> tuple[int, int]:
+    number, slash, count = text.partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal()):
+        raise UnmaskError(f"--shard {text!r} is no part: write 0/2 for the first of two")
+    return int(number), int(count)
+
+
+def _merged(files: list[Path]) -> tuple["Bound", dict[str, Any]]:
+    """The parts in files as one, and the conditions that they share."""
+    from unmask.evaluation import Bound, Sums
+
+    parts: list[Sums] = []
+    first: dict[str, Any] = {}
+    for file in files:
+        try:
+            saved = json.loads(file.read_text(encoding="utf-8"))
+            sums, conditions = Sums.from_dict(saved["sums"]), saved["conditions"]
+        except (ValueError, KeyError, TypeError, UnmaskError):
+            raise UnmaskError(
+                f"{file} holds no part: make it with unmask evaluate MODEL --shard I/N --save FILE"
+            ) from None
+        first = first or conditions
+        for name in first:
+            if first[name] != conditions.get(name):
+                raise UnmaskError(
+                    f"these are no parts of one measurement: {name} is {first[name]} in {files[0]} "
+                    f"and {conditions.get(name)} in {file}"
+                )
+        parts.append(sums)
+    return Bound.from_sums(reduce(plus, parts)), first
+
+
+def _tell(args: Namespace, bound: "Bound", conditions: dict[str, Any]) -> None:
+    sums = bound.sums.to_dict() if bound.sums else None
+    line = json.dumps({**conditions, **bound.to_dict(), "conditions": conditions, "sums": sums})
+    if hasattr(args, "save"):
+        args.save.write_text(line + "\n", encoding="utf-8")
     if args.json:
-        print(json.dumps({**conditions, **bound.to_dict()}))
+        print(line)
     else:
-        _show(args.model, bound, conditions)
+        _show(bound, conditions)
 
 
-def _show(title: str, bound: "Bound", conditions: dict[str, object]) -> None:
+def _show(bound: "Bound", conditions: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     sign = "≤ " if bound.certificate == "upper" else ""
-    table = Table(title=title, show_header=False)
-    table.add_row("perplexity", sign + with_error(bound.perplexity, bound.perplexity_error))
+    table = Table(title=conditions["model"], show_header=False)
+    pseudo = "pseudo-" if bound.certificate == "pseudo" else ""
+    table.add_row(
+        f"{pseudo}perplexity", sign + with_error(bound.perplexity, bound.perplexity_error)
+    )
     table.add_row("nats per token", sign + with_error(bound.nats, bound.error))
-    table.add_row("bits per byte", sign + f"{bound.bits_per_byte:.3f}")
-    table.add_row("bits per character", sign + f"{bound.bits_per_character:.3f}")
+    for name, units in [("byte", bound.bytes), ("character", bound.characters)]:
+        scale = bound.tokens / units / math.log(2) if units else math.nan
+        table.add_row(
+            f"bits per {name}", sign + with_error(bound.nats * scale, bound.error * scale)
+        )
+    table.add_row("certificate", bound.certificate)
+    table.add_row("of", bound.of)
+    if bound.error:
+        low, high = bound.interval
+        table.add_row("99% interval", f"{low:.4f} to {high:.4f} nats per token")
+        table.add_row("to halve the error", f"{bound.draws_to_halve} draws")
+    table.add_row("error over texts", f"± {bound.text_error:.4f} nats per token")
     table.add_row("tokens", f"{bound.tokens:,}")
     table.add_row("draws", str(bound.draws))
+    if bound.sums and bound.sums.rows < bound.sums.conditions.rows:
+        rows = ", ".join(f"{start} to {stop - 1}" for start, stop in bound.sums.parts)
+        table.add_row("rows", f"{rows} of {bound.sums.conditions.rows}")
     if len(bound.terms) > 1:
         table.add_row(
             "terms", ", ".join(f"{name} {value:.4f}" for name, value in bound.terms.items())
         )
-    for name, value in conditions.items():
+    for name, value in list(conditions.items())[1:]:
         table.add_row(name, str(value))
     Console().print(table)
 
@@ -78,7 +216,7 @@ def with_error(value: float, error: float) -> str:
     """A value to the digits that its standard error leaves, with the error's first two."""
     if error == 0:
         return f"{value:.4f}"
-    if math.isinf(error):  # one draw of one row says nothing about its error
+    if not math.isfinite(error):  # one draw of one row says nothing about its error
         return f"{value:.4f} ± ?"
     digits = max(0, 1 - math.floor(math.log10(error)))
     return f"{value:.{digits}f} ± {error:.{digits}f}"

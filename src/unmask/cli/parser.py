@@ -118,9 +118,14 @@ def add_arithmetic(group: argparse._ArgumentGroup) -> None:
     add("--compile", action="store_true", help="half a minute of waiting, then faster on a GPU")
 
 
-def add_model(parser: Parser) -> None:
+def add_model(parser: Parser, optional: bool = False) -> None:
     """The model that a command reads, and how it answers."""
-    parser.add_argument("model", metavar="MODEL", help="a run folder or an exported model")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?" if optional else None,
+        help="a run folder or an exported model",
+    )
     parser.add_argument(
         "--device", default=argparse.SUPPRESS, help="cpu, cuda, mps; by default the best there is"
     )

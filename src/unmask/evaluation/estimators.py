@@ -74,7 +74,7 @@ class OwnBound(Estimator):
             return "left to right" if self.method.order == "left_to_right" else "as the method says"
         assert isinstance(self.method, Diffusion)
         inner = self.times.times if isinstance(self.times, Seen) else self.times
-        process = f"{self.method.steps} steps" if self.method.steps else "continuous time"
+        process = f"T = {self.method.steps}" if self.method.steps else "continuous time"
         return f"{process}, {TIME_SAMPLERS.name_of(inner)} estimator"
 
     def terms(

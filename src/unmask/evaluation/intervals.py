@@ -13,11 +13,10 @@ _NODES = 1 << 16
 def pooled_freedom(draws: int, variance: float, squares: float) -> float:
     """Degrees of freedom of a sum of blocks' variances, each of `draws` draws (Satterthwaite).
 
-    `variance` is their sum and `squares` that of their squares. Both are too large on average by what
-    the blocks' variances are uncertain themselves; the formula takes that off, so that one block has
-    draws - 1 and n equal blocks have n (draws - 1).
+    `variance` is their sum and `squares` that of their squares: one block has draws - 1, n equal blocks
+    have n (draws - 1).
     """
-    return (draws + 1) * variance**2 / squares - 2 if squares > 0 else math.inf
+    return (draws - 1) * variance**2 / squares if squares > 0 else math.inf
 
 
 def student_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:

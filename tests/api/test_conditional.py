@@ -1,0 +1,257 @@
+"""Models of pairs, trained in seconds: they write targets, measure them, and refuse what they cannot."""
+
+import json
+import random
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_models import one_line
+
+import unmask
+from unmask.api.translation import translate
+from unmask.cli import main, translation
+from unmask.cli.parser import Parser
+from unmask.cli.watch import watch
+from unmask.config import resolve
+from unmask.errors import UnmaskError
+
+LETTERS = "abcdefgh"
+chance = random.Random(0)
+WORDS = sorted({"".join(chance.choices(LETTERS, k=chance.randint(2, 3))) for _ in range(4000)})
+chance.shuffle(WORDS)
+UNSEEN, SEEN = WORDS[:80], WORDS[80:]
+LENGTH = 10
+SETTINGS = {
+    "data.source_field": "word",
+    "data.target_field": "turned",
+    "data.packing": "pad",
+    "data.length": LENGTH,
+    "data.tokenizer.kind": "characters",
+    "training.steps": 320,
+    "training.batch": 64,
+    "training.lr": 6e-3,
+    "training.warmup": 50,
+    "training.decay": "cosine",
+    "training.ema": 0.98,
+    "training.validate_every": 0,
+    "training.save_every": 1000,
+    "training.sample_every": 320,
+    "training.device": "cpu",
+}
+SHAPE = {"width": 48, "depth": 2, "heads": 4, "dropout": 0}
+OWN = {
+    "mdlm": {"backbone.gate": 1},
+    "autoregressive": {"backbone": "causal", "data.fill_target": "false", "training.steps": 160},
+}
+
+
+def turned(word: str) -> str:
+    return word[::-1].upper()
+
+
+def write_pairs(path: Path, words: list[str]) -> str:
+    lines = (json.dumps({"word": word, "turned": turned(word)}) + "\n" for word in words)
+    path.write_text("".join(lines))
+    return str(path)
+
+
+def trained(folder: Path, method: str) -> Path:
+    """The run folder of a model that turns words round."""
+    settings = {
+        **SETTINGS,
+        "data.train": write_pairs(folder / "train.jsonl", [*SEEN, "a" * 12]),
+        "data.valid": write_pairs(folder / "valid.jsonl", UNSEEN),
+        "data.cache": str(folder / "cache"),
+        "method": method,
+        **OWN[method],
+        **{f"backbone.{name}": value for name, value in SHAPE.items()},
+    }
+    said = []
+    config = resolve({}, [(name, str(value)) for name, value in settings.items()])
+    unmask.train(config, folder / "run", say=said.append)
+    assert "left out: 1 and 0 pairs that are longer than 10 tokens" in said
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, Path]:
+    return {method: trained(tmp_path_factory.mktemp(method), method) for method in OWN}
+
+
+@pytest.fixture(scope="module")
+def models(runs) -> dict[str, unmask.Model]:
+    return {method: unmask.load(run) for method, run in runs.items()}
+
+
+@pytest.fixture
+def mdlm(models) -> unmask.Model:
+    return models["mdlm"]
+
+
+@pytest.mark.parametrize("method", OWN)
+def test_a_tiny_model_turns_words_that_it_has_not_seen(method, models):
+    texts = [str(result) for result in models[method].generate(UNSEEN, strategy="deterministic")]
+    right = sum(text == turned(word) for text, word in zip(texts, UNSEEN, strict=True))
+    assert right > 0.3 * len(UNSEEN)  # chance is one in hundreds
+    lengths = sum(len(text) == len(word) for text, word in zip(texts, UNSEEN, strict=True))
+    assert lengths > 0.7 * len(UNSEEN)  # where a target ends is learned too
+
+
+@pytest.mark.parametrize("method", OWN)
+def test_the_perplexity_is_of_targets_with_one_end_each(method, models):
+    model = models[method]
+    bound = model.perplexity()
+    assert bound.tokens == sum(len(word) + 1 for word in UNSEEN)
+    assert bound.characters == sum(map(len, UNSEEN))
+    pairs = [(word, turned(word)) for word in UNSEEN]
+    assert model.perplexity(pairs) == bound
+    assert bound.nats < 0.7  # a letter at random is more than 2
+    wrong = model.perplexity([(word, turned(word)[::-1]) for word in UNSEEN if word != word[::-1]])
+    assert wrong.nats > 2 * bound.nats
+
+
+def test_what_is_written_does_not_depend_on_the_company(mdlm):
+    together = mdlm.generate(UNSEEN[:4], seed=[5, 6, 7, 8], sampler="ancestral")
+    alone = [mdlm.generate(UNSEEN[i], seed=[5 + i])[0] for i in range(4)]
+    assert [(a.text, a.ids, a.calls) for a in together] == [(b.text, b.ids, b.calls) for b in alone]
+
+
+def test_a_result_is_the_target_alone(mdlm):
+    (result,) = mdlm.generate("abc", strategy="deterministic")
+    v = mdlm.tokenizer.vocabulary
+    assert not set(result.text) & set(LETTERS)
+    assert result.ids[:-1] == mdlm.tokenizer.encode(result.text)
+    assert result.ids[-1] == v.eos_id
+    assert len(mdlm.generate("abc", n=3)) == 3
+
+
+def test_frames_keep_the_source(mdlm):
+    source = mdlm.tokenizer.encode("abc")
+    frames = list(mdlm.stream(["abc"], seed=1))
+    assert all(frame.tokens[0, 1:4].tolist() == source for frame in frames)
+    assert not (frames[-1].tokens == mdlm.tokenizer.vocabulary.mask_id).any()
+
+
+def test_a_constraint_is_one_on_the_target(mdlm):
+    texts = mdlm.generate("abc", n=4, regex="[A-C]{2}D?")
+    assert all(text.text[:2].strip("ABC") == "" and len(text.text) in (2, 3) for text in texts)
+    with pytest.raises(UnmaskError) as caught:
+        mdlm.generate(["ab", "abc"], ban=["A"])
+    assert one_line(caught) == "targets are constrained for one source at a time: give one"
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda model: model.generate(), "the source is empty"),
+        (lambda model: model.generate(["ab", " "]), "the source is empty"),
+        (lambda model: model.generate("abcdefgh"), "leaves no room for a target in a row of 10"),
+        (lambda model: model.generate("ab", length="auto"), "share a row of 10 tokens at most"),
+        (lambda model: model.generate("ab", length=11), "share a row of 10 tokens at most"),
+        (lambda model: model.generate("ab", sampler="semi_autoregressive"), "without windows"),
+        (lambda model: model.fill("a[MASK]"), "generate, not fill"),
+        (lambda model: model.edit("ab", remask=0.5), "generate, not edit"),
+        (lambda model: model.perplexity(["text"]), "this model reads pairs"),
+        (lambda model: model.perplexity(packing="split"), "set data.packing pad"),
+    ],
+)
+def test_what_a_model_of_pairs_cannot_do_is_one_line(ask, message, mdlm):
+    with pytest.raises(UnmaskError) as caught:
+        ask(mdlm)
+    assert message in one_line(caught)
+
+
+def test_a_diffusion_is_not_shown_where_targets_end(tmp_path):
+    settings = {
+        **SETTINGS,
+        "data.train": write_pairs(tmp_path / "train.jsonl", SEEN),
+        "data.fill_target": "false",
+        "data.cache": str(tmp_path / "cache"),
+    }
+    config = resolve({}, [(name, str(value)) for name, value in settings.items()])
+    with pytest.raises(UnmaskError, match=r"set data\.fill_target true"):
+        unmask.train(config, tmp_path / "run")
+
+
+def test_samples_show_source_and_target(runs):
+    (record,) = map(json.loads, (runs["mdlm"] / "samples.jsonl").read_text().splitlines())
+    assert [sample.split(" → ")[0] for sample in record["samples"]] == UNSEEN[:2]
+
+
+# Translation
+
+
+@pytest.mark.parametrize("method", OWN)
+def test_a_data_set_is_translated_and_scored(method, models, tmp_path):
+    model = models[method]
+    lines = [("ab", "BA"), ("abcdefgh", "X"), ("ab", "BA BA"), ("cd", "DC")]
+    path = tmp_path / "test.jsonl"
+    path.write_text("".join(json.dumps({"word": w, "turned": t}) + "\n" for w, t in lines))
+    found = translate(model, str(path))
+    assert found.sources == ["ab", "abcdefgh", "cd"]
+    assert found.references == [["BA", "BA BA"], ["X"], ["DC"]]
+    assert found.hypotheses[1] == ""
+    assert (found.too_long, found.bleu.texts) == (1, 3)
+    expected = model.generate(["ab", "cd"], **found.decoding)
+    assert found.hypotheses[::2] == [str(result) for result in expected]
+    assert found.calls == sum(result.calls for result in expected) / 2
+    assert translate(model, str(path), sources=1).sources == ["ab"]
+
+
+def test_without_data_the_validation_pairs_are_translated(mdlm):
+    found = translate(mdlm)
+    assert found.sources == UNSEEN
+    right = sum(a == turned(b) for a, b in zip(found.hypotheses, UNSEEN, strict=True))
+    assert right > 0.3 * len(UNSEEN)
+
+
+def suite(model: Path, *options: str) -> Namespace:
+    """The arguments of the suite, as `unmask evaluate` will read them."""
+    parser = Parser()
+    for name in ("--json",):
+        parser.add_argument(name, action="store_true")
+    parser.add_argument("model")
+    translation.add(parser)
+    return parser.parse_args([str(model), *options])
+
+
+def test_the_suite_prints_and_keeps_what_was_written(runs, tmp_path, capsys):
+    file = tmp_path / "out.txt"
+    options = ["--sources", "5", "--hypotheses", str(file), "--decoding", "ancestral:steps=4"]
+    translation.execute(suite(runs["mdlm"], *options, "--json"))
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["texts"] == 5
+    assert figures["calls"] <= 4
+    assert figures["fields"] == "word to turned"
+    assert len(file.read_text().splitlines()) == 5
+    translation.execute(suite(runs["mdlm"], "--sources", "5"))
+    printed = capsys.readouterr().out
+    assert "BLEU" in printed
+    assert "confidence, deterministic" in printed
+
+
+def test_a_model_of_text_does_not_translate(model):
+    with pytest.raises(UnmaskError) as caught:
+        translate(model)
+    assert "data.source_field" in one_line(caught)
+
+
+def test_the_command_writes_targets_and_shows_them_forming(runs, capsys, mdlm):
+    command = ["generate", str(runs["mdlm"]), "--prompt", "abc", "--strategy", "deterministic"]
+    assert main(command) == 0
+    printed = capsys.readouterr().out.strip()
+    assert printed == str(mdlm.generate("abc", strategy="deterministic")[0])
+    assert main([*command, "--watch"]) == 0
+    assert capsys.readouterr().out.strip() == printed
+
+
+def test_a_picture_shows_the_target(mdlm):
+    from rich.console import Console
+
+    console = Console(force_terminal=True, width=60, height=20, record=True)
+    with console.capture():
+        watch(mdlm.stream(["abc"], seed=1), mdlm.tokenizer, console, pause=0.0, conditional=True)
+    assert "abc" not in console.export_text()
+    assert torch.is_grad_enabled()

@@ -1,0 +1,175 @@
+"""unmask evaluate with a real model: which likelihood, parts that are merged, suites, mistakes."""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import unmask
+from unmask.cli import evaluate, main
+from unmask.config import load_recipe, resolve
+
+TEXT = "\n".join(f"Line {i} of a text about {'masks' if i % 3 else 'noise'}." for i in range(150))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a tiny model in `run` and a text of several blocks of rows."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    (folder / "text.txt").write_text(TEXT)
+    (folder / "byte.txt").write_text("x")
+    (folder / "empty.txt").write_text("")
+    (folder / "blank.txt").write_text(" \n\n ")
+    (folder / "latin.txt").write_bytes(b"caf\xe9")
+    tiny = {
+        "data.train": str(folder / "text.txt"), "data.valid": str(folder / "text.txt"),
+        "data.cache": str(folder / "cache"),
+        "data.length": "16", "data.tokenizer.kind": "bytes", "backbone.width": "16",
+        "backbone.depth": "1", "backbone.heads": "2", "training.steps": "2", "training.batch": "4",
+        "training.warmup": "1", "training.sample_every": "0", "training.validation_rows": "2",
+    }  # fmt: skip
+    unmask.train(resolve(load_recipe("demo"), list(tiny.items())), folder / "run", lambda _: None)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _here(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+
+
+def measured(capsys, *options: str) -> dict[str, Any]:
+    """What `evaluate --json` prints."""
+    assert main(["evaluate", *options, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def shown(capsys, *options: str) -> str:
+    assert main(["evaluate", *options]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def failure(capsys, *options: str) -> str:
+    """The one line of a mistake."""
+    capsys.readouterr()
+    assert main(["evaluate", *options]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    return err.removeprefix("unmask: error: ").strip()
+
+
+def test_parts_make_up_the_whole(capsys, tmp_path):
+    text = ("run", "--data", "text.txt", "--draws", "2", "--batch", "50")
+    whole = measured(capsys, *text)
+    for i in range(3):
+        assert main(["evaluate", *text, "--shard", f"{i}/3", "--save", f"{tmp_path}/{i}.json"]) == 0
+        assert f" of {whole['sums']['conditions']['rows']} " in capsys.readouterr().out
+    files = [f"{tmp_path}/{i}.json" for i in (2, 0, 1)]
+    merged = measured(capsys, "--merge", *files)
+    for figure in ("nats", "error", "freedom", "interval", "perplexity", "bits_per_byte"):
+        assert merged[figure] == pytest.approx(whole[figure], rel=1e-6), figure
+    assert merged["conditions"] == whole["conditions"]
+    assert merged["tokens"] == whole["tokens"]
+    # some of them are a part still, and can be merged again
+    assert measured(capsys, "--merge", *files[:2])["tokens"] < whole["tokens"]
+    assert "│ rows │" in shown(capsys, "--merge", *files[:2])
+    assert "│ rows │" not in shown(capsys, "--merge", *files)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            "",
+            ["≤", "certificate │ upper", "continuous time, fixed_count", "99% interval", "8 draws"],
+        ),
+        ("--estimator uniform --steps 5", ["≤", "T = 5, uniform estimator"]),
+        ("--order right_to_left", ["certificate │ exact", "of │ right_to_left"]),
+        ("--orders 2", ["≤", "any order, 2 random orders"]),
+        ("--estimator pseudo", ["pseudo-perplexity", "certificate │ pseudo"]),
+    ],
+)
+def test_a_figure_is_shown_with_what_it_is(options, told, capsys):
+    out = shown(capsys, "run", "--data", "byte.txt", "--packing", "split", "--draws", "2",
+                *options.split())  # fmt: skip
+    assert all(line in out for line in told), out
+    assert ("≤" in out) == ("≤" in told)
+
+
+def test_an_order_may_be_given_place_by_place(capsys):
+    one = ("run", "--data", "byte.txt", "--packing", "split")
+    backwards = ",".join(map(str, range(15, -1, -1)))
+    named, listed = (measured(capsys, *one, "--order", o) for o in ("right_to_left", backwards))
+    assert named["nats"] == listed["nats"]
+    assert listed["of"].startswith("the order 15, 14, ")
+
+
+# Suites
+
+
+@pytest.fixture
+def suite(monkeypatch):
+    """A suite of one option, as other modules bring them."""
+    asked = []
+    module = SimpleNamespace(
+        add=lambda parser: parser.add_argument("--samples", type=int),
+        execute=lambda args: asked.append((args.model, args.samples)),
+    )
+    monkeypatch.setitem(sys.modules, "unmask.cli.some_suite", module)
+    monkeypatch.setattr(evaluate, "SUITES", {"some-suite": "unmask.cli.some_suite"})
+    return asked
+
+
+def test_a_suite_has_its_own_options_and_is_run_instead(suite):
+    assert main(["evaluate", "run", "--suite", "some-suite", "--samples", "3"]) == 0
+    assert suite == [("run", 3)]
+
+
+def test_a_typo_in_a_suite_is_told_with_the_nearest_name(suite, capsys):
+    line = failure(capsys, "run", "--suite", "some-siute")
+    assert line == "unknown suite 'some-siute'; did you mean 'some-suite'?"
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("", "the following arguments are required: MODEL"),
+        ("run --data byte.txt --packing wrap", "too short for one row of 16 tokens"),
+        ("run --data empty.txt", "empty.txt holds no text"),
+        ("run --data blank.txt --packing split", "blank.txt holds no text"),
+        ("run --data latin.txt", "not UTF-8"),
+        ("run --draws 0", "draws must be 1 or more, not 0"),
+        ("run --draws 1.5", "argument --draws: invalid int value: '1.5'"),
+        ("run --batch 0", "batch must be 1 or more, not 0"),
+        ("run --steps -2", "steps must be 0 or more, not -2"),
+        ("run --orders 0", "orders must be 1 or more, not 0"),
+        ("run --order 0,0,1", "each of the 16 places of a row once"),
+        ("run --order 0,x", "--order '0,x' is no list of places"),
+        ("run --order sideways", "unknown order 'sideways'"),
+        ("run --estimator stratifed", "did you mean 'stratified'?"),
+        ("run --shard 2", "--shard '2' is no part: write 0/2"),
+        ("run --shard 2/2", "shard 2 of 2 does not exist"),
+        ("run --data text.txt --shard 0/99", "cannot be cut into 99 shards"),
+        ("run --merge text.txt", "leave MODEL and --suite out"),
+        ("--merge text.txt", "text.txt holds no part"),
+        ("--merge nothing.json", "nothing.json"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line(options, message, capsys):
+    assert message in failure(capsys, *options.split())
+
+
+def test_parts_of_different_measurements_are_not_merged(capsys, tmp_path):
+    one = ("run", "--data", "text.txt", "--draws", "2", "--shard")
+    for name, options in [("a", "0/2"), ("b", "1/2 --seed 3"), ("c", "1/2 --packing split")]:
+        assert main(["evaluate", *one, *options.split(), "--save", str(tmp_path / name)]) == 0
+    a, b, c = (str(tmp_path / name) for name in "abc")
+    assert "row 0 of the corpus was measured twice" in failure(capsys, "--merge", a, a)
+    assert "no parts of one measurement: seed is" in failure(capsys, "--merge", a, b)
+    assert "no parts of one measurement: packing is wrap" in failure(capsys, "--merge", a, c)
+    assert Path(a).read_text().count("\n") == 1
