@@ -6,11 +6,22 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from unmask import __version__
-from unmask.cli import compare, config, edit, evaluate, export, fill, generate, listing, train
+from unmask.cli import (
+    compare,
+    config,
+    edit,
+    evaluate,
+    export,
+    fill,
+    generate,
+    harness,
+    listing,
+    train,
+)
 from unmask.cli.parser import Parser
 from unmask.errors import UnmaskError, unknown
 
-_COMMANDS = (train, evaluate, generate, fill, edit, compare, export, config, listing)
+_COMMANDS = (train, evaluate, generate, fill, edit, compare, harness, export, config, listing)
 
 _START = """\
 start here:
