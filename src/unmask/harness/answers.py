@@ -43,8 +43,10 @@ class Answers:
             **options.how,
         )
         self._usual = DECODING[model.method.order]
-        sampling = Sampling.of(decoding(self._usual, options.sampling, {}))  # mistakes are told now
+        sampling = Sampling.of(decoding(self._usual, options.sampling, {}))
         self._first = first_tokens(model, sampling)
+        canvas = [*self._first, v.mask_id]  # mistakes are told before any request is read
+        Running(model, Job([canvas], len(self._first), [len(self._first)], True, 1), sampling)
         # the last place of a row is its EOS's
         self._room = model.length - len(self._first) - (v.eos_id is not None)
 
@@ -95,7 +97,7 @@ class Answers:
         others = {name for _, asked in requests for name in asked} - UNDERSTOOD
         if others:
             _log.warning("generation options that unmask does not have: %s", ", ".join(others))
-        often: Counter[Question] = Counter()
+        often: Counter[str] = Counter()
         writings = []
         for context, asked in requests:
             given, cut, most = self._prompt(context, asked)
@@ -103,8 +105,10 @@ class Answers:
             if self.model.conditional:  # whose rows are filled with EOS
                 length = self.model.length
             question = Question(given, length)
-            seed = child_seed(question.seed(self.options.seed), often[question], "repeat")
-            often[question] += 1  # the same request again is another draw
+            # the same request again is another draw
+            same = repr((question, sorted(asked.items())))
+            seed = child_seed(question.seed(self.options.seed), often[same], "repeat")
+            often[same] += 1
             options = decoding(self._usual, self.options.sampling, asked)
             writings.append(_Writing(given, length, most, seed, cut, options, _stops(asked)))
         self._tell_of(sum(writing.cut for writing in writings), len(writings))

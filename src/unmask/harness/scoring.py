@@ -57,9 +57,9 @@ class Scorer:
             part = range(start, min(start + self._batch, len(nats)))
             nats[part.start : part.stop] = self._nats(asked, part)
             progress(part.stop / len(nats))
-        means = nats.view(-1, self.draws).mean(1).tolist()
-        found = dict(zip(asked, means, strict=True))
-        return [-found.get(question, 0.0) for question in questions]
+        means = -nats.view(-1, self.draws).mean(1)
+        found = dict(zip(asked, means.tolist(), strict=True))
+        return [found.get(question, 0.0) for question in questions]
 
     def _nats(self, asked: Sequence[Question], part: range) -> Tensor:
         """What some of all draws cost; those of the first question come first, then the second's."""
