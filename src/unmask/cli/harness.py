@@ -6,7 +6,6 @@ from functools import partial
 from importlib import import_module
 
 from unmask.cli.parser import Commands, Parser
-from unmask.data.extras import extra
 
 _ARGUMENTS = """\
 All arguments are those of lm_eval; --model is unmask unless they say otherwise:
@@ -35,6 +34,8 @@ def execute(parser: Parser, args: Namespace) -> None:
     if args.arguments in ([], ["-h"], ["--help"]):
         parser.print_help()
         parser.exit()
+    from unmask.data.extras import extra
+
     command = extra("lm_eval.__main__", "unmask harness", "harness")
     import_module("unmask.harness.adapter")  # makes the model known
     before, sys.argv = sys.argv, ["lm_eval", *completed(args.arguments)]
