@@ -114,19 +114,25 @@ def test_a_context_that_is_too_long_loses_its_start_and_that_is_said_once(either
     assert record.getMessage().startswith("2 of 3 requests are longer than the model's 24 tokens")
 
 
+def test_a_continuation_longer_than_a_row_is_the_sum_of_its_windows(either):
+    one, text = answers(either), "The cat sat on the warm stone of the wall." * 4
+    ((log_p, greedy),) = one.loglikelihood([("", text)])
+    assert log_p == pytest.approx(one.rolling([text])[0], rel=1e-6)
+    assert not greedy
+
+
 def test_a_text_stops_at_the_stop_string(either):
     one = answers(either, temperature=1)
     contexts = [f"The {who}{rest}" for who in ("cat", "dog", "queen") for rest in ("", " sat")]
     free = one.generate_until([(context, {"max_gen_toks": 10}) for context in contexts])
-    letters = Counter("".join(free)).most_common(1)[0][0]
-    stops = [letters, "zzz", ""]
+    letters, rarer = (letter for letter, _ in Counter("".join(free)).most_common(2))
+    stops = [rarer, letters, "zzz", ""]
     cut = one.generate_until([(text, {"until": stops, "max_gen_toks": 10}) for text in contexts])
-    assert cut == [text.partition(letters)[0] for text in free]
+    assert cut == [text.partition(letters)[0].partition(rarer)[0] for text in free]
     assert cut != free
-    single = one.generate_until(
-        [(text, {"until": letters, "max_gen_toks": 10}) for text in contexts]
-    )
-    assert single == cut
+    asked = {"until": letters, "max_gen_toks": 10}
+    single = one.generate_until([(text, asked) for text in contexts])
+    assert single == [text.partition(letters)[0] for text in free]
     encode = either.tokenizer.encode
     assert max(len(encode(text)) for text in free) <= 10
     short = one.generate_until([(text, {"max_gen_toks": 3}) for text in contexts])

@@ -135,6 +135,12 @@ def test_an_answer_depends_on_the_question_alone(name, how):
     assert (ask(QUESTIONS, seed=1)[0][0] != pytest.approx(log_p[0], abs=1e-4)) == noisy
 
 
+def test_another_question_has_other_noise():
+    others = [Question((1, 2, 3), 1), Question((1, 2, 4), 1), Question((1, 2, 3), 2)]
+    assert len({question.seed(seed) for question in others for seed in (0, 1)}) == 6
+    assert Question((1, 2, 3), 1).seed(0) == others[0].seed(0)
+
+
 def test_draws_of_a_question_share_strata(monkeypatch):
     """As many draws as targets mask 1, 2, ... of them once each, however they are batched."""
     method, counts = small_method("mdlm"), []
