@@ -20,9 +20,16 @@ from unmask.training.ema import decay_at
 class PlainMDLM(MDLM):
     """MDLM whose loss is dense. Dropout has the package's masks: functions of (row's key, site, place)."""
 
-    def nll(self, x: Tensor, valid: Tensor, noise: Noise | None, whole: bool = False) -> Losses:
+    def nll(
+        self,
+        x: Tensor,
+        valid: Tensor,
+        noise: Noise | None,
+        whole: bool = False,
+        given: Tensor | None = None,
+    ) -> Losses:
         """-alpha' / (1 - alpha) · -log <x_theta, x> at masked tokens; logits are taken everywhere."""
-        assert noise is not None and not (whole and noise.unstarted)
+        assert noise is not None and not (whole and noise.unstarted) and given is None
         masked = noise.masked.to(x.device)
         z_t = torch.where(masked, self.vocabulary.mask_id, x)
         h = features(self.backbone, z_t, self.backbone.keys(z_t))

@@ -64,6 +64,12 @@ class RandomBatches:
             reset_peak()
         return random_tokens(self.setting, len(part), step)
 
+    def given(self, step: int, part: range) -> None:
+        return None
+
+    def count(self, step: int, part: range) -> int:
+        return len(part) * self.setting.length
+
 
 class RandomRows:
     """Random rows in memory, to evaluate on."""

@@ -140,7 +140,7 @@ def test_a_typo_in_a_suite_is_told_with_the_nearest_name(suite, capsys):
     [
         ("", "the following arguments are required: MODEL"),
         ("run --data byte.txt --packing wrap", "too short for one row of 16 tokens"),
-        ("run --data empty.txt", "empty.txt holds no text"),
+        ("run --data empty.txt", "empty.txt is empty"),
         ("run --data blank.txt --packing split", "blank.txt holds no text"),
         ("run --data latin.txt", "not UTF-8"),
         ("run --draws 0", "draws must be 1 or more, not 0"),
@@ -155,6 +155,7 @@ def test_a_typo_in_a_suite_is_told_with_the_nearest_name(suite, capsys):
         ("run --shard 2", "--shard '2' is no part: write 0/2"),
         ("run --shard 2/2", "shard 2 of 2 does not exist"),
         ("run --data text.txt --shard 0/99", "cannot be cut into 99 shards"),
+        ("run --save no/such/folder.json", "no folder for no/such/folder.json: make it first"),
         ("run --merge text.txt", "leave MODEL and --suite out"),
         ("--merge text.txt", "text.txt holds no part"),
         ("--merge nothing.json", "nothing.json"),

@@ -81,12 +81,10 @@ def test_an_estimate_lies_within_its_error_of_a_long_run(name):
     assert long.error < short.error
 
 
-@pytest.mark.parametrize(
-    ("name", "rows", "batch"), [("mdlm", 3, 1), ("mdlm", 12, 12), ("sedd", 12, 12)]
-)
-def test_the_reported_error_is_the_spread_over_seeds(name, rows, batch):
+@pytest.mark.parametrize(("name", "rows"), [("mdlm", 3), ("mdlm", 12), ("sedd", 12)])
+def test_the_reported_error_is_the_spread_over_seeds(name, rows):
     """The spread of 60 seeds is known to 1 / sqrt(2 * 59) = 9%: within 4 times that, one in 16,000."""
-    nats, reported = many(name, 60, rows=rows, draws=3, batch=batch)
+    nats, reported = many(name, 60, rows=rows, draws=3)
     assert reported == pytest.approx(float(nats.std()), rel=4 / math.sqrt(2 * 59))
 
 
@@ -102,7 +100,7 @@ def test_rows_of_a_block_share_strata_and_vary_less_together_than_apart():
 
 def test_four_times_the_draws_halve_the_error():
     method, texts = small_method("mdlm"), Texts(24)
-    few, more = (likelihood(method, texts, draws=draws, batch=4) for draws in (16, 64))
+    few, more = (likelihood(method, texts, draws=draws) for draws in (16, 64))
     assert few.error / more.error == pytest.approx(2, rel=0.25)
 
 
@@ -141,30 +139,31 @@ def test_the_same_seed_gives_the_same_number_and_another_seed_another():
 @pytest.mark.parametrize("name", [*DIFFUSION, "autoregressive"])
 def test_neither_the_batch_nor_shards_change_the_figure(name):
     """The must: 1e-6, with rows of different lengths and a last block that is cut short."""
-    method, texts = small_method(name), Texts(2 * BLOCK + 3)
+    method, texts = small_method(name), Texts(BLOCK + 3)
     whole, *others = (likelihood(method, texts, draws=2, batch=batch) for batch in (32, 1, 64))
     for batch in (32, 20):
         parts = [likelihood(method, texts, draws=2, batch=batch, shard=(i, 2)) for i in (1, 0)]
         assert parts[0].nats != parts[1].nats
         others.append(parts[0] + parts[1])
-    # the last one but one met the network in the same batches, and nothing else may differ
-    for other, precision in zip(others, [1e-6, 1e-6, 1e-12, 1e-6], strict=True):
-        assert other.nats == pytest.approx(whole.nats, rel=precision)
-        assert other.terms == pytest.approx(whole.terms, rel=precision)
+    # the third met the network in the same batches, and nothing may differ; of the others the
+    # network's rounding, which the spread of two draws feels more than their mean
+    for other, rounding in zip(others, [1e-6, 1e-6, 1e-12, 1e-6], strict=True):
+        assert other.nats == pytest.approx(whole.nats, rel=rounding)
+        assert other.terms == pytest.approx(whole.terms, rel=rounding)
         for figure in ("error", "text_error", "freedom", "interval", "bits_per_byte"):
             found, expected = getattr(other, figure), getattr(whole, figure)
-            assert found == pytest.approx(expected, rel=100 * precision), figure
+            assert found == pytest.approx(expected, rel=1000 * rounding), figure
         assert (other.tokens, other.bytes) == (whole.tokens, whole.bytes)
 
 
 def test_the_noise_of_a_row_is_that_of_its_place():
     """A longer corpus, another batch: the first block stays as it is."""
     method = small_method("mdlm")
-    short, long = Texts(BLOCK), Texts(3 * BLOCK)
+    short, long = Texts(BLOCK), Texts(2 * BLOCK)
     long.x[:BLOCK] = short.x
     found = [
-        nats_by_row(method, texts, draws=3, batch=batch)["diffusion"][:, :BLOCK]
-        for texts, batch in [(short, 32), (long, 50), (long, 3)]
+        nats_by_row(method, texts, draws=2, batch=batch)["diffusion"][:, :BLOCK]
+        for texts, batch in [(short, 32), (long, 50), (long, 5)]
     ]
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found[0], found[2], rtol=1e-5, atol=1e-5)

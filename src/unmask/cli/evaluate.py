@@ -105,6 +105,8 @@ def _measure(args: Namespace) -> None:
         options["order"] = _order(args.order)
     if hasattr(args, "shard"):
         options["shard"] = _shard(args.shard)
+    if hasattr(args, "save") and not args.save.resolve().parent.is_dir():
+        raise UnmaskError(f"there is no folder for {args.save}: make it first")
     model = api.load(args.model, **given(args, "device", "precision", "compile"))
     _tell(args, model.perplexity(**options), _conditions(args, model))
 
@@ -195,9 +197,11 @@ def _show(bound: "Bound", conditions: dict[str, Any]) -> None:
     table.add_row("of", bound.of)
     if bound.error:
         low, high = bound.interval
-        table.add_row("99% interval", f"{low:.4f} to {high:.4f} nats per token")
+        digits = _digits(bound.error)
+        table.add_row("99% interval", f"{low:.{digits}f} to {high:.{digits}f} nats per token")
         table.add_row("to halve the error", f"{bound.draws_to_halve} draws")
-    table.add_row("error over texts", f"± {bound.text_error:.4f} nats per token")
+    if math.isfinite(bound.text_error):
+        table.add_row("error over texts", f"± {bound.text_error:.2g} nats per token")
     table.add_row("tokens", f"{bound.tokens:,}")
     table.add_row("draws", str(bound.draws))
     if bound.sums and bound.sums.rows < bound.sums.conditions.rows:
@@ -218,5 +222,10 @@ def with_error(value: float, error: float) -> str:
         return f"{value:.4f}"
     if not math.isfinite(error):  # one draw of one row says nothing about its error
         return f"{value:.4f} ± ?"
-    digits = max(0, 1 - math.floor(math.log10(error)))
+    digits = _digits(error)
     return f"{value:.{digits}f} ± {error:.{digits}f}"
+
+
+def _digits(error: float) -> int:
+    """Behind the point, for the first two of an error."""
+    return max(0, 1 - math.floor(math.log10(error))) if math.isfinite(error) else 4

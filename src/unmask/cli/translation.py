@@ -30,7 +30,7 @@ def execute(args: Namespace) -> None:
     from unmask.api.translation import translate
 
     model = api.load(args.model, **given(args, "device", "precision", "compile"))
-    options = given(args, "sources", "seed")
+    options = given(args, "sources", "seed", "batch")
     if hasattr(args, "decoding"):
         options["sampler"] = args.decoding
     found = translate(model, getattr(args, "data", None), **options)

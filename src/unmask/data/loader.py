@@ -20,6 +20,17 @@ def _order(seed: int, epoch: int, rows: int) -> NDArray[np.int64]:
     return np.argsort(keys.numpy(), kind="stable")
 
 
+@lru_cache(maxsize=1)  # of one batch several things are asked
+def _indices(seed: int, first: int, part: range, rows: int) -> NDArray[np.int64]:
+    """Which rows stand at the places `part` behind `first`, over all epochs."""
+    epochs, places = np.divmod(first + np.asarray(part, np.int64), rows)
+    indices = np.empty_like(places)
+    for epoch in np.unique(epochs):
+        here = epochs == epoch
+        indices[here] = _order(seed, int(epoch), rows)[places[here]]
+    return indices
+
+
 class Loader:
     """Full batches of `batch` rows, epoch after epoch, each epoch in an order of its own."""
 
@@ -54,9 +65,4 @@ class Loader:
         """Which rows those are."""
         if part and not 0 <= min(part) <= max(part) < self.size:
             raise IndexError(f"rows {part} of a batch of {self.size}")
-        epochs, places = np.divmod(step * self.size + np.asarray(part, np.int64), len(self.rows))
-        indices = np.empty_like(places)
-        for epoch in np.unique(epochs):
-            here = epochs == epoch
-            indices[here] = _order(self.seed, int(epoch), len(self.rows))[places[here]]
-        return indices
+        return _indices(self.seed, step * self.size, part, len(self.rows))

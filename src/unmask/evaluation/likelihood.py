@@ -230,7 +230,7 @@ class _Flight:
         nothing = torch.zeros_like(some)
         by_draw = {name: [terms.get(name, nothing) for terms in found] for name in names}
         terms = {
-            name: torch.stack(values).to("cpu", non_blocking=True)
+            name: torch.stack(values).to("cpu", non_blocking=some.is_cuda)
             for name, values in by_draw.items()
         }
         self._piece = _Piece(start, tokens, terms)
