@@ -39,7 +39,8 @@ def test_each_key_goes_where_it_belongs():
             "sampler": "remask",
         }
     )
-    assert options.loading == {"device": "cuda", "precision": "bf16", "compile": False}
+    assert options.loading == {"device": "auto", "precision": "bf16", "compile": False}
+    assert Options.of({"path": "x", "device": "cuda"}).loading["device"] == "cuda"
     assert options.how == {"estimator": None, "steps": 100, "order": None, "orders": None}
     assert options.sampling == {"steps": 12, "sampler": "remask"}
     assert options.batch == 7

@@ -58,7 +58,8 @@ class Options:
     @property
     def loading(self) -> dict[str, Any]:
         """What `load` takes."""
-        device = self.device.removesuffix(":0")  # the harness's name for the only one
+        # what the harness says when its user says nothing, on any machine
+        device = "auto" if self.device == "cuda:0" else self.device
         return {"device": device, "precision": self.precision, "compile": self.compile}
 
     @property
