@@ -18,6 +18,7 @@ LAYERS = [
     {"training", "evaluation"},
     {"config"},
     {"api"},
+    {"harness"},
     {"hub", "serving", "cli"},
     {"__main__"},
 ]

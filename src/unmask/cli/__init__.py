@@ -14,6 +14,7 @@ from unmask.cli import (
     export,
     fill,
     generate,
+    harness,
     listing,
     report,
     reproduce,
@@ -23,7 +24,7 @@ from unmask.cli.parser import Parser
 from unmask.errors import UnmaskError, unknown
 
 _COMMANDS = (
-    *(train, evaluate, generate, fill, edit, compare, report, reproduce, export),
+    *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness, export),
     *(config, listing),
 )
 

@@ -1,0 +1,53 @@
+"""unmask harness: hands everything to lm_eval, and is one line without it."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from unmask.cli import main
+from unmask.cli.harness import completed
+
+
+def test_without_lm_eval_it_is_one_line(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    assert main(["harness", "--tasks", "x"]) == 2
+    error = capsys.readouterr().err
+    assert error == ("unmask: error: unmask harness needs lm_eval: pip install 'unmask[harness]'\n")
+
+
+def test_all_arguments_are_lm_eval_s(monkeypatch):
+    seen = []
+    command = SimpleNamespace(cli_evaluate=lambda: seen.append(list(sys.argv)))
+    monkeypatch.setitem(sys.modules, "lm_eval.__main__", command)
+    monkeypatch.setitem(sys.modules, "unmask.harness.adapter", SimpleNamespace())
+    monkeypatch.setattr(sys, "argv", ["unmask"])
+    given = ["--model_args", "path=x,draws=3", "--tasks", "a", "b", "-b", "4", "--limit=3"]
+    assert main(["harness", *given]) == 0
+    assert seen == [["lm_eval", *given, "--model", "unmask"]]
+    assert sys.argv == ["unmask"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "added"),
+    [
+        (["run", "--tasks", "a"], True),
+        (["--tasks", "a"], True),
+        (["--model", "hf", "--tasks", "a"], False),
+        (["-M", "hf", "--tasks", "a"], False),
+        (["--model=unmask", "--tasks", "a"], False),
+        (["--config", "c.yaml"], False),
+        (["ls", "tasks"], False),
+    ],
+)
+def test_the_model_is_ours_unless_another_is_named(arguments, added):
+    assert completed(arguments) == arguments + (["--model", "unmask"] if added else [])
+
+
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
+def test_help_needs_no_lm_eval(arguments, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    with pytest.raises(SystemExit) as stop:
+        main(["harness", *arguments])
+    assert not stop.value.code
+    assert "--model_args path=runs/demo" in capsys.readouterr().out
