@@ -3,8 +3,8 @@
 A page's blocks run in order, inside this process, in a folder of the page's own that holds a tiny
 trained model in runs/demo and a text in notes.txt:
 
-- `bash`: each line must succeed. Commands that train get the overrides TINY appended, so that they
-  take a moment; a recipe whose data lies on the hub is only resolved. `make TARGET` is checked by
+- `bash`: each line must succeed. Commands that train get the overrides TINY or a few steps appended,
+  so that they take a moment; a recipe whose data lies on the hub is only resolved. `make TARGET` is checked by
   `make -n`, and the unmask commands that it would run are run. `python FILE` runs the file. Any
   other line must be listed in KNOWN. `< FILE` is standard input.
 - `console`: `$ command`, and beneath it exactly what it prints, errors too; `…` stands for anything.
@@ -148,6 +148,8 @@ def run(command: str, monkeypatch) -> int:
 
 
 def unmask(arguments: list[str]) -> int:
+    if arguments[0] == "reproduce" and "--steps" not in arguments:
+        arguments = [*arguments, "--steps", "3", "--rows", "4", "--draws", "2"]
     if arguments[0] == "train":
         known = arguments[1] in recipes.names()
         tree = load_recipe(arguments[1]) if known or Path(arguments[1]).exists() else {}
