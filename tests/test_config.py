@@ -216,13 +216,14 @@ def test_shipped_recipes_resolve_and_have_a_summary(name):
 
 
 def test_the_papers_recipes_hold_the_papers_numbers():
-    for name, length, packing in [
-        ("lm1b", 128, "pad"),
-        ("owt", 1024, "wrap"),
-        ("text8", 256, "wrap"),
+    for name, length, packing, detokenizer in [
+        ("lm1b", 128, "pad", "lm1b"),
+        ("owt", 1024, "wrap", ""),
+        ("text8", 256, "wrap", "text8"),
     ]:
         config = resolve(load_recipe(name))
         assert (config.data.length, config.data.packing) == (length, packing)
+        assert config.data.detokenizer == detokenizer
         training, backbone = config.training, config.backbone.config
         assert (training.steps, training.batch, training.lr) == (1_000_000, 512, 3e-4)
         assert (training.warmup, training.ema, training.precision) == (2500, 0.9999, "bf16")

@@ -69,7 +69,9 @@ EXAMPLES = [
     ),
     # WikiText's rules come first: the other way round it would be "so. ;'s"
     ("scientific_papers", "so . ; 's", "so .;'s"),
+    ("text8", "\nThe Café, 1940–45: [[two]]", "the caf one nine four zero four five two"),
 ]
+AS_THEY_WERE = sorted(set(DETOKENIZERS) - {"text8"})
 
 
 @pytest.mark.parametrize(("name", "text", "expected"), EXAMPLES)
@@ -91,7 +93,14 @@ def without_space(text: str) -> str:
     return "".join(text.split())
 
 
-@pytest.mark.parametrize("name", list(DETOKENIZERS))
+@given(st.text())
+def test_text8_has_27_symbols_and_is_made_of_itself(text):
+    made = DETOKENIZERS.build("text8")(text)
+    assert set(made) <= set(" abcdefghijklmnopqrstuvwxyz") and "  " not in made
+    assert DETOKENIZERS.build("text8")(made) == made
+
+
+@pytest.mark.parametrize("name", AS_THEY_WERE)
 @given(text=TEXT)
 def test_nothing_but_space_changes_where_no_sign_is_spelled_out(name, text):
     found = DETOKENIZERS.build(name)(text)
