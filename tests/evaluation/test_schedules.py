@@ -113,6 +113,14 @@ def test_the_variance_is_that_of_what_training_minimises(kind):
     assert abs(found.nats - bound) < 4 * found.error < bound
 
 
+def test_what_is_given_costs_nothing_at_either_end_of_time():
+    method, early = untrained(), SCHEDULES.build("loglinear", eps=0.2)  # a fifth is never masked
+    rows = Pairs(method.vocabulary.size)
+    found = variance_by_schedule(method, rows, {"early": early}, draws=4, batch=ROWS)["early"]
+    bound = 2 * math.log(method.vocabulary.size - 1)
+    assert abs(found.nats - bound) < 4 * found.error < 0.1 * bound
+
+
 def test_many_draws_of_few_rows_do_not_hide_that_rows_are_few():
     generator = torch.Generator().manual_seed(0)
     rows, draws, tokens = 12, 50, torch.ones(12, dtype=torch.float64)
