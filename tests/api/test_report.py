@@ -6,19 +6,22 @@ import math
 import re
 import shutil
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from tiny_models import one_line, train_tiny
+from tiny_models import TEXTS, one_line, train_tiny
 
 import unmask
-from unmask.api.measuring import COMPARED, STEPS, Budget, Measuring
+from unmask.api.measuring import COMPARED, STEPS, Budget, Measuring, Point
 from unmask.api.reporting import differences, read_run, read_runs, report_run
 from unmask.api.runs import FirstRows
-from unmask.cli import main
+from unmask.cli import main, pictures
 from unmask.cli.evaluate import with_error
+from unmask.cli.report_sections import perplexity
+from unmask.config import resolve
 from unmask.data import load_data
 from unmask.diffusion import SCHEDULES
 from unmask.errors import UnmaskError
@@ -261,16 +264,92 @@ def test_without_measuring_only_what_is_there_is_shown(run, tmp_path, monkeypatc
     assert not (fresh / "measurements.jsonl").exists()
 
 
-def test_a_run_whose_text_is_gone_shows_what_it_has(measured, tmp_path):
-    run = Path(shutil.copytree(measured[0], tmp_path / "moved"))
-    for file in (run / "config.yaml", run / "model" / "model.json"):
-        file.write_text(file.read_text().replace("corpus.txt", "gone.txt"))
-    manifest = json.loads((run / "model" / "manifest.json").read_text())
+def own_text(run: Path, folder: Path):
+    """A copy of a run whose text lies beside it."""
+    copy = read_run(shutil.copytree(run, folder / "run"))
+    (copy.folder / "measurements.jsonl").unlink(missing_ok=True)
+    file = folder / "corpus.txt"
+    file.write_text("\n".join(TEXTS), encoding="utf-8")
+    data = replace(copy.config.data, train=str(file), cache=str(folder / "cache"))
+    return replace(copy, config=replace(copy.config, data=data)), file
+
+
+def test_a_text_that_has_changed_is_measured_anew(run, tmp_path):
+    copy, file = own_text(run, tmp_path)
     said: list[str] = []
-    report = report_run(read_run(run), Budget(ROWS, DRAWS, seed=7), "cpu", said.append)
-    assert said[-1].endswith("; only what was measured before is shown")
-    assert report.bound.nats == Measuring(run, report.run.config, None).bound().nats
-    assert manifest["model.safetensors"] == Measuring(run, report.run.config, None).weights
+
+    def bound():
+        return Measuring(copy.folder, copy.config, Budget(ROWS, DRAWS), "cpu", said.append).bound()
+
+    first = bound()
+    assert bound() == first
+    assert len(said) == 1
+    file.write_text(file.read_text().replace("sat on", "no sat"), encoding="utf-8")
+    second = bound()
+    assert len(said) == 2
+    assert second.nats != first.nats
+    assert bound() == second
+
+
+def test_a_run_whose_text_is_gone_shows_what_it_has(run, tmp_path):
+    copy, file = own_text(run, tmp_path)
+    said: list[str] = []
+    asked = Budget(ROWS, DRAWS)
+    whole = report_run(copy, asked, "cpu", said.append)
+    assert not any("shown" in line for line in said)
+    file.unlink()
+    assert report_run(copy, asked, "cpu", said.append) == whole
+    assert said[-1].endswith("corpus.txt; kept figures are taken to be of this text")
+    other = report_run(copy, Budget(ROWS, DRAWS, seed=7), "cpu", said.append)
+    assert sum(line.endswith("only what was measured before is shown") for line in said) == 1
+    # never what another budget found; samples need no text
+    assert (other.bound, other.by_steps, other.schedules) == (None, [], {})
+    assert len(other.samples) == 2
+    assert report_run(copy, None, "cpu", said.append).bound == whole.bound
+
+
+def test_a_model_of_pairs_is_reported_by_its_targets(tmp_path):
+    pairs = [{"de": text.lower(), "en": text.upper()} for text in TEXTS]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    settings = {
+        "data.train": tmp_path / "pairs.jsonl",
+        "data.cache": tmp_path / "cache",
+        "data.source_field": "de",
+        "data.target_field": "en",
+        "data.packing": "pad",
+        "data.length": 90,
+        "data.holdout": 0.3,
+        "data.tokenizer.kind": "characters",
+        "backbone.width": 32,
+        "backbone.depth": 1,
+        "backbone.heads": 2,
+        "training.steps": 2,
+        "training.batch": 4,
+        "training.device": "cpu",
+    }
+    config = resolve({}, [(name, str(value)) for name, value in settings.items()])
+    unmask.train(config, tmp_path / "run", say=lambda line: None)
+    said: list[str] = []
+    report = report_run(read_run(tmp_path / "run"), Budget(0, 2), "cpu", said.append)
+    assert all(line.startswith("measuring ") for line in said)
+    sources = [sample.partition(" → ")[0] for sample in report.samples]
+    assert len(sources) == 2
+    assert set(sources) <= {pair["de"] for pair in pairs}
+    own = unmask.load(tmp_path / "run", "cpu").perplexity(draws=2)
+    assert report.bound.nats == pytest.approx(own.nats)
+    by_T = {point.steps: point for point in report.by_steps}
+    assert by_T[0].nats == pytest.approx(own.nats)
+    assert by_T[1000].nats == pytest.approx(own.nats, rel=0.05)
+    assert {point.tokens for point in report.by_steps} == {own.tokens}
+    spread = report.schedules["loglinear"]
+    assert abs(spread.nats - own.nats) < 5 * spread.error < own.nats
+
+
+def test_a_bound_beyond_all_numbers_is_shown_as_one():
+    points = [Point(steps, nats, 0.5, "upper", 1, 1, 2) for steps, nats in [(10, 9e3), (0, 2)]]
+    assert [perplexity(point) for point in points] == ["≤ ∞", "≤ 7.4 ± 3.7"]
+    assert "svg" in pictures.bound_by_steps({"run": points})
+    assert perplexity(replace(points[0], certificate="exact", error=0)) == "∞"
 
 
 def test_a_run_on_its_way_is_reported(run, tmp_path, capsys):

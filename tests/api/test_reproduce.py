@@ -2,18 +2,22 @@
 
 import json
 import math
+import random
+import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean, stdev
 
 import pytest
 from tiny_models import TEXTS, one_line
 
 import unmask
-from unmask.api.agreement import Compared, apart, order, ratios
+from unmask.api.agreement import Compared, apart, combined, order, ratios, reach
 from unmask.api.measuring import Budget, Measuring
 from unmask.api.paper import PUBLISHED
 from unmask.api.reporting import count_parameters, read_run
-from unmask.api.reproduced import RESULTS, SEEDS, Line, _with_seeds, reproduce
+from unmask.api.reproduced import RESULTS, SEEDS, Line, _with_seeds, reproduce, seed_deviation
 from unmask.api.reproducing import RUNS, SCALES, Request
 from unmask.cli import main
 from unmask.config import flatten
@@ -193,7 +197,7 @@ def test_a_runs_folder_of_other_settings_is_refused(table1, asked):
     overrides = [*asked["overrides"], ("training.lr", "0.5")]
     with pytest.raises(UnmaskError, match="belongs to another configuration: training") as caught:
         reproduce(Request("table11", **asked | {"overrides": overrides}))
-    one_line(caught)
+    assert one_line(caught).endswith("choose another folder of runs (--runs)")
 
 
 def test_table_11_and_the_schedules_come_from_one_run(table1, asked):
@@ -218,9 +222,9 @@ def compared(*figures: tuple[float, float, float]) -> list[Compared]:
     return [Compared("abc"[i], *each) for i, each in enumerate(figures)]
 
 
-def test_an_order_counts_if_it_is_beyond_two_errors():
-    a, b, c = compared((10, 0.3, 1), (11, 0.4, 2), (11.01, 0.001, 2))
-    assert order([(a, b)]).open == ["a < b"]  # 1 against an error of 0.5
+def test_an_order_counts_if_it_is_beyond_its_error():
+    a, b, c = compared((10, 0.36, 1), (11, 0.48, 2), (11.01, 0.001, 2))
+    assert order([(a, b)]).open == ["a < b"]  # 1 against an error of 0.6
     assert order([(a, c)]).agrees == ["a < c"]
     assert order([(b, c)]).agrees == ["b = c"]
     assert order([(c, a)]).agrees == ["c > a"]
@@ -232,12 +236,56 @@ def test_an_order_counts_if_it_is_beyond_two_errors():
     )
 
 
+def test_an_equality_agrees_only_if_a_difference_would_have_shown():
+    a, sharp, vague = compared((10, 0.1, 3), (10.1, 0.5, 3), (10.1, 3.0, 3))
+    assert order([(a, sharp)]).agrees == ["a = b"]
+    assert order([(a, vague)]).open == ["a = c"]
+    assert order([(a, replace(sharp, freedom=1))]).open == ["a = b"]
+    assert ratios([replace(sharp, freedom=1)], a).open
+
+
+@pytest.mark.parametrize("draws", [2, 8])
+def test_where_nothing_differs_few_verdicts_are_given(draws):
+    """At 95% confidence one in twenty, however few draws there are; shared draws or not."""
+    chance, wrong = random.Random(0), {"apart": 0, "shared": 0}
+    for _ in range(400):
+        values = [[chance.gauss(10, 1) for _ in range(draws)] for _ in "ab"]
+        a, b = (
+            Compared(name, fmean(each), stdev(each) / math.sqrt(draws), paper, each, draws - 1.0)
+            for name, each, paper in zip("ab", values, (1, 2), strict=True)
+        )
+        wrong["shared"] += not order([(a, b)]).open
+        alone = order([(replace(a, by_draw=()), replace(b, by_draw=()))])
+        wrong["apart"] += not alone.open
+    assert max(wrong.values()) < 0.085 * 400  # 95% of a binomial's would be 0.068
+
+
+def test_freedoms_combine_as_welch_has_it():
+    assert combined((3.0, 5.0), (4.0, 5.0)) == pytest.approx((5.0, 625 * 5 / (81 + 256)))
+    assert combined((0.0, 1.0), (2.0, 7.0)) == (2.0, 7.0)
+    assert combined((0.0, math.inf), (0.0, 1.0)) == (0.0, math.inf)
+    assert reach((1.0, 1.0)) == pytest.approx(12.706, abs=1e-3)
+    assert reach((2.0, math.inf)) == pytest.approx(3.92, abs=1e-3)
+    assert reach((math.inf, 1.0)) == math.inf
+
+
+def test_what_is_beyond_all_numbers_tells_nothing():
+    a, b = compared((math.inf, math.inf, 1), (math.inf, 0.0, 2))
+    c = Compared("c", 10, 0.1, 0.5)
+    for pair in [(a, b), (c, a)]:
+        (claim,) = order([pair]).open
+        assert claim.endswith("(error unknown)")
+    assert len(ratios([a, b], c).open) == 2
+    shared = replace(a, by_draw=[math.inf, math.inf])
+    assert order([(shared, shared)]).open
+
+
 def test_figures_of_the_same_draws_are_compared_draw_by_draw():
     a = Compared("a", 10, 5, 1, by_draw=[5, 10, 15])
     b = Compared("b", 11, 5, 2, by_draw=[6.1, 11, 15.9])
-    assert apart(a, b) == pytest.approx(0.1 / math.sqrt(3))
+    assert apart(a, b) == pytest.approx((0.1 / math.sqrt(3), 2))
     assert order([(a, b)]).agrees == ["a < b"]
-    assert apart(a, Compared("c", 11, 12, 2)) == 13
+    assert apart(a, Compared("c", 11, 12, 2)) == (13, math.inf)
 
 
 def test_a_ratio_is_the_papers_within_its_error():
@@ -253,11 +301,56 @@ def test_another_seed_would_have_trained_another_model():
         Line("one", 10.0, 0.1, 1, "upper", ("r",), {}),
         Line("two", 20.0, 0.1, 2, "upper", ("r", "s"), {"seed_deviation": 0.05}),
     ]
-    one, two = _with_seeds(lines)
-    assert one.error == pytest.approx(math.hypot(0.1, 10 * 0.05))
-    assert two.error == pytest.approx(math.hypot(0.1, 20 * 0.05 / math.sqrt(2)))
-    deviation = [line.facts.get("seed_deviation") for line in lines]
-    assert deviation == [None, 0.05]
+    one, two = _with_seeds(lines, (0.05, 1.0))
+    assert one.seeds == pytest.approx((10 * 0.05, 1))
+    assert two.seeds == pytest.approx((20 * 0.05 / math.sqrt(2), 1))
+    # the seeds of both are one estimate, whose freedom is not counted twice
+    error, freedom = apart(one, two)
+    assert error == pytest.approx(math.hypot(0.1, 0.1, one.seeds[0], two.seeds[0]))
+    assert 1 <= freedom < 1.1
+
+
+def copied(asked: dict, tmp_path: Path, *names: str) -> dict:
+    """A folder of some of the runs only."""
+    for name in names:
+        shutil.copytree(asked["runs"] / name, tmp_path / name)
+    return asked | {"runs": tmp_path}
+
+
+@pytest.mark.parametrize(
+    ("table", "rows"), [("table1", ["ar", "sedd"]), ("table8", ["mdlm", "d3pm"])]
+)
+def test_without_a_second_seed_nothing_is_said_of_methods(table1, asked, tmp_path, table, rows):
+    found = reproduce(Request(table, only=rows, **copied(asked, tmp_path, *rows)))
+    (agreement,) = found.agreement
+    assert str(agreement) == f"open: {' < '.join(rows)} (error unknown)"
+
+
+def test_table_8_counts_the_seeds_of_table_1(table1, asked, monkeypatch):
+    request = Request("table8", only=["mdlm", "d3pm"], **asked)
+    found = reproduce(request)
+    assert [line.runs for line in found.lines] == [
+        (str(asked["runs"] / name),) for name in ("mdlm", "d3pm")
+    ]
+    assert seed_deviation(request) == (table1.lines[1].facts["seed_deviation"], 1.0)
+    nats = {"mdlm": 3.0, "d3pm": 3.02, "mdlm-seed-1": 3.001}
+    point = Measuring(asked["runs"] / "ar", read_run(asked["runs"] / "ar").config, None).bound()
+    monkeypatch.setattr(Measuring, "bound", lambda self: replace(point, nats=nats[self.run.name]))
+    assert reproduce(request).agreement[0].agrees == ["mdlm < d3pm"]
+    nats["mdlm-seed-1"] = 3.01  # another seed would have changed as much
+    assert reproduce(request).agreement[0].open == ["mdlm < d3pm"]
+
+
+def test_figures_keep_their_freedom(table1, asked):
+    by_row = {line.row: line for line in table1.lines}
+    assert by_row["ar"].freedom == math.inf
+    assert 1 <= by_row["sedd"].freedom < 2  # two draws of one block
+    assert (
+        Measuring(asked["runs"] / "ar", read_run(asked["runs"] / "ar").config, None).bound().freedom
+        == math.inf
+    )
+    steps = reproduce(Request("table11", **asked)).lines
+    assert steps[-2].freedom == 1
 
 
 def test_the_spread_of_seeds_is_their_standard_deviation(table1):
@@ -297,6 +390,25 @@ def test_the_command_prints_ours_beside_the_papers(table1, asked, capsys, monkey
     assert [line["row"] for line in found["lines"]] == ["ar", "sedd"]
     assert found["lines"][0]["ours"] == table1.lines[0].ours
     assert len(found["agreement"]) == 1
+
+
+def test_a_bound_beyond_all_numbers_is_printed(table1, asked, capsys, monkeypatch):
+    kept = Measuring.bound
+
+    def far(self: Measuring):
+        return replace(kept(self), nats=1e4)
+
+    monkeypatch.setattr(Measuring, "bound", far)
+    monkeypatch.setattr(Request, "config", lambda self, run: read_run(asked["runs"] / run).config)
+    argv = ["reproduce", "table1", "--runs", str(asked["runs"]), "--only", "ar", "sedd"]
+    argv += ["--rows", "4", "--draws", "2", "--device", "cpu", "--data", asked["data"]]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    assert "≤ ∞" in out
+    assert "open: ar < sedd (error unknown)" in out
+    assert main([*argv, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert [line["ours"] for line in found["lines"]] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from unmask.diffusion import SCHEDULES, TIME_SAMPLERS, Schedule
 from unmask.diffusion.time_sampling import Uniform
 from unmask.errors import UnmaskError
 from unmask.evaluation import variance_by_schedule
+from unmask.evaluation.schedules import _spread
 from unmask.methods import METHODS
+from unmask.methods.base import targets
 from unmask.randomness import RowStream, child_seed
 from unmask.vocabulary import Vocabulary
 
@@ -33,6 +35,16 @@ class Tokens:
     def __getitem__(self, rows: range) -> tuple[torch.Tensor, torch.Tensor]:
         x = self.x[rows.start : rows.stop]
         return x, torch.ones_like(x, dtype=torch.bool)
+
+
+class Pairs(Tokens):
+    """Half of every row is its source, and half of the rest counts."""
+
+    def given(self, rows: range) -> torch.Tensor:
+        return (torch.arange(LENGTH) < LENGTH // 2).expand(len(rows), LENGTH)
+
+    def counted(self, rows: range) -> torch.Tensor:
+        return torch.full((len(rows),), LENGTH // 4)
 
 
 def untrained(name: str = "mdlm", schedule: str = "loglinear", **fields):
@@ -81,18 +93,47 @@ def test_the_variance_is_that_of_the_integral(schedule):
     assert 0.5 < found.error / math.sqrt(variance / found.samples) < 1.5
 
 
-def test_the_variance_is_that_of_what_training_minimises():
+@pytest.mark.parametrize("kind", [Tokens, Pairs])
+def test_the_variance_is_that_of_what_training_minimises(kind):
     method, late = untrained(), SCHEDULES.build("linear", sigma_min=0.4)
-    rows = Tokens(method.vocabulary.size)
+    rows = kind(method.vocabulary.size)
+    given = rows.given(range(ROWS)) if kind is Pairs else None
+    counted, cost = (LENGTH // 4, 2) if kind is Pairs else (LENGTH, 1)
     found = variance_by_schedule(method, rows, {"late": late}, draws=2, batch=ROWS)["late"]
     method.schedule = late
     x, valid = rows[range(ROWS)]
     values = []
     for number in range(2):
         stream = RowStream(child_seed(0, number), 0, range(ROWS), ROWS)
-        noise = method.noise(stream, valid, Uniform())
-        values.append(method.nll(x, valid, noise).per_token().detach().double().mean(1))
+        noise = method.noise(stream, targets(valid, given), Uniform())
+        losses = method.nll(x, valid, noise, given=given)
+        values.append(losses.per_token().detach().double().sum(1) / counted)
     assert found.variance == pytest.approx(float(torch.cat(values).var()), rel=1e-9)
+    bound = cost * math.log(method.vocabulary.size - 1)  # every token that counts pays for two
+    assert abs(found.nats - bound) < 4 * found.error < bound
+
+
+def test_what_is_given_costs_nothing_at_either_end_of_time():
+    method, early = untrained(), SCHEDULES.build("loglinear", eps=0.2)  # a fifth is never masked
+    rows = Pairs(method.vocabulary.size)
+    found = variance_by_schedule(method, rows, {"early": early}, draws=4, batch=ROWS)["early"]
+    bound = 2 * math.log(method.vocabulary.size - 1)
+    assert abs(found.nats - bound) < 4 * found.error < 0.1 * bound
+
+
+def test_many_draws_of_few_rows_do_not_hide_that_rows_are_few():
+    generator = torch.Generator().manual_seed(0)
+    rows, draws, tokens = 12, 50, torch.ones(12, dtype=torch.float64)
+    found = []
+    for _ in range(200):
+        texts = torch.randn(rows, generator=generator, dtype=torch.float64)
+        noise = torch.randn(draws, rows, generator=generator, dtype=torch.float64)
+        found.append(_spread(noise, texts + 0.3 * noise, tokens))
+    spread = torch.tensor([each.variance for each in found]).std()
+    claimed = torch.tensor([each.variance_error for each in found]).mean()
+    assert 0.7 < float(claimed / spread) < 1.4
+    assert found[0].variance_freedom == rows - 1
+    assert 0.9 * rows * (draws - 1) < found[0].freedom <= rows * (draws - 1)
 
 
 def test_the_method_is_left_as_it_was_and_schedules_do_not_see_each_other():

@@ -32,6 +32,21 @@ class Texts:
         return self.x[rows.start : rows.stop], self.valid[rows.start : rows.stop]
 
 
+class Pairs(Texts):
+    """Rows that begin with a source; of the EOS that fill a row behind its target one counts."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows)
+        self.valid[:] = True
+        self.sources = torch.tensor([2, 7, 4, 10, 0] * rows)[:rows]
+
+    def given(self, rows: range) -> torch.Tensor:
+        return torch.arange(LENGTH) < self.sources[rows.start : rows.stop, None]
+
+    def counted(self, rows: range) -> torch.Tensor:
+        return (LENGTH - self.sources[rows.start : rows.stop] + 1) // 2
+
+
 @pytest.mark.parametrize("steps", [0, 1, 2, 7, 300])
 @pytest.mark.parametrize("schedule", ["loglinear", "cosine", "linear", "geometric"])
 def test_every_token_is_revealed_once(schedule, steps):
@@ -55,9 +70,11 @@ def test_draws_are_shared_where_that_is_no_worse():
     ]
 
 
-@pytest.mark.parametrize("schedule", ["loglinear", "linear"])
-def test_the_curve_is_what_each_T_measures_by_itself(schedule):
-    method, texts = small_method("mdlm"), Texts(40)
+@pytest.mark.parametrize(
+    ("schedule", "kind"), [("loglinear", Texts), ("linear", Texts), ("linear", Pairs)]
+)
+def test_the_curve_is_what_each_T_measures_by_itself(schedule, kind):
+    method, texts = small_method("mdlm"), kind(40)
     method.schedule = SCHEDULES.build(schedule)
     steps = (2, 5, 20, 400, 0)
     curve = nats_by_steps(method, texts, steps, draws=24, seed=1)
@@ -65,11 +82,11 @@ def test_the_curve_is_what_each_T_measures_by_itself(schedule):
         alone = likelihood(method, texts, draws=24, seed=2, steps=T)
         error = math.hypot(alone.error, float(curve[T].std()) / math.sqrt(24))
         assert abs(float(curve[T].mean()) - alone.nats) < 4 * error, T
-        assert error < 0.15
+        assert error < 0.07 * alone.nats
     same = likelihood(method, texts, draws=24, seed=1)
     assert float(curve[0].mean()) == pytest.approx(same.nats, rel=1e-9)
     # draws are shared, so neighbours differ by far less than each errs
-    assert float((curve[400] - curve[0]).std()) < 0.1 * float(curve[0].std())
+    assert float((curve[400] - curve[0]).std()) < 0.2 * float(curve[0].std())
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from operator import sub
 from statistics import stdev
 
-CONFIDENT = 2.0  # standard errors that a difference must have to count
+from unmask.evaluation.intervals import student_quantile
 
-TELLING = 0.1  # the largest error of a ratio, as a share of it, that can agree
+CONFIDENCE = 0.95  # with which a difference must lie beyond its error to count
+
+TELLING = 0.2  # the widest that this error may be, as a share of a figure, for it to agree
+
+Error = tuple[float, float]  # a standard error, and its degrees of freedom
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,8 @@ class Compared:
     error: float
     paper: float
     by_draw: Sequence[float] = ()  # ours under each draw of the noise, if others share the draws
+    freedom: float = math.inf  # degrees of freedom of the error
+    seeds: Error = (0.0, math.inf)  # what other seeds would have changed, as far as it is known
 
 
 @dataclass(frozen=True)
@@ -39,26 +45,44 @@ def order(pairs: Iterable[tuple[Compared, Compared]]) -> Agreement:
     """Whether the first of each pair is below the second in ours as in the paper."""
     found = Agreement([], [], [])
     for a, b in pairs:
-        paper, ours = (
-            _sign(a.paper, b.paper, 0.0),
-            _sign(a.ours, b.ours, apart(a, b)),
-        )
+        width = reach(apart(a, b))
+        paper, ours = _sign(a.paper, b.paper, 0.0), _sign(a.ours, b.ours, width)
         claim = f"{a.name} {'<=>'[paper + 1]} {b.name}"
-        if paper == ours:
-            found.agrees.append(claim)
-        elif ours == 0:  # too close to tell
-            found.open.append(claim)
-        else:
+        if ours and paper != ours:
             found.differs.append(f"{claim} (ours {'<=>'[ours + 1]})")
+        elif ours or (paper == 0 and _telling(width, min(a.ours, b.ours))):
+            found.agrees.append(claim)
+        else:  # too close to tell, or too vague to be the same
+            found.open.append(f"{claim}{_unknown(width)}")
     return found
 
 
-def apart(a: Compared, b: Compared) -> float:
-    """The standard error of a difference: of its draws, where they are shared."""
+def apart(a: Compared, b: Compared) -> Error:
+    """The error of a difference: of its draws, where they are shared; seeds are estimated once for both."""
+    seeds = (math.hypot(a.seeds[0], b.seeds[0]), min(a.seeds[1], b.seeds[1]))
     n = len(a.by_draw)
     if n < 2 or n != len(b.by_draw):
-        return math.hypot(a.error, b.error)
-    return stdev(map(sub, a.by_draw, b.by_draw)) / math.sqrt(n)
+        return combined((a.error, a.freedom), (b.error, b.freedom), seeds)
+    if not all(map(math.isfinite, [*a.by_draw, *b.by_draw])):
+        return math.inf, math.inf
+    return combined((stdev(map(sub, a.by_draw, b.by_draw)) / math.sqrt(n), n - 1.0), seeds)
+
+
+def combined(*parts: Error) -> Error:
+    """The error of a sum whose parts err independently (Welch and Satterthwaite)."""
+    total = math.hypot(*(error for error, _ in parts))
+    if not 0 < total < math.inf:
+        return total, math.inf
+    doubt = math.fsum((error / total) ** 4 / freedom for error, freedom in parts)
+    return total, 1 / doubt if doubt else math.inf
+
+
+def reach(error: Error) -> float:
+    """How far from a figure the true one may lie; an error of few draws reaches further."""
+    value, freedom = error
+    if not 0 < value < math.inf:
+        return 0.0 if value == 0 else math.inf
+    return value * student_quantile(freedom, CONFIDENCE)
 
 
 def ratios(rows: Sequence[Compared], base: Compared) -> Agreement:
@@ -66,19 +90,31 @@ def ratios(rows: Sequence[Compared], base: Compared) -> Agreement:
     found = Agreement([], [], [])
     for row in rows:
         ours, paper = row.ours / base.ours, row.paper / base.paper
-        error = ours * math.hypot(row.error / row.ours, base.error / base.ours)
-        claim = f"{row.name} is {paper:.2f} × {base.name} (ours {ours:.2f} ± {error:.2f})"
-        if _sign(ours, paper, error):
+        parts = [(each.error / each.ours, each.freedom) for each in (row, base)]
+        error, freedom = combined(*parts)
+        width = reach((ours * error, freedom))
+        claim = f"{row.name} is {paper:.2f} × {base.name} (ours {ours:.2f} ± {ours * error:.2f})"
+        if _sign(ours, paper, width):
             found.differs.append(claim)
-        elif error > TELLING * ours:  # so wide an error would agree with anything
-            found.open.append(claim)
-        else:
+        elif _telling(width, ours):
             found.agrees.append(claim)
+        else:
+            found.open.append(claim)
     return found
 
 
-def _sign(a: float, b: float, error: float) -> int:
-    """-1, 0 or 1: below, the same within the error, above."""
-    if abs(a - b) <= CONFIDENT * error:
+def _sign(a: float, b: float, width: float) -> int:
+    """-1, 0 or 1: below, the same within the width, above."""
+    if not abs(a - b) > width:  # of two that are infinite nothing is known
         return 0
     return -1 if a < b else 1
+
+
+def _telling(width: float, figure: float) -> bool:
+    """Whether an error is so small that it would not agree with anything."""
+    return width < math.inf and width <= TELLING * abs(figure)
+
+
+def _unknown(width: float) -> str:
+    """Why no figure could tell."""
+    return " (error unknown)" if width == math.inf else ""

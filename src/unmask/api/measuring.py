@@ -1,5 +1,6 @@
 """What is measured of a run, once: a file in its folder keeps each figure by weights and settings."""
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,9 +11,9 @@ from typing import Any
 from torch import Tensor
 
 from unmask.api.model import Model
-from unmask.api.runs import FirstRows, load
+from unmask.api.runs import FirstRows, first_sources, load
 from unmask.config import RunConfig
-from unmask.data import load_data
+from unmask.data import Data, load_data, load_tokenizer
 from unmask.diffusion import SCHEDULES
 from unmask.errors import UnmaskError
 from unmask.evaluation import Spread, likelihood, nats_by_steps, shares_draws, variance_by_schedule
@@ -58,15 +59,45 @@ class Point:
     tokens: int
     draws: int
     by_draw: Sequence[float] = ()  # nats of each draw, where points share their draws
+    freedom: float = math.inf  # degrees of freedom of the error
+
+    @property
+    def perplexity(self) -> float:
+        return perplexity_of(self.nats)
+
+    @property
+    def perplexity_error(self) -> float:
+        return scaled(self.perplexity, self.error)
+
+
+def perplexity_of(nats: float) -> float:
+    """e to the nats; infinite where numbers end, as of a network that has not learned."""
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        return math.inf
+
+
+def scaled(value: float, error: float) -> float:
+    """An error in nats as one of the perplexity `value`; what is exact stays so."""
+    return value * error if error else 0.0
 
 
 def figures(found: Point | Spread) -> dict[str, Any]:
     """All of a measurement, for a program; an unknown error is null."""
-    return {name: None if value == math.inf else value for name, value in asdict(found).items()}
+    return _plain(asdict(found))
+
+
+def _plain(found: Record) -> dict[str, Any]:
+    """As JSON holds it, which has no word for infinity."""
+    return {name: None if value == math.inf else value for name, value in found.items()}
 
 
 class Measuring:
-    """The figures of one run: kept ones are read, missing ones measured if there is a budget."""
+    """The figures of one run: kept ones are read, missing ones measured if there is a budget.
+
+    With a budget only figures of this very budget are given, and nothing new unless it `measures`.
+    """
 
     def __init__(
         self,
@@ -75,8 +106,10 @@ class Measuring:
         budget: Budget | None,
         device: str = "auto",
         say: Callable[[str], None] = print,
+        measures: bool = True,
     ) -> None:
         self.run, self.config, self.budget = run, config, budget
+        self.measures = measures and budget is not None
         self.device, self.say = device, say
         self._lines = JsonLines(run / FILE)
 
@@ -103,8 +136,9 @@ class Measuring:
         written = JsonLines(self.run / "samples.jsonl").read()
         if written:
             return [str(text) for text in written[-1]["samples"]]
-        settings = {"n": n, "seed": self.budget.seed if self.budget else 0}
-        kept = self._kept("samples", {}, settings, lambda: {"texts": self._texts(**settings)})
+        seed = self.budget.seed if self.budget else 0
+        settings = {"n": n, "seed": seed, **(self._text if self.config.data.paired else {})}
+        kept = self._kept("samples", {}, settings, lambda: {"texts": self._texts(n, seed)})
         return kept["texts"] if kept else []
 
     @cached_property
@@ -120,10 +154,25 @@ class Measuring:
         return load(self.run, self.device)
 
     @cached_property
+    def _data(self) -> Data:
+        return load_data(self.config.data, load_tokenizer(self.run / "tokenizer"))
+
+    @cached_property
     def _rows(self) -> FirstRows:
         assert self.budget is not None
-        valid = load_data(self._model.config.data, self._model.tokenizer).valid
-        return FirstRows(valid, self.budget.rows)
+        return FirstRows(self._data.valid, self.budget.rows)
+
+    @cached_property
+    def _text(self) -> Record:
+        """What tells the rows that are measured from others of the same name; nothing if they are gone."""
+        if self.budget is None or self.weights is None:
+            return {}
+        try:
+            return {"text": digest(self._rows)}
+        except UnmaskError as error:
+            if self.measures:
+                self.say(f"{self.run}: {error}; kept figures are taken to be of this text")
+            return {}
 
     def _point(self, steps: int | None) -> Point | None:
         """The bound in so many steps, or as the method itself has it."""
@@ -134,7 +183,7 @@ class Measuring:
             model, draws, seed = self._model, self.budget.draws, self.budget.seed
             with model.method.arithmetic():
                 bound = likelihood(model.method, self._rows, draws=draws, seed=seed, steps=steps)
-            names = ("nats", "error", "certificate", "bits_per_byte", "tokens", "draws")
+            names = ("nats", "error", "certificate", "bits_per_byte", "tokens", "draws", "freedom")
             return {"steps": steps or own, **{name: getattr(bound, name) for name in names}}
 
         kept = self._kept("bound", {"steps": steps}, self._settings(), measure)
@@ -145,12 +194,13 @@ class Measuring:
 
         def measure() -> Record:
             nats, bound = self._curve[steps], self._continuous
-            value, error = float(nats.mean()), float(nats.std()) / math.sqrt(len(nats))
+            value = float(nats.mean())
             scale = value / bound.nats  # of text to tokens, the same for every T
-            if steps == 0:
-                error = bound.error
-            shared = {"by_draw": nats.tolist(), "bits_per_byte": bound.bits_per_byte * scale}
-            return {**asdict(bound), "steps": steps, "nats": value, "error": error, **shared}
+            own = {"steps": steps, "nats": value, "by_draw": nats.tolist()}
+            if steps:
+                error = float(nats.std()) / math.sqrt(len(nats))
+                own |= {"error": error, "freedom": len(nats) - 1.0}
+            return {**asdict(bound), **own, "bits_per_byte": bound.bits_per_byte * scale}
 
         kept = self._kept("curve", {"T": steps}, self._settings(), measure)
         return Point(**kept) if kept else None
@@ -189,13 +239,18 @@ class Measuring:
         return Spread(**kept) if kept else None
 
     def _texts(self, n: int, seed: int) -> list[str]:
-        return [str(result) for result in self._model.generate(n=n, seed=seed)]
+        """As training writes them: from nothing, or for the first sources."""
+        if not self._model.conditional:
+            return [str(result) for result in self._model.generate(n=n, seed=seed)]
+        sources = first_sources(self._data, n)
+        answers = self._model.generate(sources, seed=seed)
+        return [f"{source} → {answer}" for source, answer in zip(sources, answers, strict=True)]
 
     def _settings(self) -> Record:
         """What a figure depends on beside the weights."""
         data = self.config.data
         source = {"valid": data.valid or f"{data.holdout:g} of {data.train}"}
-        return {**source, **(asdict(self.budget) if self.budget else {})}
+        return {**source, **self._text, **(asdict(self.budget) if self.budget else {})}
 
     def _kept(
         self, kind: str, what: Record, settings: Record, measure: Callable[[], Record]
@@ -204,15 +259,15 @@ class Measuring:
         key = {"kind": kind, "weights": self.weights, **what}
         own = [record for record in self._lines.read() if key.items() <= record.items()]
         if self.budget is not None:
-            own = [record for record in own if record["settings"] == settings]
+            own = [record for record in own if settings.items() <= record["settings"].items()]
         if own:
-            return dict(own[-1]["result"])
-        if self.budget is None or self.weights is None:
+            return _read(own[-1]["result"])
+        if not self.measures or self.weights is None:
             return None
         about = [f"{name} {value}" for name, value in what.items() if value is not None]
         self.say(f"measuring {self.run}: {', '.join(about) or kind}")
         result = dict(measure())
-        self._lines.write({**key, "settings": settings, "result": result})
+        self._lines.write({**key, "settings": settings, "result": _plain(result)})
         return result
 
     def _changes_schedule(self) -> bool:
@@ -224,3 +279,20 @@ class Measuring:
             and not config.backbone.config.time_conditioning
             and config.schedule.name != "learned"
         )
+
+
+def _read(kept: Record) -> dict[str, Any]:
+    """What `_plain` made, as it was."""
+    return {name: math.inf if value is None else value for name, value in kept.items()}
+
+
+def digest(rows: FirstRows) -> str:
+    """A hash of all that a figure takes from rows: their tokens, which of them count, and their bytes."""
+    found = hashlib.blake2b(repr((len(rows), rows.bytes, rows.characters)).encode(), digest_size=16)
+    for start in range(0, len(rows), 1024):
+        part = range(start, min(start + 1024, len(rows)))
+        x, valid = rows[part]
+        for values in (x, valid, rows.given(part), rows.counted(part)):
+            if values is not None:
+                found.update(values.contiguous().numpy().tobytes())
+    return found.hexdigest()

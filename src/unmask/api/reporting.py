@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,6 +16,8 @@ from unmask.errors import UnmaskError
 from unmask.evaluation import Spread
 from unmask.training.logging import JsonLines
 from unmask.vocabulary import Vocabulary
+
+Figure = TypeVar("Figure")
 
 _LOG = "log.jsonl"
 _OTHER = {_LOG, "samples.jsonl", FILE}  # the JSON lines of a run that are no rows of a comparison
@@ -113,25 +115,31 @@ def read_runs(folders: Sequence[str | Path]) -> list[Run]:
 def report_run(
     run: Run, budget: Budget | None, device: str = "auto", say: Callable[[str], None] = print
 ) -> RunReport:
-    """All figures of a run, measured within the budget where they are missing; None measures nothing."""
-    try:
-        return _report(run, Measuring(run.folder, run.config, budget, device, say))
-    except UnmaskError as error:
-        if budget is None:
-            raise
-        say(f"{run.name}: {error}; only what was measured before is shown")
-        return report_run(run, None, device, say)
+    """All figures of a run, measured within the budget where they are missing; None measures nothing.
 
+    What cannot be measured is left out, unless it was measured before, within the same budget.
+    """
+    measuring = Measuring(run.folder, run.config, budget, device, say)
+    before = Measuring(run.folder, run.config, budget, device, say, measures=False)
+    told: set[str] = set()
 
-def _report(run: Run, measuring: Measuring) -> RunReport:
+    def have(figure: Callable[[Measuring], Figure]) -> Figure:
+        try:
+            return figure(measuring)
+        except UnmaskError as error:
+            if str(error) not in told:
+                say(f"{run.name}: {error}; of that only what was measured before is shown")
+            told.add(str(error))
+            return figure(before)
+
     return RunReport(
         run,
         run.parameters,
-        measuring.bound(),
-        measuring.by_steps(),
-        measuring.schedules(),
+        have(Measuring.bound),
+        have(Measuring.by_steps),
+        have(Measuring.schedules),
         frontiers(run.folder),
-        measuring.samples(),
+        have(Measuring.samples),
     )
 
 

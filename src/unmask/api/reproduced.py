@@ -4,9 +4,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
+from statistics import fmean, stdev
 from typing import Any
 
-from unmask.api.agreement import Agreement, Compared, order, ratios
+from unmask.api.agreement import Agreement, Compared, Error, combined, order, ratios
+from unmask.api.measuring import Point, perplexity_of, scaled
 from unmask.api.paper import CONTINUOUS, SCHEDULES_BOUND, Published
 from unmask.api.reporting import Run, read_run
 from unmask.api.reproducing import Request
@@ -14,6 +16,7 @@ from unmask.training.logging import JsonLines
 
 RESULTS = "results.jsonl"
 SEEDS = {"mdlm": ("mdlm", "mdlm-seed-1")}  # rows of Table 1 that are trained more than once
+UNKNOWN: Error = (math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,11 @@ class Line:
     certificate: str
     runs: tuple[str, ...]  # the folders that it was measured in
     facts: dict[str, float]  # what else was measured
+    freedom: float = math.inf  # degrees of freedom of the error
 
     @property
     def compared(self) -> Compared:
-        return Compared(self.row, self.ours, self.error, self.paper)
+        return Compared(self.row, self.ours, self.error, self.paper, freedom=self.freedom)
 
 
 @dataclass(frozen=True)
@@ -88,13 +92,15 @@ Built = tuple[str, list[Line], list[Agreement]]
 def _methods(request: Request) -> Built:
     """Table 1: every pair of methods must come in the paper's order."""
     lines = [_perplexity(request, row, SEEDS.get(row, (row,))) for row in request.rows]
-    return "perplexity", lines, [order(combinations(_with_seeds(lines), 2))]
+    found = _with_seeds(lines, seed_deviation(request))
+    return "perplexity", lines, [order(combinations(found, 2))]
 
 
 def _ablation(request: Request) -> Built:
     """Table 8: each part that is taken away must change the bound as in the paper."""
     lines = [_perplexity(request, row, (row,)) for row in request.rows]
-    return "perplexity", lines, [order(pairwise([line.compared for line in lines]))]
+    found = _with_seeds(lines, seed_deviation(request))
+    return "perplexity", lines, [order(pairwise(found))]
 
 
 def _steps(request: Request) -> Built:
@@ -102,13 +108,15 @@ def _steps(request: Request) -> Built:
     measuring = request.measuring("mdlm")
     points = measuring.by_steps([_T(row) for row in request.rows])
     lines = [
-        Line(row, math.exp(point.nats), math.exp(point.nats) * point.error,
+        Line(row, point.perplexity, point.perplexity_error,
              request.published.figures[row], point.certificate, (str(measuring.run),),
-             {"nats": point.nats, "nats_error": point.error})
+             {"nats": point.nats, "nats_error": point.error}, point.freedom)
         for row, point in zip(request.rows, points, strict=True)
     ]  # fmt: skip
     named = [
-        replace(line.compared, name=f"T={line.row}", by_draw=[math.exp(n) for n in point.by_draw])
+        replace(
+            line.compared, name=f"T={line.row}", by_draw=[perplexity_of(n) for n in point.by_draw]
+        )
         for line, point in zip(lines, points, strict=True)
     ]
     falling = order(pairwise(named))
@@ -123,13 +131,15 @@ def _schedules(request: Request) -> Built:
     spreads = measuring.schedules(request.rows)
     lines = [
         Line(row, spread.variance, spread.variance_error, request.published.figures[row],
-             "estimate", (str(measuring.run),), {"nats": spread.nats, "nats_error": spread.error})
+             "estimate", (str(measuring.run),), {"nats": spread.nats, "nats_error": spread.error},
+             spread.variance_freedom)
         for row, spread in spreads.items()
     ]  # fmt: skip
     bounds = [
-        Compared(f"bound under {row}", spread.nats, spread.error, SCHEDULES_BOUND)
+        Compared(f"bound under {row}", spread.nats, spread.error, SCHEDULES_BOUND,
+                 freedom=spread.freedom)
         for row, spread in spreads.items()
-    ]
+    ]  # fmt: skip
     compared = [line.compared for line in lines]
     found = [order((bounds[0], other) for other in bounds[1:]), order(combinations(compared, 2))]
     if compared[0].name == "loglinear":
@@ -139,35 +149,48 @@ def _schedules(request: Request) -> Built:
 
 def _perplexity(request: Request, row: str, runs: Sequence[str]) -> Line:
     """A row's perplexity: the mean of its seeds in nats, with the error of their noise."""
-    points, facts = [], {}
+    points: dict[str, Point] = {}
     for name in runs:
-        measuring = request.measuring(name)
-        point = measuring.bound()
+        point = request.measuring(name).bound()
         assert point is not None  # there is a budget, and the run is trained
-        points.append(point)
-        facts[f"nats_{name}"] = point.nats
-    nats = math.fsum(point.nats for point in points) / len(points)
-    error = math.hypot(*(point.error for point in points)) / len(points)
+        points[name] = point
+    nats = fmean(point.nats for point in points.values())
+    error, freedom = combined(
+        *((point.error / len(points), point.freedom) for point in points.values())
+    )
+    facts = {f"nats_{name}": point.nats for name, point in points.items()}
     if len(points) > 1:
-        facts["seed_deviation"] = math.sqrt(
-            math.fsum((point.nats - nats) ** 2 for point in points) / (len(points) - 1)
-        )
-    value = math.exp(nats)
-    folders = tuple(str(request.folder / name) for name in runs)
-    paper = request.published.figures[row]
+        facts["seed_deviation"] = stdev(point.nats for point in points.values())
     facts |= {"nats": nats, "nats_error": error}
-    return Line(row, value, value * error, paper, points[0].certificate, folders, facts)
+    value = perplexity_of(nats)
+    return Line(
+        row,
+        value,
+        scaled(value, error),
+        request.published.figures[row],
+        next(iter(points.values())).certificate,
+        tuple(str(request.folder / name) for name in runs),
+        facts,
+        freedom,
+    )
 
 
-def _with_seeds(lines: Sequence[Line]) -> list[Compared]:
-    """Figures whose errors know that another seed would have trained another model."""
-    known = [line.facts["seed_deviation"] for line in lines if "seed_deviation" in line.facts]
-    deviation = max(known, default=0.0)
+def seed_deviation(request: Request) -> Error:
+    """How much, in nats, the bounds of seeds differ that are trained already, whatever rows are asked for."""
+    found = []
+    for runs in SEEDS.values():
+        known = [measuring for name in runs if (measuring := request.known(name))]
+        nats = [point.nats for measuring in known if (point := measuring.bound())]
+        if len(nats) > 1:
+            found.append((stdev(nats), len(nats) - 1.0))
+    return max(found, default=UNKNOWN)
+
+
+def _with_seeds(lines: Sequence[Line], deviation: Error) -> list[Compared]:
+    """Figures that know that another seed would have trained another model."""
+    nats, freedom = deviation
     return [
-        replace(
-            line.compared,
-            error=math.hypot(line.error, line.ours * deviation / math.sqrt(len(line.runs))),
-        )
+        replace(line.compared, seeds=(line.ours * nats / math.sqrt(len(line.runs)), freedom))
         for line in lines
     ]
 

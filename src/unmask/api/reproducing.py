@@ -115,8 +115,21 @@ class Request:
         config, folder = self.config(run), self.folder / run
         if not _trained(folder, config):
             self.say(f"training {folder}")
-            train(config, folder, self.say, _shared_tokenizer(self.folder, config.data))
-        return Measuring(folder, config, self.measured, self.device, self.say)
+            try:
+                train(config, folder, self.say, _shared_tokenizer(self.folder, config.data))
+            except UnmaskError as error:  # which speaks of the option that 'unmask train' has
+                raise UnmaskError(
+                    str(error).replace("run folder (--run)", "folder of runs (--runs)")
+                ) from None
+        return self._measuring(run)
+
+    def known(self, run: str) -> Measuring | None:
+        """What measures a run that is trained already."""
+        return self._measuring(run) if _trained(self.folder / run, self.config(run)) else None
+
+    def _measuring(self, run: str) -> Measuring:
+        folder = self.folder / run
+        return Measuring(folder, self.config(run), self.measured, self.device, self.say)
 
 
 def _trained(folder: Path, config: RunConfig) -> bool:

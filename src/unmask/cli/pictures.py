@@ -65,10 +65,8 @@ def bound_by_steps(curves: Mapping[str, Sequence[Point]]) -> str:
         ):
             aside = 0.1 * (number - (len(curves) - 1) / 2)  # error bars beside each other
             at = [steps.index(point.steps) + aside for point in curve]
-            values = [math.exp(point.nats) for point in curve]
-            errors = _bars(
-                [value * point.error for value, point in zip(values, curve, strict=True)]
-            )
+            values = [_drawn(point.perplexity) for point in curve]
+            errors = _bars([point.perplexity_error for point in curve])
             axes.errorbar(at, values, errors, **style, label=name)
         labels = [str(T) if T else "∞" for T in steps]
         axes.set_xticks(range(len(steps)), labels)
@@ -141,6 +139,11 @@ def _styles() -> list[dict[str, Any]]:
         {"color": colour, "marker": mark, "markersize": 5.5, "linewidth": 1.4, "elinewidth": 1}
         for colour, mark in zip(_COLOURS, _MARKS, strict=True)
     ] * 4
+
+
+def _drawn(value: float) -> float:
+    """A value that a picture has room for, or a gap."""
+    return value if value < math.inf else math.nan
 
 
 def _bars(errors: Sequence[float]) -> list[float]:

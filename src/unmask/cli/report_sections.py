@@ -59,8 +59,12 @@ def signed(certificate: str, figure: str) -> str:
 
 
 def perplexity(point: Point) -> str:
-    value = math.exp(point.nats)
-    return signed(point.certificate, with_error(value, value * point.error))
+    return signed(point.certificate, figure(point.perplexity, point.perplexity_error))
+
+
+def figure(value: float, error: float) -> str:
+    """A value with its error, or the sign of one that is larger than any number."""
+    return with_error(value, error) if value < math.inf else "∞"
 
 
 def clock(seconds: float) -> str:
@@ -160,7 +164,8 @@ def _by_steps(reports: Sequence[RunReport]) -> Section:
         rows.append([_steps(T), *found])
     note = _or_none(
         curves,
-        "The bound of the model that is sampled in T steps; it falls to that of continuous time.",
+        "The bound of the model that is sampled in T steps; continuous time is its limit. With the exact "
+        "posterior, and in the paper, it falls with T; that of a weak network need not.",
         "an MDLM in continuous time",
     )
     if not curves:

@@ -103,10 +103,9 @@ def _runs(found: "Reproduction") -> "Table":
 
 
 def _ours(line: "Line") -> str:
-    from unmask.cli.evaluate import with_error
-    from unmask.cli.report_sections import signed
+    from unmask.cli.report_sections import figure, signed
 
-    return signed(line.certificate, with_error(line.ours, line.error))
+    return signed(line.certificate, figure(line.ours, line.error))
 
 
 def _paper(line: "Line") -> str:

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampling import Uniform
 from unmask.errors import UnmaskError
+from unmask.evaluation.intervals import pooled_freedom
 from unmask.evaluation.likelihood import TokenRows
-from unmask.methods.base import Method
+from unmask.evaluation.targets import counted_in, given_in
+from unmask.methods.base import Method, targets
 from unmask.methods.diffusion import Diffusion
 from unmask.randomness import RowStream, child_seed
 from unmask.transfer import to_device
@@ -34,6 +36,8 @@ class Spread:
     variance: float
     variance_error: float
     samples: int  # rows times draws
+    freedom: float = math.inf  # degrees of freedom of `error`
+    variance_freedom: float = math.inf  # and of `variance_error`
 
 
 def variance_by_schedule(
@@ -79,26 +83,28 @@ def _measured(
         part = range(start, min(start + batch, len(rows)))
         here = slice(part.start, part.stop)
         x, valid = rows[part]
-        tokens[here] = valid.sum(1)
+        given = given_in(rows, part)
+        tokens[here] = counted_in(rows, part, valid).double()
         for number in range(draws):
             stream = RowStream(child_seed(seed, number), start, range(len(part)), len(part))
-            noise = method.noise(stream, valid, Uniform())
-            losses = method.nll(to_device(x, method.device), valid, noise, whole=True)
+            noise = method.noise(stream, targets(valid, given), Uniform())
+            losses = method.nll(to_device(x, method.device), valid, noise, whole=True, given=given)
             whole[number, here] = losses.per_token().double().sum(1).cpu()
             loss[number, here] = losses.terms["diffusion"].double().sum(1).cpu()
     return whole, loss, tokens
 
 
 def _spread(whole: Values, loss: Values, tokens: Float64[Tensor, "rows"]) -> Spread:
-    values = (loss / tokens.clamp(min=1)).flatten()
-    n, variance = len(values), float(values.var())
-    fourth = float((values - values.mean()).pow(4).mean())
-    # the variance of an estimated variance
-    doubt = (fourth - variance**2 * (n - 3) / (n - 1)) / n
+    values = loss / tokens.clamp(min=1)
+    # all draws of a row are of one text: rows are independent of each other, a row's draws are not
+    by_row = (values - values.mean()).square().mean(0)
+    noise = whole.var(0)
     return Spread(
         nats=float(whole.mean(0).sum() / tokens.sum()),
-        error=math.sqrt(float(whole.var(0).sum()) / len(whole)) / float(tokens.sum()),
-        variance=variance,
-        variance_error=math.sqrt(max(doubt, 0.0)),
-        samples=n,
+        error=math.sqrt(float(noise.sum()) / len(whole)) / float(tokens.sum()),
+        variance=float(values.var()),
+        variance_error=float(by_row.std()) / math.sqrt(len(by_row)),
+        samples=values.numel(),
+        freedom=pooled_freedom(len(whole), float(noise.sum()), float(noise.square().sum())),
+        variance_freedom=len(by_row) - 1,
     )

@@ -18,7 +18,8 @@ from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampling import FixedCount
 from unmask.errors import UnmaskError
 from unmask.evaluation.likelihood import BLOCK, TokenRows
-from unmask.methods.base import Method
+from unmask.evaluation.targets import counted_in, given_in
+from unmask.methods.base import Method, targets
 from unmask.methods.diffusion import Diffusion
 from unmask.randomness import RowStream, child_seed
 from unmask.transfer import to_device
@@ -37,17 +38,20 @@ def nats_by_steps(
     weights: dict[tuple[int, int], Tensor] = {}
     tokens = 0
     for start in range(0, len(rows), BLOCK):
-        x, valid = rows[range(start, min(start + BLOCK, len(rows)))]
-        lengths = valid.sum(1)
-        tokens += int(lengths.sum())
+        part = range(start, min(start + BLOCK, len(rows)))
+        x, valid = rows[part]
+        given = given_in(rows, part)
+        wanted = targets(valid, given)
+        lengths = wanted.sum(1)
+        tokens += int(counted_in(rows, part, valid).sum())
         for T in steps:
             for length in set(lengths.tolist()) - {0}:
                 if (T, length) not in weights:
                     weights[T, length] = step_weights(method.schedule, length, T)
         for number in range(draws):
             stream = RowStream(child_seed(seed, number), start, range(len(x)), len(x))
-            noise = method.noise(stream, valid, FixedCount())
-            losses = method.nll(to_device(x, method.device), valid, noise)
+            noise = method.noise(stream, wanted, FixedCount())
+            losses = method.nll(to_device(x, method.device), valid, noise, given=given)
             # a row of n tokens with k masked costs n / k times their cross-entropy
             nats = losses.per_token().double().sum(1).cpu() / lengths.clamp(min=1)
             counts = noise.masked.sum(1)
