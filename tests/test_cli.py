@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from unmask.cli import main
 from unmask.cli.evaluate import with_error
@@ -52,6 +53,7 @@ class FakeModel:
 
     config = RunConfig()
     tokenizer = ByteTokenizer()
+    method = torch.nn.Linear(1, 1)  # whose weights evaluate tells apart
 
     def __init__(self, certificate: str = "upper") -> None:
         self.asked: dict[str, Any] = {}

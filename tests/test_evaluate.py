@@ -1,12 +1,14 @@
 """unmask evaluate with a real model: which likelihood, parts that are merged, suites, mistakes."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import unmask
 from unmask.cli import evaluate, main
@@ -106,6 +108,15 @@ def test_an_order_may_be_given_place_by_place(capsys):
     assert listed["of"].startswith("the order 15, 14, ")
 
 
+def test_bits_of_a_part_are_about_and_those_of_the_whole_a_bound(capsys):
+    text = ("run", "--data", "text.txt", "--packing", "split", "--draws", "2")
+    assert "bits per byte │ ≤" in shown(capsys, *text)
+    part = shown(capsys, *text, "--shard", "0/2")
+    assert "bits per byte │ ≈" in part
+    assert "bits per character │ ≈" in part
+    assert "perplexity │ ≤" in part
+
+
 # Suites
 
 
@@ -159,6 +170,8 @@ def test_a_typo_in_a_suite_is_told_with_the_nearest_name(suite, capsys):
         ("run --merge text.txt", "leave MODEL and --suite out"),
         ("--merge text.txt", "text.txt holds no part"),
         ("--merge nothing.json", "nothing.json"),
+        ("--seed 1 --merge text.txt", "--seed does not go with --merge"),
+        ("--precision bf16 --merge text.txt", "--precision does not go with --merge"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line(options, message, capsys):
@@ -174,3 +187,36 @@ def test_parts_of_different_measurements_are_not_merged(capsys, tmp_path):
     assert "no parts of one measurement: seed is" in failure(capsys, "--merge", a, b)
     assert "no parts of one measurement: packing is wrap" in failure(capsys, "--merge", a, c)
     assert Path(a).read_text().count("\n") == 1
+
+
+def test_parts_of_different_weights_are_not_merged(capsys, tmp_path, folder):
+    """The same path, another model."""
+    shutil.copytree(folder / "run" / "model", tmp_path / "model")
+    one = (f"{tmp_path}/model", "--data", "text.txt", "--draws", "2")
+    first, second = (
+        measured(capsys, *one, "--save", f"{tmp_path}/a", "--shard", "0/2") for _ in "ab"
+    )
+    assert first["conditions"] == second["conditions"]
+    model = unmask.load(tmp_path / "model")
+    with torch.no_grad():
+        model.method.backbone.head.weight[0, 0] += 1
+    model.save(tmp_path / "model")
+    measured(capsys, *one, "--save", f"{tmp_path}/b", "--shard", "1/2")
+    line = failure(capsys, "--merge", f"{tmp_path}/a", f"{tmp_path}/b")
+    assert "no parts of one measurement: weights is" in line
+    assert "weights is None in" in failure(capsys, "--merge", *_without(tmp_path, "weights"))
+
+
+def _without(folder: Path, name: str) -> list[str]:
+    """Two parts, the first as if its conditions lacked one."""
+    saved = json.loads((folder / "a").read_text())
+    del saved["conditions"][name]
+    (folder / "old").write_text(json.dumps(saved))
+    return [str(folder / "old"), str(folder / "b")]
+
+
+def test_a_part_of_no_tokens_is_one_line(capsys, tmp_path):
+    saved = measured(capsys, "run", "--data", "text.txt", "--draws", "2")
+    saved["sums"]["tokens"] = 0
+    (tmp_path / "none.json").write_text(json.dumps(saved))
+    assert "none.json holds no part" in failure(capsys, "--merge", str(tmp_path / "none.json"))

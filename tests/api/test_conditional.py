@@ -112,6 +112,22 @@ def test_the_perplexity_is_of_targets_with_one_end_each(method, models):
     assert wrong.nats > 2 * bound.nats
 
 
+def test_left_to_right_a_target_and_its_end_are_measured_exactly(mdlm):
+    bound = mdlm.perplexity([("abc", "CBA")], order="left_to_right")
+    assert (bound.certificate, bound.tokens) == ("exact", 4)
+    with pytest.raises(UnmaskError, match="only left_to_right is exact"):
+        mdlm.perplexity([("abc", "CBA")], order="random")
+
+
+def test_pairs_that_do_not_fit_are_told_with_the_perplexity(mdlm, runs, tmp_path, capsys):
+    assert mdlm.perplexity([("abc", "CBA"), ("abcdefg", "GFEDCBA")]).left_out == 1
+    data = write_pairs(tmp_path / "long.jsonl", ["ab", "abcdefg", "abcdefgh"])
+    assert main(["evaluate", str(runs["mdlm"]), "--data", data, "--draws", "2"]) == 0
+    assert "left out           │ 2 pairs that fit into no row" in capsys.readouterr().out
+    assert main(["evaluate", str(runs["mdlm"]), "--draws", "2"]) == 0
+    assert "left out" not in capsys.readouterr().out
+
+
 def test_what_is_written_does_not_depend_on_the_company(mdlm):
     together = mdlm.generate(UNSEEN[:4], seed=[5, 6, 7, 8], sampler="ancestral")
     alone = [mdlm.generate(UNSEEN[i], seed=[5 + i])[0] for i in range(4)]

@@ -108,6 +108,26 @@ def test_text_has_nothing_given():
     assert rows.counted([1, 0]).tolist() == [3, 5]
 
 
+@pytest.mark.parametrize("given", [("a",), ("a", "b", "c"), ("a", 2), 1, None, b"ab"])
+def test_what_is_neither_a_text_nor_a_pair_is_one_line(given):
+    for config in (paired("x"), DataConfig(packing="pad", length=8)):
+        with pytest.raises(UnmaskError) as caught:
+            rows_from([("c", "d") if config.paired else "c", given], ByteTokenizer(), config)
+        assert str(caught.value) == (
+            "text 2 is neither a text nor a pair of texts (source, target)"
+        )
+    with pytest.raises(UnmaskError, match="a list of texts or pairs"):
+        rows_from(1, ByteTokenizer(), paired("x"))
+
+
+@pytest.mark.parametrize("pair", [("ab", "cd"), ["ab", "cd"], Pair("ab", "cd")])
+def test_a_source_is_not_dropped_where_it_is_not_read(pair):
+    with pytest.raises(UnmaskError) as caught:
+        rows_from([pair], ByteTokenizer(), DataConfig(packing="pad", length=8))
+    assert "text 1 is a pair, and this model reads no sources" in str(caught.value)
+    assert len(rows_from([pair], ByteTokenizer(), paired("x"))) == 1
+
+
 def test_a_batch_knows_what_is_given(tmp_path):
     data = load_data(paired(written(tmp_path, "parallel")))
     loader = Loader(data.train, 3, seed=1)

@@ -25,6 +25,7 @@ class Texts:
         self.valid = torch.ones_like(self.x).bool()
         self.valid[::2, -3:] = False
         self.bytes, self.characters = 40 * rows, 30 * rows
+        self.tokens = int(self.valid.sum())
 
     def __len__(self) -> int:
         return len(self.x)
@@ -231,7 +232,48 @@ def test_bits_of_a_measured_text():
     assert bound.bits_per_character == pytest.approx(bits / (30 * 6))
 
 
+def test_what_is_too_unlikely_for_floating_point_is_infinitely_perplexing():
+    bound = Bound(800.0, 2.0, "upper", 4, 9, 9, 8, {"diffusion": 800.0}, freedom=7.0)
+    assert bound.perplexity == bound.perplexity_error == math.inf
+    assert bound.perplexity_interval == (math.inf, math.inf)
+    told = bound.to_dict()
+    assert (told["perplexity"], told["perplexity_interval"]) == (None, [None, None])
+    assert told["nats"] == 800
+    assert "≤ inf" in str(bound)
+    exact = Bound(800.0, 0.0, "exact", 4, 9, 9, 1, {})
+    assert (exact.perplexity, exact.perplexity_error) == (math.inf, 0.0)
+
+
 # Parts
+
+
+def test_a_part_has_its_share_of_the_text_by_tokens_and_says_so():
+    """Long rows first: by rows, half of the text would be far from half of the tokens."""
+    method, texts = small_method("autoregressive"), Texts(2 * BLOCK)
+    texts.valid[:BLOCK], texts.valid[BLOCK:, 2:] = True, False
+    texts.tokens = texts.bytes = texts.characters = int(texts.valid.sum())
+    first, second = (likelihood(method, texts, shard=(i, 2)) for i in range(2))
+    assert (first.bytes, second.characters) == (BLOCK * LENGTH, BLOCK * 2)
+    assert first.bits_per_byte == pytest.approx(first.nats / math.log(2))
+    assert first.to_dict()["text_estimated"] is second.text_estimated is True
+    both = first + second
+    assert (both.bytes, both.text_estimated) == (texts.bytes, False)
+    texts.text_estimated = True  # as that of the first rows of a longer text
+    assert likelihood(method, texts).text_estimated
+
+
+def test_pairs_that_were_left_out_are_told():
+    texts = Texts(3)
+    assert likelihood(small_method("autoregressive"), texts).left_out == 0
+    texts.left_out = 5
+    assert likelihood(small_method("autoregressive"), texts).to_dict()["left_out"] == 5
+
+
+@pytest.mark.parametrize("nothing", [{"tokens": 0}, {"parts": []}, {"tokens": None}])
+def test_sums_of_nothing_are_refused(nothing):
+    saved = likelihood(small_method("autoregressive"), Texts(3)).sums.to_dict()
+    with pytest.raises(UnmaskError, match="no sums of a measurement"):
+        Sums.from_dict({**saved, **nothing})
 
 
 def test_sums_come_back_from_json():

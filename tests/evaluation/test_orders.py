@@ -112,6 +112,56 @@ def test_padding_is_neither_asked_for_nor_seen(how):
         torch.testing.assert_close(padded[name], short[name], rtol=1e-5, atol=1e-5)
 
 
+class Filled(Corpus):
+    """Two tokens that are given, some that are counted, and filling to the end of the row."""
+
+    sizes = torch.tensor([1, 3, 4, 6])
+
+    def given(self, rows: range) -> torch.Tensor:
+        return (torch.arange(8) < 2).expand(len(rows), 8)
+
+    def counted(self, rows: range) -> torch.Tensor:
+        return self.sizes[rows.start : rows.stop]
+
+
+FILLED = Filled(torch.randint(1, 10, (4, 8), generator=torch.Generator().manual_seed(0)))
+
+
+@pytest.mark.parametrize("how", [{"order": "left_to_right"}, {"estimator": "pseudo"}])
+def test_filling_behind_a_target_is_hidden_or_seen_and_never_asked_for(how):
+    method = small_method("mdlm")
+    expected = []
+    for row, size in zip(FILLED.x, FILLED.sizes.tolist(), strict=True):
+        total = 0.0
+        for place in range(2, 2 + size):
+            z = row.clone()
+            z[place : 8 if "order" in how else place + 1] = method.vocabulary.mask_id
+            with torch.no_grad():
+                log_p = method.log_mean(method.backbone.features(z[None])[0])
+            total -= float(log_p[place, row[place]])
+        expected.append(total)
+    (found,) = nats_by_row(method, FILLED, batch=3, **how).values()
+    assert found[0].tolist() == pytest.approx(expected, rel=1e-5)
+    assert likelihood(method, FILLED, **how).nats == pytest.approx(sum(expected) / 14, rel=1e-5)
+
+
+@pytest.mark.parametrize("order", ["right_to_left", "random", list(range(8))])
+def test_another_order_would_measure_the_filling_and_is_refused(order, monkeypatch):
+    method = small_method("mdlm")
+    monkeypatch.setattr(method.backbone, "features", None)  # nothing is asked
+    with pytest.raises(UnmaskError, match="would measure the filling behind the targets") as caught:
+        likelihood(method, FILLED, order=order)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_bound_over_orders_pays_for_the_filling_and_stays_one():
+    method = small_method("mdlm")
+    found = likelihood(method, FILLED, orders=2, draws=4)
+    counted = likelihood(method, FILLED, order="left_to_right")
+    assert (found.certificate, found.tokens) == ("upper", 14)
+    assert found.nats > 1.3 * counted.nats  # 24 tokens are paid for
+
+
 def test_an_autoregressive_model_has_its_own_order():
     method, corpus = small_method("autoregressive"), Corpus(ROWS + 1)
     own, asked = likelihood(method, corpus), likelihood(method, corpus, order="left_to_right")

@@ -150,7 +150,8 @@ class Model:
         an `order` (left_to_right, right_to_left, random or a list of places), over K random `orders`,
         or as pseudo-likelihood (estimator pseudo). `shard` (i, n) measures the i-th of n parts, whose
         bounds add up (`+`) to the whole. The `batch` changes nothing but time and memory.
-        A conditional model measures pairs, (source, target): the target given the source.
+        A conditional model measures pairs, (source, target): the target given the source; `left_out`
+        pairs were too long for a row.
         """
         how: How = {"estimator": estimator, "steps": steps, "order": order, "orders": orders}
         choose_estimator(self.method, batch, **how)  # mistakes are told before any text is read

@@ -147,12 +147,15 @@ def first_sources(data: Data, count: int) -> list[str]:
 
 
 class FirstRows:
-    """The first rows of a set, all of them if `count` is 0; text is counted in proportion."""
+    """The first rows of a set, all of them if `count` is 0; their text is estimated by their tokens."""
 
     def __init__(self, rows: Rows, count: int) -> None:
         self._rows = rows
         self._count = min(count or len(rows), len(rows))
-        share = self._count / len(rows)
+        self.tokens = int(rows.counted(range(self._count)).sum())
+        self.text_estimated = self._count < len(rows)
+        self.left_out = rows.left_out
+        share = self.tokens / rows.tokens
         self.bytes = round(rows.bytes * share)
         self.characters = round(rows.characters * share)
 

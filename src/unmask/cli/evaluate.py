@@ -103,6 +103,9 @@ def execute(args: Namespace) -> None:
     if hasattr(args, "merge"):
         if args.model is not None or args.suite is not None:
             raise UnmaskError("--merge reads saved parts only: leave MODEL and --suite out")
+        refuse_others(args, "--merge, which reads saved parts only", "merge", "save")
+        for name in given(args, "device", "precision", "compile"):
+            raise UnmaskError(f"--{name} does not go with --merge, which reads saved parts only")
         return _tell(args, *_merged(args.merge))
     if args.model is None:
         raise UnmaskError(
@@ -137,6 +140,8 @@ def _measure(args: Namespace) -> None:
 
 def _conditions(args: Namespace, model: "Model") -> dict[str, Any]:
     """What a perplexity depends on beside the draws."""
+    from unmask.api.judging import digest
+
     data = model.config.data
     return {
         "model": args.model,
@@ -145,6 +150,7 @@ def _conditions(args: Namespace, model: "Model") -> dict[str, Any]:
         "length": data.length,
         "tokenizer": f"{data.tokenizer.kind} {model.tokenizer.vocabulary.size}",
         "precision": getattr(args, "precision", "fp32"),
+        "weights": digest(model),
     }
 
 
@@ -180,10 +186,10 @@ def _merged(files: list[Path]) -> tuple["Bound", dict[str, Any]]:
                 f"{file} holds no part: make it with unmask evaluate MODEL --shard I/N --save FILE"
             ) from None
         first = first or conditions
-        for name in first:
-            if first[name] != conditions.get(name):
+        for name in first | conditions:
+            if first.get(name) != conditions.get(name):
                 raise UnmaskError(
-                    f"these are no parts of one measurement: {name} is {first[name]} in {files[0]} "
+                    f"these are no parts of one measurement: {name} is {first.get(name)} in {files[0]} "
                     f"and {conditions.get(name)} in {file}"
                 )
         parts.append(sums)
@@ -214,9 +220,9 @@ def _show(bound: "Bound", conditions: dict[str, Any]) -> None:
     table.add_row("nats per token", sign + with_error(bound.nats, bound.error))
     for name, units in [("byte", bound.bytes), ("character", bound.characters)]:
         scale = bound.tokens / units / math.log(2) if units else math.nan
-        table.add_row(
-            f"bits per {name}", sign + with_error(bound.nats * scale, bound.error * scale)
-        )
+        # of a part's share of the text it is no bound
+        bits = with_error(bound.nats * scale, bound.error * scale)
+        table.add_row(f"bits per {name}", ("≈ " if bound.text_estimated else sign) + bits)
     table.add_row("certificate", bound.certificate)
     table.add_row("of", bound.of)
     if bound.error:
@@ -227,6 +233,8 @@ def _show(bound: "Bound", conditions: dict[str, Any]) -> None:
     if math.isfinite(bound.text_error):
         table.add_row("error over texts", f"± {bound.text_error:.2g} nats per token")
     table.add_row("tokens", f"{bound.tokens:,}")
+    if bound.left_out:
+        table.add_row("left out", f"{bound.left_out:,} pairs that fit into no row")
     table.add_row("draws", str(bound.draws))
     if bound.sums and bound.sums.rows < bound.sums.conditions.rows:
         rows = ", ".join(f"{start} to {stop - 1}" for start, stop in bound.sums.parts)

@@ -66,14 +66,33 @@ def rows_from(
     if isinstance(source, Corpus):
         corpus = _detokenized(source, config)
         return _rows(corpus, partial(iter, corpus), "all", tokenizer, config)
-    documents = [
-        text if isinstance(text, str) else pair_of(*text, f"pair {number}", ("source", "target"))
-        for number, text in enumerate(source, start=1)
-    ]
+    if not isinstance(source, Iterable):
+        raise UnmaskError("text is measured as a list of texts or pairs, or the name of a source")
+    documents = [_document(text, number, config) for number, text in enumerate(source, start=1)]
     texts = [text for text in documents if text and not text.isspace()]
     if not texts:
         raise UnmaskError("the texts are empty")
     return _in_memory(texts, tokenizer, config)
+
+
+def _document(given: object, number: int, config: DataConfig) -> str:
+    """A text or a pair as a user gives it, to a model that reads it."""
+    match given:
+        case Pair():
+            source, target = given.source, str(given)
+        case str():
+            return given
+        case [str() as source, str() as target]:
+            pass
+        case _:
+            raise UnmaskError(
+                f"text {number} is neither a text nor a pair of texts (source, target)"
+            )
+    if not config.paired:
+        raise UnmaskError(
+            f"text {number} is a pair, and this model reads no sources: give the text alone"
+        )
+    return pair_of(source, target, f"pair {number}", ("source", "target"))
 
 
 def first_rows(corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, limit: int) -> Rows:

@@ -41,12 +41,16 @@ class Bound:
     of: str = ""  # what it is a likelihood of
     freedom: float = math.inf  # degrees of freedom of the error
     text_error: float = math.inf
+    text_estimated: bool = False  # bytes and characters are a part's share, by its tokens
+    left_out: int = 0  # pairs that fit into no row and are in no figure
     sums: Sums | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_sums(cls, sums: Sums) -> "Bound":
         """What sums over rows say."""
         about, rows, tokens = sums.conditions, sums.rows, sums.tokens
+        whole = rows == about.rows
+        share = 1.0 if whole else tokens / about.tokens if about.tokens else 0.0
         text_error = math.sqrt(rows / (rows - 1) * sums.residual) if rows > 1 else math.inf
         error, freedom = math.sqrt(sums.variance / about.draws), math.inf
         if about.draws > 1:
@@ -59,13 +63,15 @@ class Bound:
             error=error / tokens,
             certificate=about.certificate,
             tokens=tokens,
-            bytes=round(about.bytes * rows / about.rows),  # of a part: in proportion
-            characters=round(about.characters * rows / about.rows),
+            bytes=round(about.bytes * share),
+            characters=round(about.characters * share),
             draws=about.draws,
             terms={name: value / tokens for name, value in sums.terms.items()},
             of=about.of,
             freedom=freedom,
             text_error=text_error / tokens,
+            text_estimated=about.text_estimated or not whole,
+            left_out=about.left_out,
             sums=sums,
         )
 
@@ -77,11 +83,11 @@ class Bound:
 
     @property
     def perplexity(self) -> float:
-        return math.exp(self.nats)
+        return _exp(self.nats)
 
     @property
     def perplexity_error(self) -> float:
-        return self.perplexity * self.error
+        return self.perplexity * self.error if self.error else 0.0
 
     @cached_property
     def interval(self) -> tuple[float, float]:
@@ -93,7 +99,7 @@ class Bound:
     def perplexity_interval(self) -> tuple[float, float]:
         """The same as a perplexity."""
         low, high = self.interval
-        return math.exp(low), math.exp(high) if high < 700 else math.inf
+        return _exp(low), _exp(high)
 
     @property
     def draws_to_halve(self) -> int | None:
@@ -126,6 +132,14 @@ class Bound:
 
     def _bits_per(self, units: int) -> float:
         return self.nats / math.log(2) * self.tokens / units if units else math.nan
+
+
+def _exp(nats: float) -> float:
+    """e to the nats, infinite where floating point ends."""
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        return math.inf
 
 
 def _known(value: Any) -> Any:

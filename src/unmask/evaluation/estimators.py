@@ -44,11 +44,17 @@ class Estimator(ABC):
 
     @abstractmethod
     def terms(
-        self, x: Tokens, valid: Valid, streams: Sequence[RowStream], given: Valid | None = None
+        self,
+        x: Tokens,
+        valid: Valid,
+        streams: Sequence[RowStream],
+        given: Valid | None = None,
+        counted: Valid | None = None,
     ) -> dict[str, ByRow]:
         """Nats of each row, by term; `x` is on the device, and the streams belong to its rows in order.
 
-        Tokens that are `given` cost nothing: the others are measured given them.
+        Tokens that are `given` cost nothing: the others are measured given them. Figures are per token
+        that is `counted`, all of the others unless told; a bound may have to pay for more.
         """
 
     @property
@@ -78,7 +84,12 @@ class OwnBound(Estimator):
         return f"{process}, {TIME_SAMPLERS.name_of(inner)} estimator"
 
     def terms(
-        self, x: Tokens, valid: Valid, streams: Sequence[RowStream], given: Valid | None = None
+        self,
+        x: Tokens,
+        valid: Valid,
+        streams: Sequence[RowStream],
+        given: Valid | None = None,
+        counted: Valid | None = None,
     ) -> dict[str, ByRow]:
         cuts = [len(stream.rows) for stream in streams]
         noises = [

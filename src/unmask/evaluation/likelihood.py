@@ -19,7 +19,7 @@ from unmask.evaluation.bound import Bound
 from unmask.evaluation.estimators import Estimator, own_bound
 from unmask.evaluation.orders import Order, one_by_one
 from unmask.evaluation.sums import Conditions, Sums
-from unmask.evaluation.targets import counted_in, given_in
+from unmask.evaluation.targets import counted_in, first_targets, given_in
 from unmask.methods.base import Method
 from unmask.randomness import RowStream, child_seed
 from unmask.transfer import to_device
@@ -30,7 +30,11 @@ Progress = Callable[[float], None]
 
 
 class TokenRows(Protocol):
-    """Rows of tokens, and how much text they cover."""
+    """Rows of tokens, and how much text they cover.
+
+    They may know more: their `tokens`, so that a part has its share of the text; whether what
+    they cover is such a share (`text_estimated`); how many pairs were `left_out`.
+    """
 
     bytes: int
     characters: int
@@ -68,15 +72,7 @@ def likelihood(
     n parts, whose bounds add up to that of the whole. Memory does not grow with the rows.
     """
     run = _Run(method, rows, draws, seed, batch, how)
-    conditions = Conditions(
-        certificate=run.estimator.certificate,
-        of=run.estimator.of,
-        draws=run.draws,
-        seed=seed,
-        rows=len(rows),
-        bytes=rows.bytes,
-        characters=rows.characters,
-    )
+    conditions = run.conditions()
     total: Sums | None = None
     for piece in _by_block(run.pieces(part_of(len(rows), shard), progress)):
         sums = Sums.of_block(conditions, piece.start, piece.terms, piece.tokens)
@@ -190,6 +186,22 @@ class _Run:
         if not self.estimator.noisy:
             self.draws = 1
 
+    def conditions(self) -> Conditions:
+        """What the figure depends on beside the model."""
+        rows = self.rows
+        return Conditions(
+            certificate=self.estimator.certificate,
+            of=self.estimator.of,
+            draws=self.draws,
+            seed=self.seed,
+            rows=len(rows),
+            bytes=rows.bytes,
+            characters=rows.characters,
+            tokens=getattr(rows, "tokens", 0),
+            text_estimated=getattr(rows, "text_estimated", False),
+            left_out=getattr(rows, "left_out", 0),
+        )
+
     def pieces(self, part: range, progress: Progress | None) -> Iterator[_Piece]:
         """The batches of a part in order, each when the device has gone on to later ones."""
         method = self.estimator.method
@@ -212,10 +224,11 @@ class _Run:
     def _depart(self, batch: range) -> "_Flight":
         x, valid = self.rows[batch]
         given, tokens = given_in(self.rows, batch), counted_in(self.rows, batch, valid)
+        counted = first_targets(valid, given, tokens)
         x = to_device(x, self.estimator.method.device)
         seeds = [child_seed(self.seed, number) for number in range(self.draws)]
         found = [
-            self.estimator.terms(x, valid, _streams(seed, batch, self.rows), given)
+            self.estimator.terms(x, valid, _streams(seed, batch, self.rows), given, counted)
             for seed in seeds
         ]
         return _Flight(batch.start, tokens, found)

@@ -27,11 +27,21 @@ class _OneByOne(Estimator):
     method: Diffusion
     batch: int = 32
 
-    def log_p(self, x: Tokens, valid: Valid, given: Valid | None, ranks: Ranks | None) -> ByRow:
-        """Sum over places of log p(x_i | places of a lower rank and what is given), or given all others."""
+    def log_p(
+        self,
+        x: Tokens,
+        valid: Valid,
+        given: Valid | None,
+        ranks: Ranks | None,
+        counted: Valid | None = None,
+    ) -> ByRow:
+        """Sum over places of log p(x_i | places of a lower rank and what is given), or given all others.
+
+        Over those that are `counted`, all that are not given unless told.
+        """
         total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
         wanted = targets(valid, given)
-        rows, places = wanted.nonzero(as_tuple=True)
+        rows, places = (wanted if counted is None else counted).nonzero(as_tuple=True)
         for part in torch.arange(len(rows)).split(self.batch):
             at = rows[part], places[part]
             if ranks is None:
@@ -67,9 +77,19 @@ class Chain(_OneByOne):
         return f"the order {', '.join(map(str, self.order))}"
 
     def terms(
-        self, x: Tokens, valid: Valid, streams: Sequence[RowStream], given: Valid | None = None
+        self,
+        x: Tokens,
+        valid: Valid,
+        streams: Sequence[RowStream],
+        given: Valid | None = None,
+        counted: Valid | None = None,
     ) -> dict[str, ByRow]:
-        return {"nll": -self.log_p(x, valid, given, self._ranks(x.shape, streams))}
+        if self.order != "left_to_right" and _filled(valid, given, counted):
+            raise UnmaskError(
+                f"{self.of} would measure the filling behind the targets too: of pairs only "
+                "left_to_right is exact, or take orders K for a bound"
+            )
+        return {"nll": -self.log_p(x, valid, given, self._ranks(x.shape, streams), counted)}
 
     def _ranks(self, shape: torch.Size, streams: Sequence[RowStream]) -> Ranks:
         rows, length = shape
@@ -100,7 +120,12 @@ class AnyOrder(_OneByOne):
         return f"any order, {self.orders} random orders a draw"
 
     def terms(
-        self, x: Tokens, valid: Valid, streams: Sequence[RowStream], given: Valid | None = None
+        self,
+        x: Tokens,
+        valid: Valid,
+        streams: Sequence[RowStream],
+        given: Valid | None = None,
+        counted: Valid | None = None,
     ) -> dict[str, ByRow]:
         all_ranks = random_ranks(streams, self.orders, x.shape[1])
         log_p = torch.stack([self.log_p(x, valid, given, ranks) for ranks in all_ranks])
@@ -115,9 +140,19 @@ class Pseudo(_OneByOne):
     of = "each token given all others"
 
     def terms(
-        self, x: Tokens, valid: Valid, streams: Sequence[RowStream], given: Valid | None = None
+        self,
+        x: Tokens,
+        valid: Valid,
+        streams: Sequence[RowStream],
+        given: Valid | None = None,
+        counted: Valid | None = None,
     ) -> dict[str, ByRow]:
-        return {"pseudo": -self.log_p(x, valid, given, None)}
+        return {"pseudo": -self.log_p(x, valid, given, None, counted)}
+
+
+def _filled(valid: Valid, given: Valid | None, counted: Valid | None) -> bool:
+    """Whether there is more to predict than is counted."""
+    return counted is not None and bool((targets(valid, given) & ~counted).any())
 
 
 def random_ranks(

@@ -24,6 +24,9 @@ class Conditions:
     rows: int  # of the whole corpus
     bytes: int
     characters: int
+    tokens: int = 0
+    text_estimated: bool = False  # whether bytes and characters are a share of a longer text's
+    left_out: int = 0  # pairs of the corpus that fit into no row
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,10 @@ class Sums:
         try:
             conditions = Conditions(**saved["conditions"])
             parts = tuple((int(start), int(stop)) for start, stop in saved["parts"])
-            return cls(**{**saved, "conditions": conditions, "parts": parts})
+            sums = cls(**{**saved, "conditions": conditions, "parts": parts})
+            if min(sums.tokens, sums.rows, conditions.draws) < 1:
+                raise ValueError("nothing was measured")
+            return sums
         except (TypeError, KeyError, ValueError):
             raise UnmaskError(
                 "no sums of a measurement: make them with unmask evaluate --json"

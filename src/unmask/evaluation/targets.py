@@ -5,6 +5,8 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from unmask.methods.base import targets
+
 
 @runtime_checkable
 class PairedRows(Protocol):
@@ -25,3 +27,13 @@ def counted_in(
 ) -> Int64[Tensor, "rows"]:
     """How many tokens of each row figures are per: the valid ones, or the target's and one EOS."""
     return rows.counted(part) if isinstance(rows, PairedRows) else valid.sum(1)
+
+
+def first_targets(
+    valid: Bool[Tensor, "rows length"],
+    given: Bool[Tensor, "rows length"] | None,
+    counted: Int64[Tensor, "rows"],
+) -> Bool[Tensor, "rows length"]:
+    """The places that are counted: of each row the first to be predicted, without the filling."""
+    wanted = targets(valid, given)
+    return wanted & (wanted.cumsum(1) <= counted[:, None])
