@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,14 @@ from unmask.config import RunConfig
 from unmask.data import Data, load_data, load_tokenizer
 from unmask.diffusion import SCHEDULES
 from unmask.errors import UnmaskError
-from unmask.evaluation import Spread, likelihood, nats_by_steps, shares_draws, variance_by_schedule
+from unmask.evaluation import (
+    Spread,
+    likelihood,
+    nats_by_steps,
+    perplexity_of,
+    shares_draws,
+    variance_by_schedule,
+)
 from unmask.methods import METHODS
 from unmask.methods.diffusion import Diffusion
 from unmask.training import read_json
@@ -60,6 +67,7 @@ class Point:
     draws: int
     by_draw: Sequence[float] = ()  # nats of each draw, where points share their draws
     freedom: float = math.inf  # degrees of freedom of the error
+    text_estimated: bool = False  # whether bits per byte count the text of a part by its tokens
 
     @property
     def perplexity(self) -> float:
@@ -68,14 +76,6 @@ class Point:
     @property
     def perplexity_error(self) -> float:
         return scaled(self.perplexity, self.error)
-
-
-def perplexity_of(nats: float) -> float:
-    """e to the nats; infinite where numbers end, as of a network that has not learned."""
-    try:
-        return math.exp(nats)
-    except OverflowError:
-        return math.inf
 
 
 def scaled(value: float, error: float) -> float:
@@ -183,7 +183,7 @@ class Measuring:
             model, draws, seed = self._model, self.budget.draws, self.budget.seed
             with model.method.arithmetic():
                 bound = likelihood(model.method, self._rows, draws=draws, seed=seed, steps=steps)
-            names = ("nats", "error", "certificate", "bits_per_byte", "tokens", "draws", "freedom")
+            names = {field.name for field in fields(Point)} - {"steps", "by_draw"}
             return {"steps": steps or own, **{name: getattr(bound, name) for name in names}}
 
         kept = self._kept("bound", {"steps": steps}, self._settings(), measure)

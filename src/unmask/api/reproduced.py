@@ -8,10 +8,11 @@ from statistics import fmean, stdev
 from typing import Any
 
 from unmask.api.agreement import Agreement, Compared, Error, combined, order, ratios
-from unmask.api.measuring import Point, perplexity_of, scaled
+from unmask.api.measuring import Point, scaled
 from unmask.api.paper import CONTINUOUS, SCHEDULES_BOUND, Published
 from unmask.api.reporting import Run, read_run
 from unmask.api.reproducing import Request
+from unmask.evaluation import perplexity_of
 from unmask.training.logging import JsonLines
 
 RESULTS = "results.jsonl"

@@ -139,7 +139,8 @@ def _bounds(reports: Sequence[RunReport]) -> Section:
         point = report.bound
         if point is not None:
             nats = signed(point.certificate, with_error(point.nats, point.error))
-            byte = signed(point.certificate, f"{point.bits_per_byte:.3f}")
+            byte = f"{point.bits_per_byte:.3f}"
+            byte = f"≈ {byte}" if point.text_estimated else signed(point.certificate, byte)
             steps = "" if point.certificate == "exact" else _steps(point.steps)
             figures = [perplexity(point), nats, byte, steps, f"{point.tokens:,}", str(point.draws)]
             rows.append([report.run.name, *figures])

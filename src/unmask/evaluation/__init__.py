@@ -2,7 +2,7 @@
 
 from unmask.evaluation.baseline import unigram_nats
 from unmask.evaluation.bootstrap import Figure
-from unmask.evaluation.bound import Bound
+from unmask.evaluation.bound import Bound, perplexity_of
 from unmask.evaluation.estimators import ESTIMATORS, Estimator
 from unmask.evaluation.generation import Quality, measure, visible
 from unmask.evaluation.judges import Judge, MethodJudge, Sample
@@ -30,6 +30,7 @@ __all__ = [
     "likelihood",
     "measure",
     "nats_by_steps",
+    "perplexity_of",
     "shares_draws",
     "unigram_nats",
     "variance_by_schedule",

@@ -83,7 +83,7 @@ class Bound:
 
     @property
     def perplexity(self) -> float:
-        return _exp(self.nats)
+        return perplexity_of(self.nats)
 
     @property
     def perplexity_error(self) -> float:
@@ -99,7 +99,7 @@ class Bound:
     def perplexity_interval(self) -> tuple[float, float]:
         """The same as a perplexity."""
         low, high = self.interval
-        return _exp(low), _exp(high)
+        return perplexity_of(low), perplexity_of(high)
 
     @property
     def draws_to_halve(self) -> int | None:
@@ -134,8 +134,8 @@ class Bound:
         return self.nats / math.log(2) * self.tokens / units if units else math.nan
 
 
-def _exp(nats: float) -> float:
-    """e to the nats, infinite where floating point ends."""
+def perplexity_of(nats: float) -> float:
+    """e to the nats; infinite where numbers end, as of a network that has not learned."""
     try:
         return math.exp(nats)
     except OverflowError:
