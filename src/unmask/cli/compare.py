@@ -22,6 +22,11 @@ _MEASURING = (
     "judge", "judge_prefix", "steps", "temperature", "n", "length", "top_k", "top_p", "seed", "batch",
 )  # fmt: skip
 _ROWS = ".jsonl"
+_SHARED = {
+    "judge_digest": "by another judge",
+    "n": "on other numbers of texts",
+    "length": "at another length",
+}
 
 
 def add(commands: Commands) -> None:
@@ -110,22 +115,32 @@ def _beside(rows: "list[Row]", files: list[Path]) -> "list[Row]":
     from unmask.api.rows import stored
 
     found = []
+    own = next((row for row in rows if row.calls is not None), rows[0])  # real text may be less
     for file in files:
         others = [row for row in stored(_existing(file)) if row.calls is not None]
         for row in others:
-            if (row.judge, row.n) != (rows[0].judge, rows[0].n):
-                raise UnmaskError(
-                    f"{file} was measured by another judge, or in other numbers: it does not compare"
-                )
+            for name, how in _SHARED.items():
+                if getattr(row, name) != getattr(own, name):
+                    raise UnmaskError(
+                        f"{file} was measured {how}: {_told(row, name)}, not {_told(own, name)}"
+                    )
         found += [replace(row, sampler=f"{row.sampler}, {file.stem}") for row in others]
     return found
+
+
+def _told(row: "Row", name: str) -> str:
+    """What a row was measured with, as a reader knows it."""
+    described = row.judge if name == "judge_digest" else None
+    return str(described or getattr(row, name))
 
 
 def _measure(args: Namespace, file: Path | None, usual_sampler: bool) -> "list[Row]":
     from unmask import api
     from unmask.api.comparing import STEPS, settings, usual_samplers
+    from unmask.api.judging import NO_TEXTS, refuse_pairs
 
     model = api.load(args.model, **given(args, "device", "precision", "compile"))
+    refuse_pairs(model, NO_TEXTS)  # before a judge is fetched
     judge = load_judge(args)
     steps = getattr(args, "steps", STEPS)
     temperatures = getattr(args, "temperature", [1.0])
