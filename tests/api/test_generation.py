@@ -56,14 +56,13 @@ def written(model, monkeypatch, ids: list[list[int]]) -> None:
 
 
 def test_a_row_is_what_the_judge_says_of_the_decoded_texts(model, judge):
-    rows = run_compare(model, judge, n=4, seed=3)
-    results = model.generate(n=4, steps=4, sampler="ancestral", seed=3)
+    rows = run_compare(model, judge, seed=1)
+    results = model.generate(n=2, steps=4, sampler="ancestral", seed=1)
     ids = [visible(result.ids, model.tokenizer.vocabulary) for result in results]
     samples = [Sample(text, model.tokenizer.decode(text)) for text in ids]
-    first, others = real_texts(model, 4, model.length, print)
-    behind = others if len(others.samples) == 4 else first
-    reference = judge.read(behind.samples).features
-    quality = measure(samples, judge, real=reference, seed=3)
+    _, others = real_texts(model, 2, model.length, print)
+    reference = judge.read(others.samples).features
+    quality = measure(samples, judge, real=reference, seed=1)
     row = rows[1]
     for name in FIGURES:
         figure = getattr(quality, name)
@@ -290,6 +289,17 @@ def test_only_the_same_judge_and_the_same_texts_go_beside_each_other(
     table = capsys.readouterr().out
     for whose in ("the model itself", "another run"):
         assert f"judge: {whose}, mdlm, {digest(model)[:8]}" in table
+
+
+def test_what_does_not_compare_is_told_before_much_is_measured(run, model, judge, tmp_path, capsys):
+    file = str(tmp_path / "judged.jsonl")
+    run_compare(model, judge, file=Path(file))
+    command = ["compare", str(run), "--samplers", "ancestral", "--steps", "2,3", "--n", "2"]
+    assert main([*command, "--beside", file, "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "was measured by another judge" in err
+    assert main([*command, "--beside", str(tmp_path / "none.jsonl")]) == 2
+    assert "real text" not in (err := capsys.readouterr().err) and "no file" in err
 
 
 def test_files_from_before_rows_knew_their_judge_compare_too(model, judge, tmp_path, capsys):

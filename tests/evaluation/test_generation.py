@@ -199,7 +199,7 @@ def test_the_errors_of_diversity_are_their_spread_over_sets_of_texts():
     truth = sum(figure.value for figure in shared) / len(shared)
     held = [figure.low <= truth <= figure.high for figure in shared]
     assert sum(held) / len(held) > 0.9
-    assert all(figure.low < figure.value < figure.high for figure in shared)
+    assert all(0 <= figure.low < figure.value <= figure.high <= 1 for figure in shared)
     assert 0.95 < rms([figure.error for figure in shared]) / spread(shared) < 1.5
 
 

@@ -113,7 +113,9 @@ def distinct(texts: Sequence[Text], n: int = 2, seed: int = 0) -> Figure:
         return Figure(value, math.inf)
     middle = math.fsum(without) / len(without)
     figure = mean([value + (len(without) - 1) * (middle - other) for other in without], seed)
-    return replace(figure, value=value)
+    if math.isinf(figure.low):
+        return replace(figure, value=value)
+    return replace(figure, value=value, low=max(0.0, figure.low), high=min(1.0, figure.high))
 
 
 def _grams(text: Text, n: int) -> list[tuple[int, ...]]:
