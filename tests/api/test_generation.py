@@ -325,6 +325,7 @@ def test_the_precision_of_model_and_judge_is_a_condition(model, run, tmp_path):
     assert halves[0].judge == f"the model itself, mdlm in bf16, {digest(model)[:8]}"
     whole = run_compare(half, model, file=file)
     assert whole[0].nats == rows[0].nats
+    assert len(file.read_text().splitlines()) == 6  # none was taken for another
     assert [run_compare(*who, file=file) for who in ((model, None), (half, None), (half, model))] == [
         rows, halves, whole,
     ]  # fmt: skip
