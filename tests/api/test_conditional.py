@@ -3,6 +3,7 @@
 import json
 import random
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ from rich.console import Console
 from tiny_models import one_line
 
 import unmask
+from unmask.api import compare
+from unmask.api.infilling import infill
 from unmask.api.translation import translate
+from unmask.api.zero_shot import zero_shot
 from unmask.cli import main, translation
 from unmask.cli.parser import Parser
 from unmask.cli.watch import MASK, Picture
@@ -179,6 +183,43 @@ def test_what_a_model_of_pairs_cannot_do_is_one_line(ask, message, mdlm):
     assert message in one_line(caught)
 
 
+def text_model(model: unmask.Model) -> unmask.Model:
+    """The same weights, as those of a model of text."""
+    data = replace(model.config.data, source_field="", target_field="")
+    return unmask.Model(model.method, model.tokenizer, replace(model.config, data=data))
+
+
+@pytest.mark.parametrize(
+    ("measure", "message"),
+    [
+        (
+            lambda model: compare(model),
+            "it has no texts to compare; 'unmask evaluate MODEL --suite",
+        ),
+        (
+            lambda model: compare(text_model(model), judge=model),
+            "take a model of text as the judge",
+        ),
+        (lambda model: infill(model), "it fills no gaps in text; 'unmask evaluate MODEL --suite"),
+        (lambda model: infill(text_model(model), baseline=model), "it fills no gaps in text"),
+        (lambda model: zero_shot(model, ["ptb"]), "it has no perplexity of a text without one"),
+    ],
+)
+@pytest.mark.parametrize("method", OWN)
+def test_a_model_of_pairs_is_not_measured_as_one_of_text(method, measure, message, models):
+    with pytest.raises(UnmaskError) as caught:
+        measure(models[method])
+    assert one_line(caught).startswith(f"a model of pairs writes targets for sources: {message}")
+
+
+@pytest.mark.parametrize("suite", ["generation", "infilling"])
+def test_a_model_of_pairs_is_refused_before_a_judge_is_fetched(suite, runs, monkeypatch, capsys):
+    monkeypatch.setattr(unmask.api, "load_judge", lambda *args, **options: pytest.fail())
+    command = ["evaluate", str(runs["mdlm"]), "--suite", suite, "--judge", "no/judge"]
+    assert main(command) == 2
+    assert "a model of pairs writes targets for sources" in capsys.readouterr().err
+
+
 def test_a_diffusion_is_not_shown_where_targets_end(tmp_path):
     settings = {
         **SETTINGS,
@@ -246,6 +287,19 @@ def test_the_suite_prints_and_keeps_what_was_written(runs, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "BLEU" in printed
     assert "confidence, deterministic" in printed
+
+
+def test_a_place_for_hypotheses_is_looked_for_before_anything_is_written(
+    runs, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("unmask.api.translation.translate", lambda *args, **options: pytest.fail())
+    for file, message in [
+        (tmp_path / "no" / "out.txt", "there is no folder for"),
+        (tmp_path, "is a folder: name a file in it"),
+    ]:
+        with pytest.raises(UnmaskError) as caught:
+            translation.execute(suite(runs["mdlm"], "--hypotheses", str(file)))
+        assert message in one_line(caught)
 
 
 def test_a_model_of_text_does_not_translate(model):

@@ -56,23 +56,24 @@ def written(model, monkeypatch, ids: list[list[int]]) -> None:
 
 
 def test_a_row_is_what_the_judge_says_of_the_decoded_texts(model, judge):
-    rows = run_compare(model, judge, seed=3)
-    results = model.generate(n=2, steps=4, sampler="ancestral", seed=3)
+    rows = run_compare(model, judge, seed=1)
+    results = model.generate(n=2, steps=4, sampler="ancestral", seed=1)
     ids = [visible(result.ids, model.tokenizer.vocabulary) for result in results]
     samples = [Sample(text, model.tokenizer.decode(text)) for text in ids]
     _, others = real_texts(model, 2, model.length, print)
     reference = judge.read(others.samples).features
-    quality = measure(samples, judge, real=reference, seed=3)
+    quality = measure(samples, judge, real=reference, seed=1)
     row = rows[1]
     for name in FIGURES:
         figure = getattr(quality, name)
         assert getattr(row, name) == figure.value, name
         assert getattr(row, f"{name}_error") == figure.error, name
-        if math.isfinite(figure.low):
-            assert row.interval(name) == (figure.low, figure.high), name
+        known = (figure.low, figure.high) if math.isfinite(figure.low) else None
+        assert row.interval(name) == known, name
     low, high = row.interval("perplexity")
     assert low <= row.perplexity <= high
-    assert row.judge == rows[0].judge == "tiny after <|endoftext|>, windows of 32"
+    name = f"tiny after <|endoftext|>, windows of 32, {judge.digest[:8]}"
+    assert row.judge == rows[0].judge == name
     assert row.certificate == "exact"
     assert Row.from_dict(json.loads(json.dumps(row.to_dict()))) == row
 
@@ -97,7 +98,9 @@ def test_rows_go_on_with_the_same_judge_only(model, judge, tmp_path):
     other = load_judge(save_judge(tmp_path / "other", seed=1), "cpu")
     assert digest(other) != digest(judge)
     assert run_compare(model, other, file=file, say=notes.append) != rows
-    assert notes == [f"{file} keeps 2 rows of another model, n, length or machine: not shown"]
+    assert notes == [
+        f"{file} keeps 2 rows of another model, judge, n, length, precision or machine: not shown"
+    ]
 
 
 def test_rows_of_older_files_are_shown_and_measured_again(model, judge, tmp_path):
@@ -171,7 +174,7 @@ def test_validation_text_of_one_byte_is_measured_or_told(model, judge, tmp_path)
 def test_a_run_is_a_judge_too(model, run, folder):
     assert isinstance(load_judge(run), unmask.Model)
     row = run_compare(model, str(run), n=1)[-1]
-    assert (row.judge, row.mauve) == ("another run, mdlm", None)
+    assert (row.judge, row.mauve) == (f"the model itself, mdlm, {digest(model)[:8]}", None)
     with pytest.raises(UnmaskError, match="a prefix is for a judge with a tokenizer of its own"):
         load_judge(run, prefix="a")
     assert load_judge(folder, "cpu", "<other>").prefix == "<other>"
@@ -213,6 +216,9 @@ def test_the_infilling_suite_prints_a_table(run, folder, capsys):
     infilling.execute(parse(str(run), *options, "--steps", "1"))
     table = capsys.readouterr().out
     assert "both sides" in table and "judge's PPL, gap" in table and "2 gaps;" in table
+    assert "not GPT-2-large: perplexity cannot be compared" in table
+    real = next(line for line in table.splitlines() if "real text" in line)
+    assert "1.0000 ± ?" in real  # tokens right, of two gaps: all of them
     infilling.execute(parse(str(run), "--samples", "2", "--gap", "2", "--json"))
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["sampler"] for line in lines] == ["data", "ancestral", "left_to_right"]
@@ -229,7 +235,138 @@ def test_models_are_shown_beside_each_other(model, judge, tmp_path, capsys):
     assert table.count("real text") == 1
     assert "ancestral, b" in table and "ancestral, b" in Path(out).read_text()
     assert main(["compare", files["a"], "--beside", files["own"]]) == 2
-    assert "own.jsonl was measured by another judge" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert (
+        f"own.jsonl was measured by another judge: the model itself, mdlm, {digest(model)[:8]}, not tiny"
+        in error
+    )
+    # real text may have fewer rows than were asked for
+    many = len(load_data(model.config.data, model.tokenizer).valid) + 1
+    for name in ("more", "most"):
+        run_compare(model, judge, n=many, file=tmp_path / f"{name}.jsonl")
+    assert (
+        main(["compare", str(tmp_path / "more.jsonl"), "--beside", str(tmp_path / "most.jsonl")])
+        == 0
+    )
+
+
+def test_only_the_same_judge_and_the_same_texts_go_beside_each_other(
+    model, judge, tmp_path, capsys
+):
+    """Two judges of one name, and two models each of which judges itself."""
+    other = load_judge(save_judge(tmp_path / "tiny", seed=1), "cpu")
+    config = replace(model.config, seed=model.config.seed + 1)
+    second, itself = unmask.Model(model.method, model.tokenizer, config), None
+    files = {}
+    for name, who, by, options in [
+        ("judged", model, judge, {}),
+        ("namesake", model, other, {}),
+        ("shorter", model, judge, {"length": 12}),
+        ("fewer", model, judge, {"n": 1}),
+        ("itself", model, itself, {}),
+        ("another", second, itself, {}),
+        ("by_the_first", second, model, {}),
+    ]:
+        files[name] = str(tmp_path / f"{name}.jsonl")
+        run_compare(who, by, samplers=["left_to_right"], file=Path(files[name]), **options)
+    capsys.readouterr()
+    for name, message in [
+        (
+            "namesake",
+            f"by another judge: tiny after <|endoftext|>, windows of 32, {other.digest[:8]}, not",
+        ),
+        ("shorter", "at another length: 12, not 24"),
+        ("fewer", "on other numbers of texts: 1, not 2"),
+    ]:
+        assert main(["compare", files["judged"], "--beside", files[name]]) == 2
+        out, err = capsys.readouterr()
+        assert f"{name}.jsonl was measured {message}" in err and out == "" and err.count("\n") == 1
+    assert main(["compare", files["itself"], "--beside", files["another"]]) == 2
+    assert (
+        "another.jsonl was measured by another judge: the model itself" in capsys.readouterr().err
+    )
+    assert main(["compare", files["itself"], "--beside", files["by_the_first"]]) == 0
+    table = capsys.readouterr().out
+    for whose in ("the model itself", "another run"):
+        assert f"judge: {whose}, mdlm, {digest(model)[:8]}" in table
+
+
+def test_what_does_not_compare_is_told_before_much_is_measured(run, model, judge, tmp_path, capsys):
+    file = str(tmp_path / "judged.jsonl")
+    run_compare(model, judge, file=Path(file))
+    command = ["compare", str(run), "--samplers", "ancestral", "--steps", "2,3", "--n", "2"]
+    assert main([*command, "--beside", file, "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "was measured by another judge" in err
+    assert main([*command, "--beside", str(tmp_path / "none.jsonl")]) == 2
+    assert "real text" not in (err := capsys.readouterr().err) and "no file" in err
+
+
+def test_files_from_before_rows_knew_their_judge_compare_too(model, judge, tmp_path, capsys):
+    new, old = tmp_path / "new.jsonl", tmp_path / "old.jsonl"
+    run_compare(model, judge, file=new)
+    lines = [json.loads(line) for line in new.read_text().splitlines()]
+    for line in lines:
+        del line["judge_digest"], line["length"]
+        del line["conditions"]["precision"], line["conditions"]["judge_precision"]
+    old.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert stored(old) == stored(new)
+    assert main(["compare", str(new), "--beside", str(old)]) == 0
+    assert "ancestral, old" in capsys.readouterr().out
+
+
+def test_the_precision_of_model_and_judge_is_a_condition(model, run, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    half = unmask.load(run, precision="bf16")
+    assert digest(half) == digest(model)
+    rows = run_compare(model, None, file=file)
+    halves = run_compare(half, None, file=file)
+    assert halves[0].nats != rows[0].nats  # real text, so nothing but the judge's arithmetic
+    assert halves[0].judge == f"the model itself, mdlm in bf16, {digest(model)[:8]}"
+    whole = run_compare(half, model, file=file)
+    assert whole[0].nats == rows[0].nats
+    assert len(file.read_text().splitlines()) == 6  # none was taken for another
+    assert [run_compare(*who, file=file) for who in ((model, None), (half, None), (half, model))] == [
+        rows, halves, whole,
+    ]  # fmt: skip
+
+
+def test_what_is_a_bound_is_marked_as_one_and_what_is_not_published_is_told(
+    run, folder, tmp_path, capsys
+):
+    command = ["compare", str(run), "--samplers", "left_to_right", "--n", "2"]
+    assert main(command) == 0
+    table = capsys.readouterr().out
+    lines = [line for line in table.splitlines() if "real text" in line or "left_to_right" in line]
+    assert [line.count("≤") for line in lines] == [3, 3]  # nats, perplexity, bits per byte
+    assert "not GPT-2-large: perplexity cannot be compared with published ones" in table
+    out = tmp_path / "rows.jsonl"
+    assert main([*command, "--judge", str(folder), "--out", str(out)]) == 0
+    assert "≤" not in capsys.readouterr().out
+    rows = stored(out)
+    for name, other in [
+        ("openai-community/gpt2-large", False),
+        ("tiny", True),
+        ("not-gpt2-large", True),
+    ]:
+        judged = [
+            replace(row, judge=f"{name} after <|endoftext|>, windows of 1024") for row in rows
+        ]
+        assert (
+            any("not GPT-2-large: perplexity and MAUVE" in line for line in figures.notes(judged))
+            == other
+        )
+        mixed = [*judged, replace(rows[0], judge="another run, mdlm")]
+        assert any("not GPT-2-large" in line for line in figures.notes(mixed))
+
+
+def test_an_unknown_interval_is_a_question_mark(model, judge):
+    row = run_compare(model, judge)[-1]
+    alike = replace(
+        row, repetition=0.0, repetition_error=math.inf, nats_error=math.inf, intervals={}
+    )
+    assert figures._cell(alike, "repetition") == "0.0000 ± ?"
+    assert figures._cell(alike, "perplexity") == f"{row.perplexity:.4f} ± ?"
 
 
 @pytest.mark.parametrize(
@@ -237,6 +374,7 @@ def test_models_are_shown_beside_each_other(model, judge, tmp_path, capsys):
     [
         (generation, [], "hub cannot be reached"),  # GPT-2-large
         (generation, ["--judge", "no/judge"], "no judge 'no/judge'"),
+        (infilling, ["--judge", "/no/judge"], "there is no such folder or file"),
         (generation, ["--judge", "FOLDER", "--judge-prefix", "<s>"], "has no token '<s>'"),
         (generation, ["--judge", "FOLDER", "--samples", "0"], "n must be 1 or more"),
         (generation, ["--judge", "FOLDER", "--out", "x.txt"], "must end in .png"),

@@ -14,6 +14,7 @@ from unmask.api.infilling import held_out_gaps, infill
 from unmask.api.rows import Setting
 from unmask.data import load_data
 from unmask.errors import UnmaskError
+from unmask.evaluation.bootstrap import Figure
 from unmask.evaluation.infilling import Gap, middle_gap, score
 from unmask.evaluation.judge_files import causal_judge
 from unmask.vocabulary import Vocabulary
@@ -57,6 +58,9 @@ def test_exact_is_all_tokens_of_a_gap():
     found = score(gaps, [[2, 3], [6, 1]], str, None)
     assert (found.exact.value, found.accuracy.value) == (0.5, 0.75)
     assert (found.gap, found.after) == (None, None)
+    none = score(gaps, [[0, 0], [0, 0]], str, None)
+    assert none.accuracy == Figure(0.0, math.inf)  # two gaps do not say that there is never one
+    assert 0.6 < none.exact.high < 0.7
 
 
 def test_the_judge_counts_the_gap_and_what_follows_apart(judge):

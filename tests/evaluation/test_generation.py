@@ -90,7 +90,8 @@ def test_distinct_counts_over_all_texts():
     assert distinct([[1, 2, 3]]).value == 1
     assert distinct([[1, 2, 3], [1, 2, 3]]).value == 0.5  # the same text twice
     assert distinct([[1, 2, 1, 2], [2, 1, 3]]).value == pytest.approx(3 / 5)
-    assert distinct([[1], []]).value == 1
+    assert distinct([[1], []]) == Figure(1.0, math.inf)  # no pairs at all
+    assert distinct([[1, 2], [3, 4], [5, 6]]) == Figure(1.0, math.inf)  # others may repeat these
     # without each text in turn: 2/2 and 2/3, of which the jackknife's error is half the difference
     assert distinct([[1, 2, 1, 2], [2, 1, 3]]).error == pytest.approx((1 - 2 / 3) / 2)
 
@@ -198,12 +199,13 @@ def test_the_errors_of_diversity_are_their_spread_over_sets_of_texts():
     truth = sum(figure.value for figure in shared) / len(shared)
     held = [figure.low <= truth <= figure.high for figure in shared]
     assert sum(held) / len(held) > 0.9
-    assert all(figure.low < figure.value < figure.high for figure in shared)
+    assert all(0 <= figure.low < figure.value <= figure.high <= 1 for figure in shared)
     assert 0.95 < rms([figure.error for figure in shared]) / spread(shared) < 1.5
 
 
-def rms(values: list[float]) -> float:
-    return math.sqrt(sum(value**2 for value in values) / len(values))
+def rms(errors: list[float]) -> float:
+    """A set of texts that are alike has an unknown error, and adds nothing to the spread."""
+    return math.sqrt(sum(error**2 for error in errors if error < math.inf) / len(errors))
 
 
 def spread(figures: list) -> float:

@@ -176,6 +176,11 @@ def test_a_judge_that_is_missing(folder, tmp_path, monkeypatch, capfd):
     line = one_line("openai-community/gpt2-large")
     assert "hub cannot be reached" in line and "--judge" in line
     assert "there is no such file" in one_line(tmp_path / "none.gguf")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    for path in (tmp_path / "none", "./none", "../none", "a/b/c", "none/", "~/none", "runs/none"):
+        assert one_line(path) == f"no judge '{path}': there is no such folder or file"
+    assert "hub cannot be reached" in one_line("other/none")
     (tmp_path / "empty").mkdir()
     assert one_line(tmp_path / "empty").startswith(f"no judge '{tmp_path / 'empty'}'")
     for name in ("a.gguf", "b.gguf"):

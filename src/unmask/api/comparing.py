@@ -10,7 +10,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unmask.api.generation import Say, Texts, options, real_texts, written
-from unmask.api.judging import described, digest, judging, load_judge
+from unmask.api.judging import (
+    NO_TEXTS,
+    described,
+    digest,
+    judging,
+    load_judge,
+    precision,
+    refuse_pairs,
+)
 from unmask.api.model import Model
 from unmask.api.rows import DATA, Conditions, Kept, Row, Setting
 from unmask.api.sampling import Sampling, choose_sampler
@@ -46,19 +54,23 @@ def compare(
     model, by what `load_judge` takes. `done` gets each row as it is measured; a `file` of JSON lines
     keeps them, and what it holds already is not measured again.
     """
+    refuse_pairs(model, NO_TEXTS)
     if isinstance(judge, str):
         judge = load_judge(judge)
     judge = model if judge is None else judge
     length = model.length if length is None else length
     points = settings(model, samplers, steps, temperatures)
     conditions = Conditions(
-        digest(model), digest(judge), n, length, top_k, top_p, seed, batch, _device(model)
-    )
+        digest(model), digest(judge), n, length, top_k, top_p, seed, batch, _device(model),
+        precision(model), precision(judge),
+    )  # fmt: skip
     bench = _Bench(model, judge, conditions, say)
     bench.check(points)
     kept = Kept(file, conditions)
     if kept.others:
-        say(f"{file} keeps {kept.others} rows of another model, n, length or machine: not shown")
+        say(
+            f"{file} keeps {kept.others} rows of another model, judge, n, length, precision or machine: not shown"
+        )
     rows = []
     for setting in [Setting(DATA), *points]:
         row = kept.rows.get(setting)
@@ -127,7 +139,7 @@ class _Bench:
     ) -> None:
         self.model, self.conditions, self.say = model, conditions, say
         self.judge = judging(model, judge)
-        self.judge_name = described(model, judge)
+        self.judge_name = described(judge, conditions)
 
     def check(self, points: list[Setting]) -> None:
         """Every mistake before the first network call."""
@@ -146,8 +158,16 @@ class _Bench:
         quality = measure(
             texts.samples, self.judge, real=self._reference(setting), seed=self.conditions.seed
         )
-        n = len(texts.samples)
-        return Row.of(setting, quality, n, self.judge_name, texts.calls, texts.seconds)
+        return Row.of(
+            setting,
+            quality,
+            n=len(texts.samples),
+            length=self.conditions.length,
+            judge=self.judge_name,
+            judge_digest=self.conditions.judge,
+            calls=texts.calls,
+            seconds=texts.seconds,
+        )
 
     def _texts(self, setting: Setting) -> Texts | None:
         if setting.sampler == DATA:

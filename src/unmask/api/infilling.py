@@ -8,6 +8,7 @@ from typing import Any
 from unmask.api.canvases import Job
 from unmask.api.comparing import settings
 from unmask.api.generation import Say
+from unmask.api.judging import NO_GAPS, refuse_pairs
 from unmask.api.model import Model
 from unmask.api.rows import DATA, Setting
 from unmask.api.running import Running
@@ -61,6 +62,9 @@ def infill(
     An autoregressive model or `baseline` sees the left side only. Steps are as many as the gap has
     tokens unless given.
     """
+    for who in (model, baseline):
+        if who is not None:
+            refuse_pairs(who, NO_GAPS)
     if n < 1 or gap < 1:
         raise UnmaskError(f"samples and gap must be 1 or more, not {n} and {gap}")
     if baseline is not None and baseline.tokenizer.fingerprint != model.tokenizer.fingerprint:

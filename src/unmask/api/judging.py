@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 
 from unmask.api.model import Model
-from unmask.api.runs import load
+from unmask.api.rows import Conditions
+from unmask.api.runs import PRECISIONS, load
 from unmask.config import to_dict
 from unmask.errors import UnmaskError
 from unmask.evaluation.causal import CausalJudge, hash_tensors
@@ -14,6 +15,8 @@ from unmask.evaluation.judges import Judge, MethodJudge
 from unmask.training import resolve_device
 
 DEFAULT_JUDGE = DEFAULT
+NO_TEXTS = "it has no texts to compare; 'unmask evaluate MODEL --suite translation' scores it"
+NO_GAPS = "it fills no gaps in text; 'unmask evaluate MODEL --suite translation' scores it"
 
 
 def load_judge(
@@ -35,6 +38,7 @@ def judging(model: Model, judge: Model | CausalJudge) -> Judge:
     """How a judge reads the model's texts; one of ours must share its tokens."""
     if isinstance(judge, CausalJudge):
         return judge
+    refuse_pairs(judge, "take a model of text as the judge")
     if judge.tokenizer.fingerprint != model.tokenizer.fingerprint:
         raise UnmaskError(
             "the judge has another tokenizer: take one that was trained on the same tokens"
@@ -42,12 +46,28 @@ def judging(model: Model, judge: Model | CausalJudge) -> Judge:
     return MethodJudge(judge.method, judge.length)
 
 
-def described(model: Model, judge: Model | CausalJudge) -> str:
+def refuse_pairs(model: Model, what: str) -> None:
+    """A model of pairs is no model of text: its figures as one would be those of sources."""
+    if model.conditional:
+        raise UnmaskError(f"a model of pairs writes targets for sources: {what}")
+
+
+def described(judge: Model | CausalJudge, conditions: Conditions) -> str:
     """The judge as a reader of its figures must know it."""
+    short = conditions.judge[:8]  # names are not unique
     if isinstance(judge, CausalJudge):
-        return f"{judge.name} after {judge.prefix}, windows of {judge.context}"
-    whose = "the model itself" if judge is model else "another run"
-    return f"{whose}, {judge.config.method.name}"
+        return f"{judge.name} after {judge.prefix}, windows of {judge.context}, {short}"
+    whose = "the model itself" if conditions.judge == conditions.model else "another run"
+    rounded = "" if conditions.judge_precision == "fp32" else f" in {conditions.judge_precision}"
+    return f"{whose}, {judge.config.method.name}{rounded}, {short}"
+
+
+def precision(model: Model | CausalJudge) -> str:
+    """What it computes in."""
+    if isinstance(model, CausalJudge):
+        return "fp32"
+    dtype = model.method.serving.dtype
+    return next(name for name, known in PRECISIONS.items() if known == dtype)
 
 
 def digest(model: Model | CausalJudge) -> str:

@@ -54,7 +54,9 @@ class Row(Setting):
     distinct_2_error: float
     repetition: float
     repetition_error: float
+    length: int | None = None  # that the texts may have, in tokens
     judge: str | None = None
+    judge_digest: str | None = None  # what tells judges apart
     bits_per_byte: float | None = None
     bits_per_byte_error: float | None = None
     distinct_1: float | None = None
@@ -82,16 +84,8 @@ class Row(Setting):
         return None if math.isnan(low) else (low, high)
 
     @classmethod
-    def of(
-        cls,
-        setting: Setting,
-        quality: Quality,
-        n: int,
-        judge: str,
-        calls: float | None,
-        seconds: float | None,
-    ) -> "Row":
-        """The figures of a setting's texts, of which there are `n`."""
+    def of(cls, setting: Setting, quality: Quality, **about: Any) -> "Row":
+        """The figures of a setting's texts, with all else that is known about them."""
         measured = {name: getattr(quality, name) for name in FIGURES}
         known = {name: figure for name, figure in measured.items() if figure is not None}
         figures: dict[str, Any] = {name: figure.value for name, figure in known.items()}
@@ -101,12 +95,9 @@ class Row(Setting):
             **asdict(setting),
             **figures,
             intervals={name: pair for name, pair in ends.items() if math.isfinite(sum(pair))},
-            n=n,
-            judge=judge,
-            calls=calls,
-            seconds=seconds,
             tokens=quality.tokens,
             certificate=quality.certificate,
+            **about,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -139,6 +130,8 @@ class Conditions:
     seed: int
     batch: int
     device: str
+    precision: str
+    judge_precision: str
 
 
 class Kept:
@@ -183,7 +176,10 @@ def _records(file: Path) -> list[dict[str, Any]]:
 
 def _of(records: list[dict[str, Any]], conditions: dict[str, Any]) -> dict[Setting, Row]:
     """The rows that were measured under the same conditions, by their settings."""
-    rows = [Row.from_dict(record) for record in records if record["conditions"] == conditions]
+    shared = {"length": conditions.get("length"), "judge_digest": conditions.get("judge")}
+    rows = [
+        Row.from_dict(shared | record) for record in records if record["conditions"] == conditions
+    ]
     return {row.setting: row for row in rows}
 
 

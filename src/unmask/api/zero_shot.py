@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from unmask.api.judging import refuse_pairs
 from unmask.api.model import Model
 from unmask.data import DataConfig, Rows, first_rows, rows_from
 from unmask.errors import UnmaskError
@@ -90,6 +91,7 @@ def zero_shot(
     Sets lie in a folder, or, without one, on the hub. One that cannot be had or read is a row that
     says why. `limit` measures the first rows of each set only; `done` gets each row as it is measured.
     """
+    refuse_pairs(model, "it has no perplexity of a text without one")
     names = list(dict.fromkeys(SETS if sets is None else sets))
     for name in names:
         zero_shot_set(name)

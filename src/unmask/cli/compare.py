@@ -22,6 +22,11 @@ _MEASURING = (
     "judge", "judge_prefix", "steps", "temperature", "n", "length", "top_k", "top_p", "seed", "batch",
 )  # fmt: skip
 _ROWS = ".jsonl"
+_SHARED = {
+    "judge_digest": "by another judge",
+    "n": "on other numbers of texts",
+    "length": "at another length",
+}
 
 
 def add(commands: Commands) -> None:
@@ -66,6 +71,7 @@ def execute(args: Namespace, usual_sampler: bool = False) -> None:
     out = getattr(args, "out", None)
     if out is not None:
         _check_out(out)
+    others = _beside(getattr(args, "beside", []))
     if Path(args.model).suffix == _ROWS:  # measured before, here or on another machine
         from unmask.api.rows import stored
 
@@ -73,14 +79,15 @@ def execute(args: Namespace, usual_sampler: bool = False) -> None:
             option = measuring[0].replace("_", "-")
             raise UnmaskError(f"--{option} is for measuring, and {args.model} is measured")
         rows = _chosen(stored(_existing(Path(args.model))), getattr(args, "samplers", None))
+        for row in rows:
+            _check_beside(row, others)
         if args.json:
             _print(rows)
     else:
-        rows = _measure(args, out.with_suffix(_ROWS) if out else None, usual_sampler)
-    others = _beside(rows, getattr(args, "beside", []))
-    rows += others
+        rows = _measure(args, out.with_suffix(_ROWS) if out else None, usual_sampler, others)
+    rows += (named := [row for group in others.values() for row in group])
     if args.json:
-        _print(others)
+        _print(named)
     else:
         show(rows)
     if out is not None and out.suffix != _ROWS:
@@ -105,27 +112,47 @@ def _chosen(rows: "list[Row]", samplers: list[str] | None) -> "list[Row]":
     return [row for row in rows if row.calls is None or row.sampler in samplers]
 
 
-def _beside(rows: "list[Row]", files: list[Path]) -> "list[Row]":
-    """The rows of other models, each sampler named with its file."""
+def _beside(files: list[Path]) -> "dict[Path, list[Row]]":
+    """The rows of other models by their files, each sampler named with its own."""
     from unmask.api.rows import stored
 
-    found = []
-    for file in files:
-        others = [row for row in stored(_existing(file)) if row.calls is not None]
-        for row in others:
-            if (row.judge, row.n) != (rows[0].judge, rows[0].n):
-                raise UnmaskError(
-                    f"{file} was measured by another judge, or in other numbers: it does not compare"
-                )
-        found += [replace(row, sampler=f"{row.sampler}, {file.stem}") for row in others]
-    return found
+    return {
+        file: [
+            replace(row, sampler=f"{row.sampler}, {file.stem}")
+            for row in stored(_existing(file))
+            if row.calls is not None
+        ]
+        for file in files
+    }
 
 
-def _measure(args: Namespace, file: Path | None, usual_sampler: bool) -> "list[Row]":
+def _check_beside(own: "Row", others: "dict[Path, list[Row]]") -> None:
+    """An error where rows would stand beside one that was measured in another way."""
+    for file, rows in others.items():
+        for row in rows[:1]:  # those of a file are alike
+            for name, how in _SHARED.items():
+                real = own.calls is None and name == "n"  # there may be less of it
+                if not real and getattr(row, name) != getattr(own, name):
+                    raise UnmaskError(
+                        f"{file} was measured {how}: {_told(row, name)}, not {_told(own, name)}"
+                    )
+
+
+def _told(row: "Row", name: str) -> str:
+    """What a row was measured with, as a reader knows it."""
+    described = row.judge if name == "judge_digest" else None
+    return str(described or getattr(row, name))
+
+
+def _measure(
+    args: Namespace, file: Path | None, usual_sampler: bool, others: "dict[Path, list[Row]]"
+) -> "list[Row]":
     from unmask import api
     from unmask.api.comparing import STEPS, settings, usual_samplers
+    from unmask.api.judging import NO_TEXTS, refuse_pairs
 
     model = api.load(args.model, **given(args, "device", "precision", "compile"))
+    refuse_pairs(model, NO_TEXTS)  # before a judge is fetched
     judge = load_judge(args)
     steps = getattr(args, "steps", STEPS)
     temperatures = getattr(args, "temperature", [1.0])
@@ -133,6 +160,11 @@ def _measure(args: Namespace, file: Path | None, usual_sampler: bool) -> "list[R
     points = settings(model, samplers, steps, temperatures)
     names = ["real text", *map(str, points)]
     with _progress(names, args.json) as (say, done):
+
+        def tell(row: "Row") -> None:
+            _check_beside(row, others)  # not after hours
+            done(row)
+
         try:
             return api.compare(
                 model,
@@ -142,7 +174,7 @@ def _measure(args: Namespace, file: Path | None, usual_sampler: bool) -> "list[R
                 judge=judge,
                 file=file,
                 say=say,
-                done=done,
+                done=tell,
                 **given(args, *_OPTIONS),
             )
         except KeyboardInterrupt:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unmask.cli.evaluate import with_error
+from unmask.cli.tables import print_whole
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from unmask.api import Row
 
 _MANY = 200  # texts, from which MAUVE begins to tell
+_PUBLISHED = ("openai-community/gpt2-large", "gpt2-large")  # the judge of published figures
+_JUDGED = ("perplexity", "bits_per_byte")  # beside nats: bounds, where the judge gives one
 _COLUMNS = {
     "perplexity": "perplexity",
     "bits_per_byte": "bits / byte",
@@ -26,11 +29,8 @@ def show(rows: "Sequence[Row]") -> None:
     """The table, and notes below it."""
     from rich.console import Console
 
-    table = _table(rows)
+    print_whole(_table(rows))
     console = Console(highlight=False)
-    # numbers are never cut; in a narrower terminal the lines go on below
-    natural = console.measure(table, options=console.options.update(max_width=1000)).maximum
-    Console(highlight=False, width=max(console.width, natural)).print(table)
     for note in notes(rows):
         console.print(note, markup=False, soft_wrap=True)
 
@@ -40,13 +40,19 @@ def notes(rows: "Sequence[Row]") -> list[str]:
     judges = list(dict.fromkeys(row.judge for row in rows if row.judge))
     lines = [f"judge: {name}" for name in judges]
     measured = [row for row in rows if row.mauve is not None]
-    if measured and "gpt2-large" not in " ".join(judges):
-        lines.append("not GPT-2-large: perplexity and MAUVE cannot be compared with published ones")
+    if not all(published(row.judge or "") for row in rows):  # older rows are by runs
+        what = "perplexity and MAUVE" if measured else "perplexity"
+        lines.append(f"not GPT-2-large: {what} cannot be compared with published ones")
     if measured and measured[0].n < _MANY:
         lines.append(f"MAUVE of {measured[0].n} texts has few clusters and says little")
     if any(row.intervals for row in rows):
         lines.append("[low, high]: 95% bootstrap over texts, BCa (MAUVE: normal, over seeds too)")
     return lines
+
+
+def published(judge: str) -> bool:
+    """Whether a judge's figures can be held against those of papers."""
+    return judge.partition(" after ")[0] in _PUBLISHED
 
 
 def _table(rows: "Sequence[Row]") -> "Table":
@@ -79,15 +85,17 @@ def _any(rows: "Sequence[Row]", name: str) -> bool:
 
 
 def _cell(row: "Row", name: str) -> str:
-    """A figure with its interval; of rows of older files its error, which perplexity has none of."""
+    """A figure with its interval; where that is not known, as in older files, with its error."""
     value, ends = getattr(row, name), row.interval(name)
     if value is None:
         return ""
     if ends is not None:
-        return with_interval(value, *ends)
-    return (
-        f"{value:.4g}" if name == "perplexity" else with_error(value, getattr(row, f"{name}_error"))
-    )
+        figure = with_interval(value, *ends)
+    elif name == "perplexity":
+        figure = with_error(value, value * row.nats_error)
+    else:
+        figure = with_error(value, getattr(row, f"{name}_error"))
+    return _signed(row, figure) if name in _JUDGED else figure
 
 
 def with_interval(value: float, low: float, high: float) -> str:
@@ -99,8 +107,13 @@ def with_interval(value: float, low: float, high: float) -> str:
 
 def nats(row: "Row") -> str:
     """The judge's nats per token, with their error."""
-    sign = "≤ " if row.certificate == "upper" else ""
-    return sign + with_error(row.nats, row.nats_error)
+    return _signed(row, with_error(row.nats, row.nats_error))
+
+
+def _signed(row: "Row", figure: str) -> str:
+    from unmask.cli.report_sections import signed
+
+    return signed(row.certificate, figure)
 
 
 def entropy(row: "Row") -> str:

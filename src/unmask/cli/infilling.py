@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unmask.cli.compare import load_judge
-from unmask.cli.figures import with_interval
+from unmask.cli.figures import published, with_interval
 from unmask.cli.generation import WRITING
 from unmask.cli.parser import Parser, given, refuse_others
+from unmask.cli.tables import print_whole
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
@@ -31,9 +32,11 @@ def execute(args: Namespace) -> None:
     refuse_others(args, "--suite infilling", *WRITING, "gap", "baseline")
     from unmask import api
     from unmask.api.infilling import infill
+    from unmask.api.judging import NO_GAPS, refuse_pairs
     from unmask.evaluation.causal import CausalJudge
 
     model = api.load(args.model, **given(args, "device", "precision", "compile"))
+    refuse_pairs(model, NO_GAPS)  # before a judge is fetched
     baseline = (
         api.load(args.baseline, **given(args, "device")) if hasattr(args, "baseline") else None
     )
@@ -78,17 +81,17 @@ def _show(rows: "Sequence[FilledRow]", judge: "CausalJudge | None") -> None:
             Text(str(row.setting)), row.sees, _cell(filling.exact), _cell(filling.accuracy),
             *(perplexities if judge else []), style="" if row.sees else "bold",
         )  # fmt: skip
-    console = Console(highlight=False)
-    natural = console.measure(table, options=console.options.update(max_width=1000)).maximum
-    Console(highlight=False, width=max(console.width, natural)).print(table)
+    print_whole(table)
     lines = [f"{rows[0].n} gaps; [low, high]: 95% bootstrap over texts, BCa (exact: Wilson)"]
     if judge:
         lines.append(f"judge: {judge.name} after {judge.prefix}")
-    console.print("\n".join(lines), markup=False, soft_wrap=True)
+        if not published(judge.name):
+            lines.append("not GPT-2-large: perplexity cannot be compared with published ones")
+    Console(highlight=False).print("\n".join(lines), markup=False, soft_wrap=True)
 
 
 def _cell(figure: "Figure") -> str:
-    if math.isinf(figure.error):
+    if math.isinf(figure.low):
         return f"{figure.value:.4f} ± ?"
     return with_interval(figure.value, figure.low, figure.high)
 
@@ -97,5 +100,5 @@ def _perplexity(figure: "Figure | None") -> str:
     if figure is None or math.isnan(figure.value):
         return ""
     if math.isinf(figure.error):
-        return f"{math.exp(figure.value):.4g}"
+        return f"{math.exp(figure.value):.4g} ± ?"
     return with_interval(*(math.exp(x) for x in (figure.value, figure.low, figure.high)))

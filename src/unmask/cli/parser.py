@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from unmask.errors import UnmaskError
@@ -118,6 +119,14 @@ def refuse_others(args: argparse.Namespace, what: str, *own: str) -> None:
     for name, value in vars(args).items():
         if name not in {*always, *own} and value is not None:
             raise UnmaskError(f"--{name.replace('_', '-')} does not go with {what}")
+
+
+def check_place(file: Path) -> None:
+    """Before hours of work: a place that its outcome can be written to."""
+    if not file.resolve().parent.is_dir():
+        raise UnmaskError(f"there is no folder for {file}: make it first")
+    if file.is_dir():
+        raise UnmaskError(f"{file} is a folder: name a file in it")
 
 
 def list_of(kind: type[T]) -> Callable[[str], list[T]]:

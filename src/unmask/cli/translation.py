@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unmask.cli.parser import Parser, given, refuse_others
+from unmask.cli.parser import Parser, check_place, given, refuse_others
 
 if TYPE_CHECKING:
     from unmask.api.translation import Translation
@@ -29,6 +29,8 @@ def add(parser: Parser) -> None:
 
 def execute(args: Namespace) -> None:
     refuse_others(args, "--suite translation", "data", "seed", "batch", *_OWN)
+    if hasattr(args, "hypotheses"):
+        check_place(args.hypotheses)
     from unmask import api
     from unmask.api.translation import translate
 

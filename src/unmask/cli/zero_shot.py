@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from unmask.cli.parser import Parser, given, refuse_others
+from unmask.cli.tables import print_whole
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
@@ -65,13 +66,8 @@ def execute(args: Namespace) -> None:
 
 
 def _show(title: str, rows: "list[SetRow]") -> None:
-    from rich.console import Console
-
-    console, table = Console(highlight=False), _table(title, rows)
-    natural = console.measure(table, options=console.options.update(max_width=1000)).maximum
-    # numbers are never cut: only the last column gives way
-    least = natural - max(0, max(len(_notes(row)) for row in rows) - _NOTES)
-    Console(highlight=False, width=max(console.width, least)).print(table)
+    # only the last column gives way
+    print_whole(_table(title, rows), max(0, max(len(_notes(row)) for row in rows) - _NOTES))
     for row in rows:
         if row.source:
             print(f"{row.set}: {row.source}")
@@ -83,6 +79,7 @@ def _table(title: str, rows: "list[SetRow]") -> "Table":
     from rich.text import Text
 
     from unmask.cli.evaluate import with_error
+    from unmask.cli.report_sections import signed
 
     length = rows[0].length
     draws = max((row.bound.draws for row in rows if row.bound), default=0)
@@ -96,12 +93,14 @@ def _table(title: str, rows: "list[SetRow]") -> "Table":
         if row.bound is None:
             table.add_row(row.set, "absent", "", "", "", "", Text(_notes(row)))
             continue
-        sign = "≤ " if row.bound.certificate == "upper" else ""
+        figures = (
+            with_error(row.bound.perplexity, row.bound.perplexity_error),
+            f"{row.bound.bits_per_byte:.3f}",
+            with_error(row.perplexity_per_word, row.perplexity_per_word_error),
+        )
         table.add_row(
             row.set,
-            sign + with_error(row.bound.perplexity, row.bound.perplexity_error),
-            sign + f"{row.bound.bits_per_byte:.3f}",
-            sign + with_error(row.perplexity_per_word, row.perplexity_per_word_error),
+            *(signed(row.bound.certificate, figure) for figure in figures),
             f"{row.bound.tokens:,}",
             f"{row.documents:,}",
             Text(_notes(row)),

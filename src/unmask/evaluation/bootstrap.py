@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 LEVEL = 0.95
 DRAWS = 2000
 _BLOCK = 2**22  # texts drawn at a time
+_NOTHING = 1e-12  # an error that is rounding, as a share of its figure
 _NORMAL = NormalDist()
 
 Values = NDArray[np.float64]
@@ -18,7 +19,10 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Figure:
-    """A number, one standard error of it over texts, and the ends of its 95% interval."""
+    """A number, one standard error of it over texts, and the ends of its 95% interval.
+
+    An error or an end that is not known is infinite.
+    """
 
     value: float
     error: float
@@ -45,7 +49,8 @@ def ratio(numerators: ArrayLike, denominators: ArrayLike, seed: int = 0) -> Figu
     """A ratio of two sums over texts, such as nats per token: a text is a cluster of tokens.
 
     The error is the delta method's. The interval is the bias-corrected accelerated bootstrap's (BCa;
-    Efron, 1987) of whole texts, so it need not lie evenly about the value.
+    Efron, 1987) of whole texts, so it need not lie evenly about the value. Texts that are all alike
+    do not say how much others would differ: neither is known then.
     """
     above, below = np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)
     n, value = len(above), float(above.sum() / below.sum())
@@ -53,6 +58,8 @@ def ratio(numerators: ArrayLike, denominators: ArrayLike, seed: int = 0) -> Figu
         return Figure(value, math.inf)
     residuals = above - value * below
     error = math.sqrt(n / (n - 1) * float(residuals @ residuals)) / float(below.sum())
+    if error <= _NOTHING * abs(value):
+        return Figure(value, math.inf)
     low, high = _bca(value, _resampled(above, below, seed), _without_each(above, below))
     return Figure(value, error, low, high)
 

@@ -102,7 +102,7 @@ def distinct(texts: Sequence[Text], n: int = 2, seed: int = 0) -> Figure:
     holders = Counter(gram for held in grams for gram in set(held))  # texts that hold a gram
     total = sum(map(len, grams))
     if not total:
-        return Figure(1.0, 0.0, 1.0, 1.0)
+        return Figure(1.0, math.inf)
     value = len(holders) / total
     without = [  # the figure without one of the texts
         (len(holders) - sum(holders[gram] == 1 for gram in set(held))) / (total - len(held))
@@ -113,7 +113,9 @@ def distinct(texts: Sequence[Text], n: int = 2, seed: int = 0) -> Figure:
         return Figure(value, math.inf)
     middle = math.fsum(without) / len(without)
     figure = mean([value + (len(without) - 1) * (middle - other) for other in without], seed)
-    return replace(figure, value=value)
+    if math.isinf(figure.low):
+        return replace(figure, value=value)
+    return replace(figure, value=value, low=max(0.0, figure.low), high=min(1.0, figure.high))
 
 
 def _grams(text: Text, n: int) -> list[tuple[int, ...]]:

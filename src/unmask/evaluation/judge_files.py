@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import re
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -21,13 +22,16 @@ from unmask.evaluation.causal import CausalJudge
 
 DEFAULT = "openai-community/gpt2-large"  # the judge of published figures
 _HINT = "give --judge a folder, a .gguf file or a run"
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # NAME or OWNER/NAME
 
 
 def causal_judge(spec: str | Path, device: torch.device, prefix: str | None = None) -> CausalJudge:
     """The causal model under a hub name, in a folder, or in a GGUF file."""
-    transformers: Any = extra("transformers", f"the judge {str(spec)!r}", "evaluate")
     path = Path(spec)
     gguf = _gguf(path)
+    if _is_path(str(spec)) and not path.exists():
+        raise UnmaskError(f"no judge {str(spec)!r}: there is no such folder or file")
+    transformers: Any = extra("transformers", f"the judge {str(spec)!r}", "evaluate")
     with _quietly(transformers, str(spec)):
         if gguf is not None:
             source: str | Path = _dequantised(transformers, gguf)
@@ -47,6 +51,11 @@ def causal_judge(spec: str | Path, device: torch.device, prefix: str | None = No
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     name = str(spec) if not path.exists() else (gguf or path.resolve()).name
     return CausalJudge(network.to(device), tokenizer, name, prefix)
+
+
+def _is_path(spec: str) -> bool:
+    """Whether a name is one of a folder or file here: no name of the hub, or in a folder that is here."""
+    return not _HUB_NAME.fullmatch(spec) or ("/" in spec and Path(spec).parent.is_dir())
 
 
 def _gguf(path: Path) -> Path | None:

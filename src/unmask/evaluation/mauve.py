@@ -28,7 +28,8 @@ def mauve(
     """The area of the clusters' histograms, a mean over seeds of k-means.
 
     A histogram of resampled texts is noisier and so further from the other one: the interval is not
-    the resamples' own, but lies about the value, by their spread and the spread over seeds.
+    the resamples' own, but lies about the value, by their spread and the spread over seeds. Where
+    neither spreads, as when no cluster holds texts of both kinds, it is not known.
     """
     points = reduced(np.concatenate([texts.double().numpy(), real.double().numpy()]))
     few = min(len(texts), len(real))
@@ -42,6 +43,8 @@ def mauve(
         variances.append(_resampled_variance(p, q, seed + number))
     value = math.fsum(areas) / SEEDS
     error = math.sqrt(float(np.mean(variances)) + float(np.var(areas, ddof=1)) / SEEDS)
+    if error <= 1e-12:  # rounding
+        return Figure(value, math.inf)
     return Figure(value, error, max(0.0, value - 1.96 * error), min(1.0, value + 1.96 * error))
 
 
