@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UnmaskError
-from unmask.evaluation import Quality
+from unmask.evaluation import Quality, perplexity_of
 from unmask.training.logging import JsonLines
 
 DATA = "data"  # what the row of real text has for a sampler
@@ -69,7 +69,7 @@ class Row(Setting):
 
     @property
     def perplexity(self) -> float:
-        return math.exp(self.nats)
+        return perplexity_of(self.nats)
 
     @property
     def setting(self) -> Setting:
@@ -79,7 +79,7 @@ class Row(Setting):
         """The ends of a figure's interval, of the perplexity too; None where it is not known."""
         if name == "perplexity":
             ends = self.interval("nats")
-            return ends and (math.exp(ends[0]), math.exp(ends[1]))
+            return ends and (perplexity_of(ends[0]), perplexity_of(ends[1]))
         low, high = (self.intervals or {}).get(name, (math.nan, math.nan))
         return None if math.isnan(low) else (low, high)
 

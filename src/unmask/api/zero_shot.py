@@ -10,7 +10,7 @@ from unmask.api.judging import refuse_pairs
 from unmask.api.model import Model
 from unmask.data import DataConfig, Rows, first_rows, rows_from
 from unmask.errors import UnmaskError
-from unmask.evaluation import Bound, likelihood
+from unmask.evaluation import Bound, likelihood, perplexity_of
 from unmask.evaluation.zero_shot import SETS, coverage, find, zero_shot_set
 
 
@@ -35,10 +35,7 @@ class SetRow:
     @property
     def perplexity_per_word(self) -> float:
         """The whole cost, shared among the words of the original: comparable across tokenizers."""
-        try:
-            return math.exp(self._per_word("nats"))
-        except OverflowError:  # a language without spaces has words of a whole page
-            return math.inf
+        return perplexity_of(self._per_word("nats"))
 
     @property
     def perplexity_per_word_error(self) -> float:

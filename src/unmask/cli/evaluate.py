@@ -15,6 +15,7 @@ from unmask.cli.parser import (
     Parser,
     add_arithmetic,
     add_model,
+    check_place,
     given,
     list_of,
     refuse_others,
@@ -132,8 +133,8 @@ def _measure(args: Namespace) -> None:
         options["order"] = _order(args.order)
     if hasattr(args, "shard"):
         options["shard"] = _shard(args.shard)
-    if hasattr(args, "save") and not args.save.resolve().parent.is_dir():
-        raise UnmaskError(f"there is no folder for {args.save}: make it first")
+    if hasattr(args, "save"):
+        check_place(args.save)
     model = api.load(args.model, **given(args, "device", "precision", "compile"))
     _tell(args, model.perplexity(**options), _conditions(args, model))
 

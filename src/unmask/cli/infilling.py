@@ -97,8 +97,10 @@ def _cell(figure: "Figure") -> str:
 
 
 def _perplexity(figure: "Figure | None") -> str:
+    from unmask.evaluation import perplexity_of
+
     if figure is None or math.isnan(figure.value):
         return ""
     if math.isinf(figure.error):
-        return f"{math.exp(figure.value):.4g} ± ?"
-    return with_interval(*(math.exp(x) for x in (figure.value, figure.low, figure.high)))
+        return f"{perplexity_of(figure.value):.4g} ± ?"
+    return with_interval(*map(perplexity_of, (figure.value, figure.low, figure.high)))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unmask.cli.parser import Commands, given
+from unmask.cli.tables import print_whole
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
@@ -105,7 +106,6 @@ def _show(reports: "Sequence[RunReport]") -> None:
 def show_tables(tables: "Sequence[Table]") -> None:
     """Tables in the terminal; numbers are never cut, in a narrow one the lines go on below."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table as Drawn
     from rich.text import Text
 
@@ -117,9 +117,7 @@ def show_tables(tables: "Sequence[Table]") -> None:
             drawn.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
         for row in table.rows:
             drawn.add_row(*map(Text, row))
-        console = Console(highlight=False)
-        natural = console.measure(drawn, options=console.options.update(max_width=1000)).maximum
-        Console(highlight=False, width=max(console.width, natural)).print(drawn)
+        print_whole(drawn)
 
 
 def _plain(report: "RunReport") -> dict[str, Any]:
