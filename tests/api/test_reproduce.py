@@ -19,10 +19,13 @@ from unmask.api.paper import PUBLISHED
 from unmask.api.reporting import count_parameters, read_run
 from unmask.api.reproduced import RESULTS, SEEDS, Line, _with_seeds, reproduce, seed_deviation
 from unmask.api.reproducing import RUNS, SCALES, Request
+from unmask.api.runs import FirstRows
 from unmask.cli import main
 from unmask.config import flatten
+from unmask.data import load_data
 from unmask.data.tokenizers import build_tokenizer
 from unmask.errors import UnmaskError
+from unmask.evaluation import likelihood
 from unmask.methods import METHODS
 from unmask.vocabulary import Vocabulary
 
@@ -146,6 +149,25 @@ def test_a_row_is_what_its_runs_measure(table1, asked):
     assert {run.config.seed for run in runs.values()} == {0, 1}
     fingerprints = {unmask.load(run.folder, "cpu").tokenizer.fingerprint for run in table1.runs}
     assert len(fingerprints) == 1
+
+
+def test_a_test_text_is_measured_and_nothing_is_trained_for_it(
+    table1, asked, tmp_path, monkeypatch
+):
+    test = tmp_path / "test.txt"
+    test.write_text("\n".join(reversed(TEXTS)), encoding="utf-8")
+    monkeypatch.setattr("unmask.api.reproducing.train", None)
+    mine = copied(asked, tmp_path, "mdlm", "mdlm-seed-1")
+    (line,) = reproduce(Request("table1", only=["mdlm"], test=str(test), **mine)).lines
+    model = unmask.load(asked["runs"] / "mdlm")
+    held = replace(model.config.data, valid=str(test))
+    rows = FirstRows(load_data(held, model.tokenizer).valid, asked["budget"]["rows"])
+    by_run = [
+        likelihood(unmask.load(asked["runs"] / name).method, rows, draws=2).nats
+        for name in ("mdlm", "mdlm-seed-1")
+    ]
+    assert math.log(line.ours) == pytest.approx(fmean(by_run), rel=1e-6)
+    assert line.ours != next(kept.ours for kept in table1.lines if kept.row == "mdlm")
 
 
 def test_what_is_trained_and_measured_is_not_done_again(table1, asked, monkeypatch):

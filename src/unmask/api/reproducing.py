@@ -55,6 +55,7 @@ class Request:
     runs: Path | None = None  # the folder of all runs
     data: str = ""
     valid: str = ""
+    test: str = ""  # what is measured on; the validation text unless given
     only: Sequence[str] = ()
     overrides: Overrides = ()
     budget: Mapping[str, int] = field(default_factory=dict)  # what differs from the scale's
@@ -128,8 +129,10 @@ class Request:
         return self._measuring(run) if _trained(self.folder / run, self.config(run)) else None
 
     def _measuring(self, run: str) -> Measuring:
-        folder = self.folder / run
-        return Measuring(folder, self.config(run), self.measured, self.device, self.say)
+        folder, config = self.folder / run, self.config(run)
+        if self.test:
+            config = replace(config, data=replace(config.data, valid=self.test))
+        return Measuring(folder, config, self.measured, self.device, self.say)
 
 
 def _trained(folder: Path, config: RunConfig) -> bool:

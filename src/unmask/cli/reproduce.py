@@ -25,7 +25,12 @@ def add(commands: Commands) -> None:
         help="tiny: minutes on a CPU (default); small: minutes on a large GPU",
     )
     add("--data", metavar="SOURCE", help="the text to train on; scale tiny has its own")
-    add("--valid", metavar="SOURCE", help="the text to measure on; a part of the data unless given")
+    add(
+        "--valid", metavar="SOURCE", help="the text to validate on; a part of the data unless given"
+    )
+    add(
+        "--test", metavar="SOURCE", help="the text to measure on; what is validated on unless given"
+    )
     add("--only", nargs="+", metavar="ROW", help="some rows of the table")
     add("--runs", type=Path, metavar="DIR", help="the folder of all runs (runs/reproduce-SCALE)")
     add(
@@ -50,7 +55,7 @@ def execute(args: Namespace) -> None:
         log.print(line, markup=False)
 
     steps = [("training.steps", str(args.steps))] if hasattr(args, "steps") else []
-    names = ("table", "scale", "data", "valid", "only", "runs", "device")
+    names = ("table", "scale", "data", "valid", "test", "only", "runs", "device")
     request = Request(
         **given(args, *names), budget=given(args, "rows", "draws"), overrides=steps, say=say
     )
