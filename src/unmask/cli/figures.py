@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unmask.cli.evaluate import with_error
-from unmask.cli.tables import print_whole
+from unmask.cli.tables import print_whole, signed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -111,8 +111,6 @@ def nats(row: "Row") -> str:
 
 
 def _signed(row: "Row", figure: str) -> str:
-    from unmask.cli.report_sections import signed
-
     return signed(row.certificate, figure)
 
 

@@ -11,6 +11,7 @@ from unmask.api.reporting import RunReport, differences
 from unmask.api.rows import Row
 from unmask.cli import pictures
 from unmask.cli.evaluate import with_error
+from unmask.cli.tables import signed
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,6 @@ def sections(reports: Sequence[RunReport]) -> list[Section]:
         _frontiers(reports),
         _samples(reports),
     ]
-
-
-def signed(certificate: str, figure: str) -> str:
-    """An upper bound is marked as one."""
-    return f"≤ {figure}" if certificate == "upper" else figure
 
 
 def perplexity(point: Point) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unmask.cli.parser import Commands, given
+from unmask.cli.tables import signed
 
 if TYPE_CHECKING:
     from unmask.api.reproduced import Line, Reproduction
@@ -108,14 +109,12 @@ def _runs(found: "Reproduction") -> "Table":
 
 
 def _ours(line: "Line") -> str:
-    from unmask.cli.report_sections import figure, signed
+    from unmask.cli.report_sections import figure
 
     return signed(line.certificate, figure(line.ours, line.error))
 
 
 def _paper(line: "Line") -> str:
-    from unmask.cli.report_sections import signed
-
     return signed(line.certificate, f"{line.paper:.2f}")
 
 

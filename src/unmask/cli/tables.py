@@ -6,6 +6,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+def signed(certificate: str, figure: str) -> str:
+    """An upper bound is marked as one."""
+    return f"≤ {figure}" if certificate == "upper" else figure
+
+
 def print_whole(table: "Table", spare: int = 0) -> None:
     """Numbers are never cut: in a narrow terminal lines go on below, but for `spare` columns of text."""
     from rich.console import Console

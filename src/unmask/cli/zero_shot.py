@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from unmask.cli.parser import Parser, given, refuse_others
-from unmask.cli.tables import print_whole
+from unmask.cli.tables import print_whole, signed
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
@@ -79,7 +79,6 @@ def _table(title: str, rows: "list[SetRow]") -> "Table":
     from rich.text import Text
 
     from unmask.cli.evaluate import with_error
-    from unmask.cli.report_sections import signed
 
     length = rows[0].length
     draws = max((row.bound.draws for row in rows if row.bound), default=0)
