@@ -1,26 +1,37 @@
 """Checkpoints of a run: the newest intact one is where it continues."""
 
 import json
+import math
+import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from unmask.errors import UnmaskError
+from unmask.training.guards import in_a_row
+from unmask.training.logging import LOGS
+from unmask.training.retention import Retention
+from unmask.training.state import TrainingState
 from unmask.training.storage import (
     Damaged,
     atomic_folder,
     read_json,
     read_weights,
-    recover,
     remove,
+    replace,
     verify,
     write_json,
     write_weights,
 )
 
 Say = Callable[[str], None]
+
+CARRIED = "run"  # a checkpoint's copy of the run's other files
+SETTINGS = "config.yaml"
+SEALED = (SETTINGS, "tokenizer")  # what a run folder holds from its start, beside its logs
 
 # What a resumed run may change: how far it goes, what it tells and keeps, and on which machine it
 # runs. (`steps` only while the learning rate does not depend on it.)
@@ -29,6 +40,8 @@ MAY_CHANGE = frozenset(
         "training.steps",
         *("training.validate_every", "training.patience", "training.sample_every"),
         *("training.log_every", "training.tensorboard", "training.save_every", "training.keep"),
+        *("training.keep_best", "training.keep_every", "training.spike"),
+        *("training.max_skips", "training.max_rollbacks"),
         *("training.micro_batch", "training.compile", "training.deterministic", "training.device"),
     }
 )
@@ -42,30 +55,32 @@ def folder(run: Path, step: int) -> Path:
 def save(
     run: Path,
     step: int,
-    keep: int,
+    retention: Retention,
     parts: Mapping[str, Mapping[str, Tensor]],
     state: dict[str, Any],
+    logs: Mapping[str, int],
 ) -> Path:
-    """Write checkpoints/step-…, whole or not at all, then drop all but the last `keep`."""
+    """Write checkpoints/step-…, whole or not at all, then drop those that need not stay.
+
+    It carries the run's other files, of its logs the first so many bytes: what was lost or damaged
+    beside it can be put back.
+    """
     new = folder(run, step)
-    _write(new, parts, state)
-    # A checkpoint beyond this step was passed over as damaged, or the run would stand there.
-    past = [path for path in _by_step(run) if path.name <= new.name]
-    for path in _by_step(run):
-        if path not in past[-keep:]:
-            remove(path)
+    with _writing(new, parts, state) as building:
+        _carry(run, building / CARRIED, logs)
+    _drop(run, step, retention)
     return new
 
 
 def save_best(run: Path, weights: Mapping[str, Tensor], state: dict[str, Any]) -> None:
     """Write checkpoints/best: the weights that validated best, as model.safetensors."""
-    _write(_checkpoints(run) / "best", {"model": weights}, state)
+    with _writing(_checkpoints(run) / "best", {"model": weights}, state):
+        pass
 
 
 def newest(run: Path, warn: Say) -> Path | None:
     """The newest intact checkpoint, damaged ones passed over with a word; None in a fresh run."""
-    recover(_checkpoints(run))
-    found = _by_step(run)
+    found = by_step(run)
     for path in reversed(found):
         try:
             verify(path)
@@ -76,6 +91,37 @@ def newest(run: Path, warn: Say) -> Path | None:
     if found:
         raise UnmaskError(f"no intact checkpoint in {_checkpoints(run)}: remove it to start again")
     return None
+
+
+def last_good(run: Path, warn: Say) -> Path | None:
+    """The newest intact checkpoint whose last step was taken; what lies beyond it is dropped."""
+    found = by_step(run)
+    for path in reversed(found):
+        try:
+            verify(path)
+        except Damaged as damage:
+            warn(str(damage))
+            continue
+        if not in_a_row(TrainingState.from_dict(read_json(path / "state.json")["state"])):
+            for beyond in found[found.index(path) + 1 :]:
+                remove(beyond)
+            return path
+    return None
+
+
+def restore(run: Path, found: Path | None, say: Say) -> None:
+    """Bring the run's other files to where its checkpoint `found` stands, or to a fresh start."""
+    if found is None:
+        for name in LOGS:
+            (run / name).unlink(missing_ok=True)
+        return
+    carried = found / CARRIED
+    for name in LOGS if carried.is_dir() else ():  # older checkpoints carried nothing
+        if not (carried / name).exists():
+            (run / name).unlink(missing_ok=True)
+    for path in sorted(carried.rglob("*")):
+        if path.is_file():
+            _put_back(path.read_bytes(), run / path.relative_to(carried), say)
 
 
 def run_weights(run: Path, warn: Say) -> dict[str, Tensor]:
@@ -116,19 +162,71 @@ def resumable(run: Path, fingerprint: Mapping[str, Any], warn: Say) -> Path | No
     return found
 
 
-def _write(target: Path, parts: Mapping[str, Mapping[str, Tensor]], state: dict[str, Any]) -> None:
+@contextmanager
+def _writing(
+    target: Path, parts: Mapping[str, Mapping[str, Tensor]], state: dict[str, Any]
+) -> Iterator[Path]:
+    """A folder of tensors and a state, to which more may be added."""
     with atomic_folder(target) as building:
         for name, tensors in parts.items():
             write_weights(building, tensors, name)
         write_json(building / "state.json", state)
+        yield building
+
+
+def _carry(run: Path, target: Path, logs: Mapping[str, int]) -> None:
+    """Copy what the run folder holds beside its checkpoints."""
+    target.mkdir()
+    for name in SEALED:
+        if (run / name).is_dir():
+            shutil.copytree(run / name, target / name)
+        elif (run / name).exists():
+            shutil.copyfile(run / name, target / name)
+    for name, size in logs.items():
+        with (run / name).open("rb") as file:
+            (target / name).write_bytes(file.read(size))
+
+
+def _put_back(content: bytes, target: Path, say: Say) -> None:
+    """Make a file what it was; a log that only went on is cut without a word."""
+    now = target.read_bytes() if target.is_file() else b""
+    if now == content:
+        return
+    if not (target.name in LOGS and now.startswith(content)) and target.name != SETTINGS:
+        say(f"{target} is damaged or missing: put back from the checkpoint")
+    replace(target, content)
+
+
+def _drop(run: Path, step: int, retention: Retention) -> None:
+    # A checkpoint beyond this step was passed over as damaged, or the run would stand there.
+    bounds = {number: _bound(path) for path in by_step(run) if (number := step_of(path)) <= step}
+    kept = retention.keeps(bounds)
+    for path in by_step(run):
+        if step_of(path) not in kept:
+            remove(path)
+
+
+def _bound(path: Path) -> float | None:
+    """The last validation before a checkpoint; none if there was none, or it cannot be read."""
+    try:
+        nats = read_json(path / "state.json")["state"]["last_nats"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return nats if isinstance(nats, float) and math.isfinite(nats) else None
 
 
 def _checkpoints(run: Path) -> Path:
     return run / "checkpoints"
 
 
-def _by_step(run: Path) -> list[Path]:
-    return sorted(_checkpoints(run).glob("step-*"))
+def by_step(run: Path) -> list[Path]:
+    """The checkpoints of a run, oldest first."""
+    found = [path for path in _checkpoints(run).glob("step-*") if path.name[5:].isdigit()]
+    return sorted(found, key=step_of)
+
+
+def step_of(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -39,15 +39,23 @@ class TrainingConfig:
     sample_every: int = 0  # steps; 0 = off
     save_every: int = 200  # steps
     keep: int = 2  # last checkpoints kept
+    keep_best: int = 0  # and those with the best bounds
+    keep_every: int = 0  # and every so many steps one, for good; 0 = off
+    max_skips: int = 10  # steps in a row that are not finite before going back; 0 = never go back
+    max_rollbacks: int = 3  # times a run may go back
+    spike: float = 6.0  # deviations above the usual loss that are told; 0 = off
     log_every: int = 10  # steps
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
         for field in ("steps", "batch", "validation_draws", "save_every", "keep", "log_every"):
             self._check(field, getattr(self, field) >= 1, "at least 1")
-        for field in ("warmup", "validate_every", "validation_rows", "patience", "sample_every"):
+        for field in (
+            *("warmup", "validate_every", "validation_rows", "patience", "sample_every"),
+            *("keep_best", "keep_every", "max_skips", "max_rollbacks"),
+        ):
             self._check(field, getattr(self, field) >= 0, "at least 0")
-        for field in ("weight_decay", "clip"):
+        for field in ("weight_decay", "clip", "spike"):
             self._check(field, 0 <= getattr(self, field) < float("inf"), "finite and at least 0")
         for field in ("lr", "eps"):
             self._check(field, 0 < getattr(self, field) < float("inf"), "finite and above 0")

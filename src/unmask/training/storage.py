@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from unmask.errors import UnmaskError
@@ -36,7 +38,8 @@ def atomic_folder(target: Path) -> Iterator[Path]:
         if target.exists():
             target.rename(replaced)
         building.rename(target)
-        _sync(target.parent)
+        for folder in (target.parent, target.parent.parent):  # the latter names the former
+            _sync(folder)
     finally:
         _settle(target)
 
@@ -78,8 +81,14 @@ def write_weights(folder: Path, tensors: Mapping[str, Tensor], name: str = "mode
         memory = tensor.untyped_storage().data_ptr()
         whole[key] = tensor.clone() if memory in seen else tensor
         seen.add(memory)
-    # Our own write, because the library's hides a full disk behind an error of its own.
-    (folder / f"{name}.safetensors").write_bytes(safetensors.torch.save(whole))
+    path = folder / f"{name}.safetensors"
+    try:
+        safetensors.torch.save_file(whole, path)
+    except SafetensorError as error:  # hides a full disk behind an error of its own
+        if number := re.search(r"os error (\d+)", str(error)):
+            code = int(number[1])
+            raise OSError(code, os.strerror(code), str(path)) from None
+        raise
 
 
 def read_weights(folder: Path, name: str = "model") -> dict[str, Tensor]:
@@ -91,6 +100,23 @@ def read_weights(folder: Path, name: str = "model") -> dict[str, Tensor]:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """A JSON file that people can read."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def replace(path: Path, content: bytes) -> None:
+    """A file that is the old one or the new one, whatever happens in between."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_bytes(content)
+    _sync(beside)
+    beside.rename(path)
+    _sync(path.parent)
+
+
+def seal(folder: Path, *names: str) -> None:
+    """Give a folder that lives on a manifest of those of its files that do not change."""
+    found = [path for name in names for path in (folder / name, *(folder / name).rglob("*"))]
+    digests = {p.relative_to(folder).as_posix(): _digest(p) for p in found if p.is_file()}
+    replace(folder / MANIFEST, (json.dumps(digests, indent=1) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -126,9 +152,14 @@ def full_disk(told: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_full(error):
             raise
         raise UnmaskError(f"disk full: {told()}") from error
+
+
+def is_full(error: OSError) -> bool:
+    """Whether room on the disk is what was lacking."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _building(target: Path) -> Path:

@@ -4,7 +4,6 @@ Data, noise and dropout of a step are functions of (seed, step, row) and everyth
 checkpoint, so a run that was killed and resumed ends with the same bits as one that was not.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -30,12 +29,23 @@ from unmask.training.device import (
     resolve_device,
 )
 from unmask.training.ema import EMA
-from unmask.training.interrupt import Interrupted, interruptible
-from unmask.training.logging import Log
+from unmask.training.guards import Diverged, in_a_row, review, unusable
+from unmask.training.interrupt import CutShort, Interrupted, Signals, interruptible
+from unmask.training.logging import Log, log_sizes
+from unmask.training.memory import MicroBatch, memory_told
 from unmask.training.optimizer import NamedAdamW, clip_gradients, learning_rate
 from unmask.training.progress import ProgressDisplay, bound
+from unmask.training.retention import Retention
+from unmask.training.saver import Saver
 from unmask.training.state import TrainingState, ValidationResult
-from unmask.training.storage import check_fit, full_disk, load_weights, read_json, read_weights
+from unmask.training.storage import (
+    check_fit,
+    full_disk,
+    load_weights,
+    read_json,
+    read_weights,
+    recover,
+)
 from unmask.transfer import to_device
 
 
@@ -68,6 +78,7 @@ class Trainer:
         validate: Callable[[], ValidationResult] | None = None,
         sample: Callable[[], list[str]] | None = None,
         say: Callable[[str], None] = print,
+        auto_batch: bool = False,
     ) -> None:
         self.device = resolve_device(config.device)
         self.method = method.to(self.device)
@@ -79,18 +90,24 @@ class Trainer:
         self.rows = range(config.batch)  # this process's share of the global batch
         self.state = TrainingState()
         self.losses: list[Tensor] = []  # (loss, norm) of steps the device may still be working on
-        self.saved: Path | None = None  # last good checkpoint
+        self.saver = Saver(run, Retention(config.keep, config.keep_best, config.keep_every))
+        self.micro = MicroBatch(len(self.rows), config.micro_batch, auto_batch, say)
+        self.signals = Signals()
         self.clock = time.perf_counter()
         self.mark = (0, 0.0)  # tokens and seconds at the last log line
 
     def fit(self) -> TrainingState:
         """Train to the last step, the end of patience or a signal, from the newest checkpoint on."""
-        with full_disk(lambda: f"training stopped at step {self.state.step}; {self._last_good()}"):
+        stopped = lambda: f"training stopped at step {self.state.step}; {self._last_good()}"  # noqa: E731
+        with full_disk(stopped), memory_told(lambda: self.micro.size), ExitStack() as stack:
+            stack.callback(self.saver.close)
             self._resume()
             if self._finished():
                 self.say(f"{self.run} is already trained: {self._finished()}")
                 return self.state
-            self._loop()
+            self._prepare()
+            while not self._loop():
+                self._roll_back()
             self.say(f"finished at step {self.state.step}: {self._finished()}")
             if draw_curve(self.run) is None:
                 self.say("no loss curve: pip install 'unmask[log]' brings matplotlib")
@@ -100,48 +117,67 @@ class Trainer:
         """The weights to ship: averaged, if averages are kept."""
         return self.ema.tensors() if self.ema else self.method.state_dict()
 
-    def _loop(self) -> None:
+    def _prepare(self) -> None:
+        """Compile the network, for the one size of its batches or, while that is searched for, any."""
+        if self.config.compile:
+            rows = None if self.micro.search else self.micro.size
+            compile_backbone(self.method.backbone, rows)
+
+    def _loop(self) -> bool:
+        """Step by step to the end: whether it came there, and not where it has to go back from."""
         config, state = self.config, self.state
-        if config.compile:
-            compile_backbone(self.method.backbone, config.micro_batch or config.batch)
         with ExitStack() as stack:
             log = Log(self.run, state.step, config.tensorboard)
             stack.callback(log.close)
             stack.enter_context(deterministic(config.deterministic))
             bar = stack.enter_context(ProgressDisplay(state.step, config.steps, self.say))
-            signals = stack.enter_context(interruptible())
+            signals = self.signals = stack.enter_context(interruptible())
             self.method.train()
             self.clock = time.perf_counter()
-            while not self._finished() and not signals:
-                self._step()
-                bar.advance(state.step)
-                self._between_steps(log, bar)
-            if self.saved != checkpoint.folder(self.run, state.step):
+            try:
+                if state.owed:
+                    self.saver.asked = None  # what is saved owes it still
+                    self._between_steps(log, bar)
+                while not self._finished() and not signals:
+                    self._step()
+                    self.saver.check()
+                    bar.advance(state.step)
+                    self._between_steps(log, bar)
+            except Diverged:
+                return False
+            if self.saver.asked != state.step:
                 self._save()
+            self.saver.wait()
             if signals:
-                self.say(f"stopped at step {state.step}, saved {self.saved}")
+                self.say(f"stopped at step {state.step}, saved {self.saver.last}")
                 raise Interrupted(state.step)
+        return True
 
     def _step(self) -> None:
         """One optimizer step over the global batch, micro-batch by micro-batch."""
-        config, step = self.config, self.state.step
+        config, state = self.config, self.state
+        tokens = self.loader.count(state.drawn, self.rows)
+        loss = self.micro.run(lambda size: self._gradient(size, tokens), self.optimizer.forget)
+        norm = clip_gradients(self.method, config.clip)
+        self.optimizer.step(learning_rate(state.step, config), unusable(loss, norm))
+        state.step += 1
+        state.tokens += tokens
+        if self.ema:
+            self.ema.update(state.step)
+        self.losses.append(torch.stack([loss, norm]))
+
+    def _gradient(self, size: int, tokens: int) -> Tensor:
+        """The gradient of the mean loss per token, by parts of `size` rows; the loss itself."""
+        step = self.state.drawn
         x, valid = self.loader.batch(step, self.rows)
         given = self.loader.given(step, self.rows)
-        tokens = self.loader.count(step, self.rows)
-        size = config.micro_batch or config.batch
         loss = torch.zeros((), device=self.device)
         for first in range(0, len(self.rows), size):
             part = self.rows[first : first + size]
             here = slice(first, first + size)
             seen = None if given is None else given[here]
             loss += self._backward(step, part, x[here], valid[here], seen, tokens)
-        norm = clip_gradients(self.method, config.clip)
-        self.optimizer.step(learning_rate(step, config))
-        self.state.step += 1
-        self.state.tokens += tokens
-        if self.ema:
-            self.ema.update(self.state.step)
-        self.losses.append(torch.stack([loss, norm]))
+        return loss
 
     def _backward(
         self,
@@ -164,17 +200,24 @@ class Trainer:
         return share.detach().float()
 
     def _between_steps(self, log: Log, bar: ProgressDisplay) -> None:
-        """Whatever is due after this step; saving comes last, so that it covers the rest."""
-        config = self.config
-        if self._due(config.log_every):
+        """Whatever is due after this step, or owed; saving comes last, so that it covers the rest."""
+        config, state = self.config, self.state
+        if self._due(config.log_every) and not state.owed:
             self._log(log, bar)
-        if self.validate and self._due(config.validate_every):
-            self._validate(log, self.validate)
-        if self.sample and config.sample_every and self._due(config.sample_every):
-            with self._resting():
-                log.samples({"step": self.state.step, "samples": self.sample()})
-        if self.state.step % config.save_every == 0:
-            self._save()
+        try:
+            if self.validate and self._due(config.validate_every) and state.owed != "sample":
+                state.owed = "validate"
+                self._validate(log, self.validate)
+            if self.sample and config.sample_every and self._due(config.sample_every):
+                state.owed = "sample"
+                self._sample(log, self.sample)
+        except CutShort:
+            return  # a resumed run owes it still
+        state.owed = ""
+        if state.step % config.save_every == 0:
+            self._settle()
+            if not in_a_row(state):
+                self._save()
 
     def _due(self, every: int) -> bool:
         """After every so many steps, and after the last one."""
@@ -186,22 +229,22 @@ class Trainer:
         state = self.state
         tokens, seconds = state.tokens - self.mark[0], state.seconds - self.mark[1]
         self.mark = (state.tokens, state.seconds)
-        record = {
-            "step": state.step,
-            "tokens": state.tokens,
-            "loss": math.fsum(loss for loss, _ in state.pending) / len(state.pending),
-            "norm": max(norm for _, norm in state.pending),
-            "lr": learning_rate(state.step - 1, self.config),
-            "seconds": state.seconds,
-            "tokens_per_second": tokens / max(seconds, 1e-9),
-        }
-        state.pending.clear()
-        log.numbers(record)
+        seen = review(state, self.config)
+        for spike in seen.spikes:
+            log.numbers({"step": state.step, "spike": spike})
+        if seen.skipped:
+            self.say(f"step {state.step}: {seen.skipped} steps were not finite and are skipped")
+        rate = tokens / max(seconds, 1e-9)
+        lr = learning_rate(state.step - 1, self.config)
+        log.numbers({"step": state.step, "tokens": state.tokens, **seen.to_dict(), "lr": lr})
+        log.times({"step": state.step, "seconds": state.seconds, "tokens_per_second": rate})
         best = bound(state.best_nats, state.best_error) if state.best_step else ""
-        bar.show(state.step, record["loss"], best, record["tokens_per_second"])
+        bar.show(state.step, seen.loss, best, rate)
+        if 0 < self.config.max_skips <= state.streak:
+            raise Diverged
 
     def _validate(self, log: Log, validate: Callable[[], ValidationResult]) -> None:
-        with self._resting():
+        with self._resting(), self.signals.cutting():
             result = validate()
         state = self.state
         measured = {**result.to_dict(), "nats": result.nats, "error": result.error}
@@ -210,7 +253,12 @@ class Trainer:
         value = bound(result.nats, result.error)
         self.say(f"step {state.step}: {value} nats/token{', the best so far' if better else ''}")
         if better:
-            checkpoint.save_best(self.run, self.weights(), {"step": state.step, **measured})
+            self.saver.save_best(self.weights(), {"step": state.step, **measured})
+
+    def _sample(self, log: Log, sample: Callable[[], list[str]]) -> None:
+        with self._resting(), self.signals.cutting():
+            texts = sample()
+        log.samples({"step": self.state.step, "samples": texts})
 
     @contextmanager
     def _resting(self) -> Iterator[None]:
@@ -224,21 +272,13 @@ class Trainer:
         self.clock = time.perf_counter()
 
     def _settle(self) -> None:
-        """Wait for the device: losses become numbers, and one that is not finite ends the run."""
+        """Wait for the device: losses become numbers."""
         state = self.state
         if self.losses:
             state.pending += [(loss, norm) for loss, norm in torch.stack(self.losses).tolist()]
             self.losses.clear()
         state.seconds += time.perf_counter() - self.clock
         self.clock = time.perf_counter()
-        first = state.step - len(state.pending) + 1
-        for step, (loss, norm) in enumerate(state.pending, first):
-            if not math.isfinite(loss + norm):
-                raise UnmaskError(
-                    f"training stopped: step {step} has loss {loss:g} and gradient norm {norm:g}; "
-                    "try a lower training.lr, a longer training.warmup, training.clip 1 or "
-                    f"training.precision fp32; {self._last_good()}"
-                )
 
     def _save(self) -> None:
         self._settle()
@@ -246,15 +286,23 @@ class Trainer:
         if self.ema:
             parts["ema"] = self.ema.tensors()
         content = {"state": self.state.to_dict(), "fingerprint": self.fingerprint}
-        self.saved = checkpoint.save(self.run, self.state.step, self.config.keep, parts, content)
+        self.saver.save(self.state.step, parts, content, log_sizes(self.run))
         self.clock = time.perf_counter()
 
     def _resume(self) -> None:
         """Take up the newest intact checkpoint, if there is one."""
+        recover(self.run / "checkpoints")
         found = checkpoint.resumable(self.run, self.fingerprint, self.say)
+        self.run.mkdir(parents=True, exist_ok=True)
+        checkpoint.restore(self.run, found, self.say)
         if found is None:
-            self.run.mkdir(parents=True, exist_ok=True)
             return
+        self._load(found)
+        if not self._finished():
+            self.say(f"resuming {self.run} at step {self.state.step}")
+
+    def _load(self, found: Path) -> None:
+        """Stand where a checkpoint stands."""
         load_weights(self.method, read_weights(found), found / "model.safetensors")
         moments = read_weights(found, "optimizer")
         check_fit(moments, self.optimizer.tensors(), found / "optimizer.safetensors")
@@ -265,13 +313,34 @@ class Trainer:
             self.ema.load(averages)
         self.state = TrainingState.from_dict(read_json(found / "state.json")["state"])
         self.mark = (self.state.tokens, self.state.seconds)
-        self.saved = found
-        if not self._finished():
-            self.say(f"resuming {self.run} at step {self.state.step}")
+        self.saver.stand_at(found)
+
+    def _roll_back(self) -> None:
+        """Go back to the last good checkpoint, and on from there with the batches that come next."""
+        self.saver.wait()
+        failed = self.state
+        again = failed.rollbacks < self.config.max_rollbacks
+        found = checkpoint.last_good(self.run, self.say) if again else None
+        if found is None:
+            raise UnmaskError(
+                f"training stopped at step {failed.step}: the last {failed.streak} steps had a loss "
+                "or gradient that is not finite; try a lower training.lr, a longer training.warmup, "
+                f"training.clip 1 or training.precision fp32; {self._last_good()}"
+            )
+        self._load(found)
+        checkpoint.restore(self.run, found, self.say)
+        note = self.state.go_on_after(failed)
+        Log(self.run, self.state.step, False).numbers(note)
+        self.say(
+            f"step {failed.step}: {failed.streak} steps in a row were not finite: back to step "
+            f"{self.state.step}, and on with the batches after those"
+        )
 
     def _finished(self) -> str:
         """Why there is nothing left to do, or an empty string."""
         config, state = self.config, self.state
+        if state.owed:
+            return ""
         if state.step >= config.steps:
             return f"all {config.steps} steps are done"
         if config.patience and state.stale >= config.patience:
@@ -279,4 +348,4 @@ class Trainer:
         return ""
 
     def _last_good(self) -> str:
-        return f"last good checkpoint: {self.saved or 'none yet'}"
+        return f"last good checkpoint: {self.saver.last or 'none yet'}"
