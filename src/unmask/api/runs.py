@@ -12,16 +12,20 @@ from unmask.data import Data, LabelDropout, Loader, Rows, Tokenizer, load_data, 
 from unmask.errors import UnmaskError, unknown
 from unmask.evaluation import Bound, likelihood
 from unmask.training import (
+    SEALED,
     Damaged,
     Trainer,
+    agree,
+    carried,
     full_disk,
     load_weights,
+    locked,
     newest,
     read_json,
     read_weights,
     resolve_device,
-    resumable,
     run_weights,
+    seal,
     verify,
 )
 
@@ -30,23 +34,35 @@ PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def train(
-    config: RunConfig, run: str | Path, say: Say = print, tokenizer: Tokenizer | None = None
+    config: RunConfig,
+    run: str | Path,
+    say: Say = print,
+    tokenizer: Tokenizer | None = None,
+    auto_batch: bool = False,
 ) -> Model:
     """Trains in the folder `run`, or continues there, and returns the best model.
 
     A `tokenizer` that another run has learned from the same text need not be learned again.
+    `auto_batch` finds the largest micro-batch that the memory holds.
     """
     run = Path(run)
-    with full_disk(lambda: f"nothing was lost; free some room and start {run} again"):
-        return _train(config, run, say, tokenizer)
+    told = f"nothing was lost; free some room and start {run} again"
+    with full_disk(lambda: told), locked(run):
+        return _train(config, run, say, tokenizer, auto_batch)
 
 
-def _train(config: RunConfig, run: Path, say: Say, tokenizer: Tokenizer | None) -> Model:
-    begun = newest(run, lambda _: None) is not None
-    data = load_data(config.data, load_tokenizer(run / "tokenizer") if begun else tokenizer)
+def _train(
+    config: RunConfig, run: Path, say: Say, tokenizer: Tokenizer | None, auto_batch: bool
+) -> Model:
+    begun = newest(run, lambda _: None)
+    if begun:
+        _tell_damage(run, say)
+        tokenizer = load_tokenizer(carried(begun, run, "tokenizer"))
+    data = load_data(config.data, tokenizer)
     corpus = {"rows": len(data.train), "tokens": data.train.tokens}
     fingerprint = {**to_dict(config), "corpus": corpus}
-    resumable(run, fingerprint, lambda _: None)  # before anything in the folder is touched
+    if begun:
+        agree(run, begun, fingerprint)  # before anything in the folder is touched
     torch.manual_seed(config.seed)  # the initial weights
     method = build_method(config, data.tokenizer.vocabulary)
     model = Model(method, data.tokenizer, config)
@@ -74,10 +90,11 @@ def _train(config: RunConfig, run: Path, say: Say, tokenizer: Tokenizer | None) 
         validate,
         sample,
         say,
+        auto_batch,
     )
-    run.mkdir(parents=True, exist_ok=True)
     (run / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
     data.tokenizer.save(run / "tokenizer")
+    seal(run, *SEALED)
     parameters = sum(p.numel() for p in method.parameters())
     say(
         f"{config.method.name}, {parameters / 1e6:.1f}M parameters; {len(data.train):,} rows of "
@@ -93,6 +110,14 @@ def _train(config: RunConfig, run: Path, say: Say, tokenizer: Tokenizer | None) 
     model.save(run / "model")
     method.eval().serve()
     return Model(method, data.tokenizer, config)
+
+
+def _tell_damage(run: Path, say: Say) -> None:
+    """What a run has of its own, beside its checkpoints, is written again if it was damaged."""
+    try:
+        verify(run)
+    except Damaged as damage:
+        say(f"{damage}: written again")
 
 
 def load(

@@ -1,10 +1,20 @@
 """Training: the loop, its checkpoints and what it writes down."""
 
-from unmask.training.checkpoint import MAY_CHANGE, newest, resumable, run_weights
+from unmask.training.checkpoint import (
+    MAY_CHANGE,
+    SEALED,
+    agree,
+    carried,
+    newest,
+    resumable,
+    run_weights,
+)
 from unmask.training.config import TrainingConfig
 from unmask.training.device import resolve_device
 from unmask.training.ema import EMA
 from unmask.training.interrupt import Interrupted
+from unmask.training.lock import locked
+from unmask.training.logging import read_log
 from unmask.training.optimizer import learning_rate
 from unmask.training.state import TrainingState, ValidationResult
 from unmask.training.storage import (
@@ -14,6 +24,7 @@ from unmask.training.storage import (
     load_weights,
     read_json,
     read_weights,
+    seal,
     verify,
     write_json,
     write_weights,
@@ -23,6 +34,7 @@ from unmask.training.trainer import BatchSource, Trainer
 __all__ = [
     "EMA",
     "MAY_CHANGE",
+    "SEALED",
     "BatchSource",
     "Damaged",
     "Interrupted",
@@ -30,16 +42,21 @@ __all__ = [
     "TrainingConfig",
     "TrainingState",
     "ValidationResult",
+    "agree",
     "atomic_folder",
+    "carried",
     "full_disk",
     "learning_rate",
     "load_weights",
+    "locked",
     "newest",
     "read_json",
+    "read_log",
     "read_weights",
     "resolve_device",
     "resumable",
     "run_weights",
+    "seal",
     "verify",
     "write_json",
     "write_weights",

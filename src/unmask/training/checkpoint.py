@@ -11,10 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from unmask.errors import UnmaskError
-from unmask.training.guards import in_a_row
 from unmask.training.logging import LOGS
-from unmask.training.retention import Retention
-from unmask.training.state import TrainingState
+from unmask.training.retention import Entry, Retention
 from unmask.training.storage import (
     Damaged,
     atomic_folder,
@@ -30,8 +28,7 @@ from unmask.training.storage import (
 Say = Callable[[str], None]
 
 CARRIED = "run"  # a checkpoint's copy of the run's other files
-SETTINGS = "config.yaml"
-SEALED = (SETTINGS, "tokenizer")  # what a run folder holds from its start, beside its logs
+SEALED = ("config.yaml", "tokenizer")  # what a run folder holds from its start, beside its logs
 
 # What a resumed run may change: how far it goes, what it tells and keeps, and on which machine it
 # runs. (`steps` only while the learning rate does not depend on it.)
@@ -94,7 +91,10 @@ def newest(run: Path, warn: Say) -> Path | None:
 
 
 def last_good(run: Path, warn: Say) -> Path | None:
-    """The newest intact checkpoint whose last step was taken; what lies beyond it is dropped."""
+    """The newest intact checkpoint that is good; what lies beyond it is dropped.
+
+    One that a signal asked for is not: where a run goes back to must not depend on who stopped it.
+    """
     found = by_step(run)
     for path in reversed(found):
         try:
@@ -102,7 +102,7 @@ def last_good(run: Path, warn: Say) -> Path | None:
         except Damaged as damage:
             warn(str(damage))
             continue
-        if not in_a_row(TrainingState.from_dict(read_json(path / "state.json")["state"])):
+        if _entry(path).good:
             for beyond in found[found.index(path) + 1 :]:
                 remove(beyond)
             return path
@@ -110,18 +110,25 @@ def last_good(run: Path, warn: Say) -> Path | None:
 
 
 def restore(run: Path, found: Path | None, say: Say) -> None:
-    """Bring the run's other files to where its checkpoint `found` stands, or to a fresh start."""
-    if found is None:
-        for name in LOGS:
-            (run / name).unlink(missing_ok=True)
-        return
-    carried = found / CARRIED
-    for name in LOGS if carried.is_dir() else ():  # older checkpoints carried nothing
-        if not (carried / name).exists():
-            (run / name).unlink(missing_ok=True)
-    for path in sorted(carried.rglob("*")):
-        if path.is_file():
-            _put_back(path.read_bytes(), run / path.relative_to(carried), say)
+    """Bring the logs of a run to where its checkpoint `found` stands, or to a fresh start."""
+    if found and not (found / CARRIED).is_dir():
+        return  # from before checkpoints carried anything
+    for log in (run / name for name in LOGS):
+        then = found / CARRIED / log.name if found else None
+        content = then.read_bytes() if then and then.exists() else b""
+        now = log.read_bytes() if log.is_file() else b""
+        if not now.startswith(content):
+            say(f"{log} is not what was written: put back from {found}")
+        if not content:
+            log.unlink(missing_ok=True)
+        elif now != content:
+            replace(log, content)
+
+
+def carried(found: Path, run: Path, name: str) -> Path:
+    """A file of the run as a checkpoint carries it, or else the run's own."""
+    path = found / CARRIED / name
+    return path if path.exists() else run / name
 
 
 def run_weights(run: Path, warn: Say) -> dict[str, Tensor]:
@@ -141,8 +148,13 @@ def run_weights(run: Path, warn: Say) -> dict[str, Tensor]:
 def resumable(run: Path, fingerprint: Mapping[str, Any], warn: Say) -> Path | None:
     """The checkpoint to continue from, if any; an error if the run has another configuration."""
     found = newest(run, warn)
-    if found is None:
-        return None
+    if found:
+        agree(run, found, fingerprint)
+    return found
+
+
+def agree(run: Path, found: Path, fingerprint: Mapping[str, Any]) -> None:
+    """An error if a checkpoint of the run has another configuration."""
     before = dict(_flat(read_json(found / "state.json")["fingerprint"]))
     now = dict(_flat(json.loads(json.dumps(fingerprint))))  # as the file spells it
     free = MAY_CHANGE
@@ -159,7 +171,6 @@ def resumable(run: Path, fingerprint: Mapping[str, Any], warn: Say) -> Path | No
             f"{run} belongs to another configuration: {'; '.join(differing[:3])}{more}; "
             "choose another run folder (--run)"
         )
-    return found
 
 
 @contextmanager
@@ -187,32 +198,24 @@ def _carry(run: Path, target: Path, logs: Mapping[str, int]) -> None:
             (target / name).write_bytes(file.read(size))
 
 
-def _put_back(content: bytes, target: Path, say: Say) -> None:
-    """Make a file what it was; a log that only went on is cut without a word."""
-    now = target.read_bytes() if target.is_file() else b""
-    if now == content:
-        return
-    if not (target.name in LOGS and now.startswith(content)) and target.name != SETTINGS:
-        say(f"{target} is damaged or missing: put back from the checkpoint")
-    replace(target, content)
-
-
 def _drop(run: Path, step: int, retention: Retention) -> None:
     # A checkpoint beyond this step was passed over as damaged, or the run would stand there.
-    bounds = {number: _bound(path) for path in by_step(run) if (number := step_of(path)) <= step}
-    kept = retention.keeps(bounds)
+    entries = {number: _entry(path) for path in by_step(run) if (number := step_of(path)) <= step}
+    kept = retention.keeps(entries)
     for path in by_step(run):
         if step_of(path) not in kept:
             remove(path)
 
 
-def _bound(path: Path) -> float | None:
-    """The last validation before a checkpoint; none if there was none, or it cannot be read."""
+def _entry(path: Path) -> Entry:
+    """A checkpoint as retention sees it; one that cannot be read is good for nothing."""
     try:
-        nats = read_json(path / "state.json")["state"]["last_nats"]
+        content = read_json(path / "state.json")
+        nats, good = content["state"]["last_nats"], content["good"]
     except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return nats if isinstance(nats, float) and math.isfinite(nats) else None
+        return Entry()
+    known = isinstance(nats, float) and math.isfinite(nats)
+    return Entry(nats if known else None, good is True)
 
 
 def _checkpoints(run: Path) -> Path:

@@ -29,9 +29,11 @@ class JsonLines:
         records = []
         for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                records.append(json.loads(line))
+                record = json.loads(line)
             except ValueError:
                 continue
+            if isinstance(record, dict):
+                records.append(record)
         return records
 
 
@@ -102,6 +104,6 @@ def log_sizes(run: Path) -> dict[str, int]:
 
 def read_log(run: Path) -> list[dict[str, Any]]:
     """The lines of log.jsonl, those with a loss completed by the clock's."""
-    clock = {record["step"]: record for record in JsonLines(run / "clock.jsonl").read()}
+    clock = {record.get("step"): record for record in JsonLines(run / "clock.jsonl").read()}
     lines = JsonLines(run / "log.jsonl").read()
-    return [line | clock.get(line["step"], {}) if "loss" in line else line for line in lines]
+    return [line | clock.get(line.get("step"), {}) if "loss" in line else line for line in lines]

@@ -5,6 +5,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Entry:
+    """What retention needs to know of a checkpoint."""
+
+    nats: float | None = None  # the last validation before it
+    good: bool = False  # taken at its time, all well: where a run may go back to
+
+
+@dataclass(frozen=True)
 class Retention:
     """How many of each kind are kept; a checkpoint may be of several kinds."""
 
@@ -12,10 +20,10 @@ class Retention:
     best: int = 0
     every: int = 0  # steps; 0 = off
 
-    def keeps(self, bounds: Mapping[int, float | None]) -> set[int]:
-        """The steps that stay, out of all that are there, each with its bound if it has one."""
-        steps = sorted(bounds)
-        measured = {step: bound for step, bound in bounds.items() if bound is not None}
-        best = sorted(measured, key=lambda step: (measured[step], step))
-        nth = [step for step in steps if self.every and step % self.every == 0]
-        return {*steps[-self.last :], *best[: self.best], *nth}
+    def keeps(self, entries: Mapping[int, Entry]) -> set[int]:
+        """The steps that stay, out of all that are there."""
+        good = [step for step in sorted(entries) if entries[step].good]
+        bounds = {step: nats for step in good if (nats := entries[step].nats) is not None}
+        best = sorted(bounds, key=lambda step: (bounds[step], step))
+        nth = [step for step in good if self.every and step % self.every == 0]
+        return {*sorted(entries)[-self.last :], *good[-1:], *best[: self.best], *nth}

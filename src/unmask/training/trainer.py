@@ -217,7 +217,7 @@ class Trainer:
         if state.step % config.save_every == 0:
             self._settle()
             if not in_a_row(state):
-                self._save()
+                self._save(good=True)
 
     def _due(self, every: int) -> bool:
         """After every so many steps, and after the last one."""
@@ -280,13 +280,14 @@ class Trainer:
         state.seconds += time.perf_counter() - self.clock
         self.clock = time.perf_counter()
 
-    def _save(self) -> None:
+    def _save(self, good: bool = False) -> None:
+        """A checkpoint of this moment; a good one is one to go back to."""
         self._settle()
         parts = {"model": self.method.state_dict(), "optimizer": self.optimizer.tensors()}
         if self.ema:
             parts["ema"] = self.ema.tensors()
-        content = {"state": self.state.to_dict(), "fingerprint": self.fingerprint}
-        self.saver.save(self.state.step, parts, content, log_sizes(self.run))
+        state = {"state": self.state.to_dict(), "good": good, "fingerprint": self.fingerprint}
+        self.saver.save(self.state.step, parts, state, log_sizes(self.run))
         self.clock = time.perf_counter()
 
     def _resume(self) -> None:
