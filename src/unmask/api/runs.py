@@ -7,18 +7,23 @@ import torch
 
 from unmask.api.build import build_method, existing
 from unmask.api.model import Model
+from unmask.api.together import Shard, measured_together, written_together
 from unmask.config import RunConfig, dump_yaml, from_dict, load_recipe, resolve, to_dict
 from unmask.data import Data, LabelDropout, Loader, Rows, Tokenizer, load_data, load_tokenizer
 from unmask.errors import UnmaskError, unknown
 from unmask.evaluation import Bound, likelihood
+from unmask.randomness import row_seeds
 from unmask.training import (
     SEALED,
     Damaged,
+    Group,
     Trainer,
     agree,
     carried,
     full_disk,
+    joined,
     load_weights,
+    local_device,
     locked,
     newest,
     read_json,
@@ -47,21 +52,27 @@ def train(
     """
     run = Path(run)
     told = f"nothing was lost; free some room and start {run} again"
-    with full_disk(lambda: told), locked(run):
-        return _train(config, run, say, tokenizer, auto_batch)
+    device = local_device(resolve_device(config.training.device))
+    with full_disk(lambda: told), joined(config.distributed, device) as group:
+        if not group.main:
+            return _train(config, run, lambda _: None, tokenizer, auto_batch, group)
+        with locked(run):
+            return _train(config, run, say, tokenizer, auto_batch, group)
 
 
 def _train(
-    config: RunConfig, run: Path, say: Say, tokenizer: Tokenizer | None, auto_batch: bool
+    config: RunConfig,
+    run: Path,
+    say: Say,
+    tokenizer: Tokenizer | None,
+    auto_batch: bool,
+    group: Group,
 ) -> Model:
-    begun = newest(run, lambda _: None)
-    if begun:
-        _tell_damage(run, say)
-        tokenizer = load_tokenizer(carried(begun, run, "tokenizer"))
-    data = load_data(config.data, tokenizer)
+    begun = _begun(run, say, group)
+    data = group.in_turn(lambda: _data(config, run, tokenizer, begun, group))
     corpus = {"rows": len(data.train), "tokens": data.train.tokens}
     fingerprint = {**to_dict(config), "corpus": corpus}
-    if begun:
+    if begun and group.main:
         agree(run, begun, fingerprint)  # before anything in the folder is touched
     torch.manual_seed(config.seed)  # the initial weights
     method = build_method(config, data.tokenizer.vocabulary)
@@ -70,14 +81,16 @@ def _train(
 
     def validate() -> Bound:
         draws, seed = config.training.validation_draws, config.seed
-        return likelihood(method, valid, draws=draws, seed=seed, batch=config.training.batch)
+        batch = len(group.share(config.training.batch))
+
+        def measure(shard: Shard) -> Bound:
+            return likelihood(method, valid, draws=draws, seed=seed, batch=batch, shard=shard)
+
+        return measured_together(group, len(valid), measure)
 
     def sample() -> list[str]:
-        if not model.conditional:
-            return [str(result) for result in model.generate(n=2, seed=config.seed)]
-        sources = first_sources(data, 2)
-        answers = model.generate(sources, seed=config.seed)
-        return [f"{source} → {answer}" for source, answer in zip(sources, answers, strict=True)]
+        sources = first_sources(data, 2) if model.conditional else None
+        return written_together(group, model, sources, row_seeds(config.seed, 2))
 
     dropout = LabelDropout(data.tokenizer, config.data.label_dropout)
     trainer = Trainer(
@@ -91,10 +104,13 @@ def _train(
         sample,
         say,
         auto_batch,
+        config.distributed,
+        group,
     )
-    (run / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
-    data.tokenizer.save(run / "tokenizer")
-    seal(run, *SEALED)
+    if group.main:
+        (run / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
+        data.tokenizer.save(run / "tokenizer")
+        seal(run, *SEALED)
     parameters = sum(p.numel() for p in method.parameters())
     say(
         f"{config.method.name}, {parameters / 1e6:.1f}M parameters; {len(data.train):,} rows of "
@@ -106,10 +122,33 @@ def _train(
             f"than {config.data.length} tokens"
         )
     trainer.fit()
-    load_weights(method, run_weights(run, say), run)
-    model.save(run / "model")
+    load_weights(method.to(trainer.device), group.in_turn(lambda: run_weights(run, say)), run)
+    if group.main:
+        model.save(run / "model")
     method.eval().serve()
     return Model(method, data.tokenizer, config)
+
+
+def _begun(run: Path, say: Say, group: Group) -> Path | None:
+    """The newest checkpoint, which the main process looks for."""
+    found = group.told(lambda: str(newest(run, lambda _: None) or ""))
+    if found and group.main:
+        _tell_damage(run, say)
+    return Path(found) if found else None
+
+
+def _data(
+    config: RunConfig, run: Path, tokenizer: Tokenizer | None, begun: Path | None, group: Group
+) -> Data:
+    """The rows to train and validate on; one process learns the tokenizer for all."""
+    if begun:
+        tokenizer = load_tokenizer(carried(begun, run, "tokenizer"))
+    elif not group.main:
+        tokenizer = load_tokenizer(run / "tokenizer")
+    data = load_data(config.data, tokenizer)
+    if group.world > 1 and group.main and not begun:
+        data.tokenizer.save(run / "tokenizer")
+    return data
 
 
 def _tell_damage(run: Path, say: Say) -> None:

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from unmask.backbones.attended import Attended
 from unmask.backbones.base import Features
@@ -65,6 +66,7 @@ class Block(Freezable):
     """
 
     frozen: BlockWeights | None
+    recomputed: bool = False  # on the way back, instead of keeping what lies between
 
     def __init__(
         self,
@@ -98,6 +100,21 @@ class Block(Freezable):
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
         """Features of all tokens, or of the tokens `at` alone, counted through all rows."""
+        if not self.recomputed or not torch.is_grad_enabled():
+            return self._features(x, layer, seen, c, keys, at)
+        # dropout is a function of its keys, so there is no state of a generator to keep
+        kept = (x, layer, seen, c, keys, at)
+        return checkpoint(self._features, *kept, use_reentrant=False, preserve_rng_state=False)
+
+    def _features(
+        self,
+        x: Features,
+        layer: int,
+        seen: Attended,
+        c: Tensor | None,
+        keys: Keys | None,
+        at: Tensor | None,
+    ) -> Float[Tensor, "*tokens width"]:
         length, drop = x.shape[1], self.dropout
         if self.by_row and c is not None:
             x = self._modulated(x, layer, seen, c, keys)

@@ -1,5 +1,6 @@
 """unmask train: from a recipe to a run folder."""
 
+import os
 import shlex
 from argparse import Namespace
 from pathlib import Path
@@ -24,7 +25,8 @@ def execute(args: Namespace) -> None:
         api.train(config, run, say=print)
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(*stop.args, f"resume with: {_command(args, run)}") from None
-    print(f"next: unmask generate {run}{' --prompt TEXT' if config.data.paired else ''}")
+    if os.environ.get("RANK", "0") == "0":  # torchrun starts several
+        print(f"next: unmask generate {run}{' --prompt TEXT' if config.data.paired else ''}")
 
 
 def _command(args: Namespace, run: Path) -> str:

@@ -17,7 +17,7 @@ from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
 from unmask.errors import UnmaskError
 from unmask.methods import METHODS
 from unmask.registry import Registry
-from unmask.training import TrainingConfig
+from unmask.training import DistributedConfig, TrainingConfig
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class RunConfig:
     backbone: Choice = field(default_factory=partial(_default, "backbone"))
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    distributed: DistributedConfig = field(default_factory=DistributedConfig)
 
 
 # Reading

@@ -9,13 +9,15 @@ from unmask.training.checkpoint import (
     resumable,
     run_weights,
 )
-from unmask.training.config import TrainingConfig
+from unmask.training.config import DistributedConfig, TrainingConfig
 from unmask.training.device import resolve_device
 from unmask.training.ema import EMA
+from unmask.training.group import Group, joined, local_device
 from unmask.training.interrupt import Interrupted
 from unmask.training.lock import locked
 from unmask.training.logging import read_log
 from unmask.training.optimizer import learning_rate
+from unmask.training.source import BatchSource
 from unmask.training.state import TrainingState, ValidationResult
 from unmask.training.storage import (
     Damaged,
@@ -29,7 +31,7 @@ from unmask.training.storage import (
     write_json,
     write_weights,
 )
-from unmask.training.trainer import BatchSource, Trainer
+from unmask.training.trainer import Trainer
 
 __all__ = [
     "EMA",
@@ -37,6 +39,8 @@ __all__ = [
     "SEALED",
     "BatchSource",
     "Damaged",
+    "DistributedConfig",
+    "Group",
     "Interrupted",
     "Trainer",
     "TrainingConfig",
@@ -46,8 +50,10 @@ __all__ = [
     "atomic_folder",
     "carried",
     "full_disk",
+    "joined",
     "learning_rate",
     "load_weights",
+    "local_device",
     "locked",
     "newest",
     "read_json",

@@ -40,6 +40,7 @@ MAY_CHANGE = frozenset(
         *("training.keep_best", "training.keep_every", "training.spike"),
         *("training.max_skips", "training.max_rollbacks"),
         *("training.micro_batch", "training.compile", "training.deterministic", "training.device"),
+        *("training.checkpoint_activations", "distributed.strategy", "distributed.timeout"),
     }
 )
 

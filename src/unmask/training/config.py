@@ -7,6 +7,7 @@ from unmask.errors import UnmaskError
 DECAYS = ("constant", "cosine")
 PRECISIONS = ("fp32", "bf16")
 DEVICES = ("auto", "cpu", "cuda", "mps")
+STRATEGIES = ("plain", "ddp", "fsdp")
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,9 @@ class TrainingConfig:
 
     precision: str = "fp32"  # fp32 | bf16 (autocast)
     compile: bool = False
+    checkpoint_activations: bool = (
+        False  # blocks run again on the way back: less memory, a third more work
+    )
     deterministic: bool = False  # same bits on a GPU and compiled too; slower
     device: str = "auto"  # auto | cpu | cuda | mps
 
@@ -73,3 +77,20 @@ class TrainingConfig:
         if not holds:
             value = getattr(self, field)
             raise UnmaskError(f"training.{field} must be {allowed}, but is {value!r}")
+
+
+@dataclass(frozen=True)
+class DistributedConfig:
+    """How a run is spread over the processes that torchrun starts."""
+
+    strategy: str = "plain"  # plain | ddp (all weights everywhere) | fsdp (in shards)
+    timeout: float = 600.0  # seconds until a process that does not answer ends the run
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise UnmaskError(
+                f"distributed.strategy must be one of {', '.join(STRATEGIES)}, "
+                f"but is {self.strategy!r}"
+            )
+        if not 1 <= self.timeout < float("inf"):
+            raise UnmaskError(f"distributed.timeout must be 1 or more, but is {self.timeout!r}")

@@ -70,8 +70,9 @@ class TensorBoard:
 class Log:
     """log.jsonl, samples.jsonl and clock.jsonl of a run, and TensorBoard if asked for."""
 
-    def __init__(self, run: Path, step: int, tensorboard: bool) -> None:
-        self.board = TensorBoard(run / "tensorboard", step) if tensorboard else None
+    def __init__(self, run: Path, step: int, tensorboard: bool, written: bool = True) -> None:
+        self.written = written  # by this process, of several
+        self.board = TensorBoard(run / "tensorboard", step) if tensorboard and written else None
         self.lines, self.texts, self.clock = (JsonLines(run / name) for name in LOGS)
 
     def numbers(self, record: Mapping[str, Any]) -> None:
@@ -91,6 +92,8 @@ class Log:
             self.board.close()
 
     def _write(self, file: JsonLines, record: Mapping[str, Any]) -> None:
+        if not self.written:
+            return
         file.write(record)
         if self.board:
             self.board.write(record)

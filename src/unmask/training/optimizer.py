@@ -84,6 +84,8 @@ def clip_gradients(model: nn.Module, limit: float) -> Tensor:
     """Scale the gradients down to a global norm of `limit` (0 = leave them); the norm before."""
     parameters = [p for p in model.parameters() if p.grad is not None]
     norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    if hasattr(norm, "full_tensor"):  # of gradients in shards
+        norm = norm.full_tensor()
     if limit:
         nn.utils.clip_grads_with_norm_(parameters, limit, norm)
     return norm
