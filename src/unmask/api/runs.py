@@ -72,8 +72,8 @@ def _train(
     data = group.in_turn(lambda: _data(config, run, tokenizer, begun, group))
     corpus = {"rows": len(data.train), "tokens": data.train.tokens}
     fingerprint = {**to_dict(config), "corpus": corpus}
-    if begun and group.main:
-        agree(run, begun, fingerprint)  # before anything in the folder is touched
+    if begun:  # before anything in the folder is touched
+        group.told(lambda: str(agree(run, begun, fingerprint)))
     torch.manual_seed(config.seed)  # the initial weights
     method = build_method(config, data.tokenizer.vocabulary)
     model = Model(method, data.tokenizer, config)
