@@ -16,11 +16,11 @@ from unmask.training.retention import Entry, Retention
 from unmask.training.storage import (
     Damaged,
     atomic_folder,
+    damages,
     read_json,
     read_weights,
     remove,
     replace,
-    verify,
     write_json,
     write_weights,
 )
@@ -80,15 +80,25 @@ def newest(run: Path, warn: Say) -> Path | None:
     """The newest intact checkpoint, damaged ones passed over with a word; None in a fresh run."""
     found = by_step(run)
     for path in reversed(found):
-        try:
-            verify(path)
-        except Damaged as damage:
-            warn(f"{damage}; trying the one before")
+        if damage := next(wrong_with(path), ""):
+            warn(f"{path} is damaged: {damage}; trying the one before")
         else:
             return path
     if found:
         raise UnmaskError(f"no intact checkpoint in {_checkpoints(run)}: remove it to start again")
     return None
+
+
+def wrong_with(path: Path) -> Iterator[str]:
+    """What keeps a run from going on from a checkpoint."""
+    yield from damages(path)
+    try:
+        step = read_json(path / "state.json")["state"]["step"]
+    except (OSError, ValueError, KeyError, TypeError):
+        yield "state.json cannot be read"
+    else:
+        if step != step_of(path):
+            yield f"it holds step {step}"
 
 
 def last_good(run: Path, warn: Say) -> Path | None:
@@ -98,12 +108,9 @@ def last_good(run: Path, warn: Say) -> Path | None:
     """
     found = by_step(run)
     for path in reversed(found):
-        try:
-            verify(path)
-        except Damaged as damage:
-            warn(str(damage))
-            continue
-        if _entry(path).good:
+        if damage := next(wrong_with(path), ""):
+            warn(f"{path} is damaged: {damage}")
+        elif _entry(path).good:
             for beyond in found[found.index(path) + 1 :]:
                 remove(beyond)
             return path

@@ -110,3 +110,11 @@ def read_log(run: Path) -> list[dict[str, Any]]:
     clock = {record.get("step"): record for record in JsonLines(run / "clock.jsonl").read()}
     lines = JsonLines(run / "log.jsonl").read()
     return [line | clock.get(line.get("step"), {}) if "loss" in line else line for line in lines]
+
+
+def whole_lines(content: bytes) -> bool:
+    """Whether every line is one that `JsonLines` wrote to its end."""
+    try:
+        return all(isinstance(json.loads(line), dict) for line in content.splitlines())
+    except ValueError:
+        return False

@@ -61,15 +61,27 @@ def recover(parent: Path) -> None:
 
 def verify(folder: Path, *names: str) -> None:
     """Hold the files of a folder (`names`, or all of them) against its manifest."""
+    for damage in damages(folder, *names):
+        raise Damaged(f"{folder} is damaged: {damage}")
+
+
+def damages(folder: Path, *names: str) -> Iterator[str]:
+    """Everything in a folder that is not as its manifest says."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        for name in names or manifest:
-            if _digest(folder / name) != manifest.get(name):
-                raise Damaged(f"{folder} is damaged: {name} is not what was written")
-    except FileNotFoundError as error:
-        raise Damaged(f"{folder} is damaged: {Path(error.filename).name} is missing") from None
-    except (ValueError, AttributeError):
-        raise Damaged(f"{folder} is damaged: {MANIFEST} cannot be read") from None
+        listed = {name: manifest.get(name) for name in names or manifest}
+    except OSError:
+        yield f"{MANIFEST} is missing"
+        return
+    except (ValueError, AttributeError, TypeError):
+        yield f"{MANIFEST} cannot be read"
+        return
+    for name, digest in listed.items():
+        path = folder / name
+        if not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):
+            yield f"{name} is missing"
+        elif (found := _digest_or_none(path)) != digest:
+            yield f"{name} {'is not what was written' if found else 'cannot be read'}"
 
 
 def write_weights(folder: Path, tensors: Mapping[str, Tensor], name: str = "model") -> None:
@@ -84,6 +96,7 @@ def write_weights(folder: Path, tensors: Mapping[str, Tensor], name: str = "mode
     path = folder / f"{name}.safetensors"
     try:
         safetensors.torch.save_file(whole, path)
+        path.chmod(folder.stat().st_mode & 0o666)  # the library's is for its owner alone
     except SafetensorError as error:  # hides a full disk behind an error of its own
         if number := re.search(r"os error (\d+)", str(error)):
             code = int(number[1])
@@ -181,6 +194,14 @@ def _settle(target: Path) -> None:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_or_none(path: Path) -> str | None:
+    """None of a file that the disk does not give back."""
+    try:
+        return _digest(path)
+    except OSError:
+        return None
 
 
 def _digests(folder: Path) -> dict[str, str]:
