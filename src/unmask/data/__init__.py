@@ -5,8 +5,9 @@ from unmask.data.characters import ByteTokenizer, CharacterTokenizer, Text8Token
 from unmask.data.config import DataConfig, TokenizerConfig
 from unmask.data.corpora import Corpus, hub_corpus, open_corpus
 from unmask.data.detokenizers import DETOKENIZERS
-from unmask.data.files import Reading, named
+from unmask.data.files import Reading
 from unmask.data.labels import LabelDropout
+from unmask.data.lines import named
 from unmask.data.load import Data, first_rows, load_data, pairs_from, rows_from
 from unmask.data.loader import Loader
 from unmask.data.pairs import Pair
