@@ -116,6 +116,8 @@ def _train(
         f"{config.method.name}, {parameters / 1e6:.1f}M parameters; {len(data.train):,} rows of "
         f"{config.data.length} tokens to train on, {len(data.valid):,} to validate"
     )
+    for note in data.notes:
+        say(note)
     if data.train.left_out or data.valid.left_out:
         say(
             f"left out: {data.train.left_out:,} and {data.valid.left_out:,} pairs that are longer "

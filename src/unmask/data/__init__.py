@@ -2,7 +2,7 @@
 
 from unmask.data.blanks import count_blanks, parse_blanks
 from unmask.data.characters import ByteTokenizer, CharacterTokenizer, Text8Tokenizer
-from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.config import DataConfig, Portion, TokenizerConfig
 from unmask.data.corpora import Corpus, hub_corpus, open_corpus
 from unmask.data.detokenizers import DETOKENIZERS
 from unmask.data.files import Reading
@@ -31,6 +31,7 @@ __all__ = [
     "Loader",
     "Objects",
     "Pair",
+    "Portion",
     "Reading",
     "Rows",
     "SubwordTokenizer",

@@ -27,7 +27,7 @@ from unmask.data.files import (
     read_text,
 )
 from unmask.data.labels import Labelled
-from unmask.data.pairs import Pair
+from unmask.data.pairs import Pair, sides
 from unmask.data.parallel import parallel_files, read_parallel
 from unmask.errors import UnmaskError, unknown
 
@@ -73,6 +73,18 @@ class Corpus:
                 f"{self.name} has too few documents to hold {holdout:g} of them out; "
                 "give data.valid or another data.separator"
             )
+
+
+def sample(documents: Callable[[], Iterable[str]], most: float) -> Iterator[str]:
+    """The text of documents, or, if that is more than `most` characters, of a spread part of them."""
+    share = most / max(1, sum(map(len, sides(documents()))))
+    border = int(min(share, 1) * 2**64)
+    chosen = (
+        document
+        for index, document in enumerate(documents())
+        if index * _HASH_FRACTION % 2**64 < border
+    )
+    return sides(chosen)
 
 
 def open_corpus(source: str, reading: Reading) -> Corpus:

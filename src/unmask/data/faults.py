@@ -51,7 +51,9 @@ class Faults:
         )
 
 
-def told(source: str, passed: int, first: str) -> str:
+def told(source: str, faults: Faults) -> str:
     """What a user is told about the faults of a source."""
-    what = "line or record that cannot" if passed == 1 else "lines or records that cannot"
-    return f"passed over {passed:,} {what} be read in {source}; the first: {first}"
+    return (
+        f"passed over {faults.passed:,} of {faults.seen:,} lines or records of {source}, which cannot "
+        f"be read; the first: {faults.first}"
+    )

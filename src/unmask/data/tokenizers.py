@@ -35,14 +35,15 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         return hugging_face(str(folder))
     try:
         files = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.json")}
-        return _parse(files)
+        return parse_tokenizer(files)
     except UnmaskError:
         raise
     except Exception as error:  # the library raises a plain Exception for a broken file
         raise UnmaskError(f"the tokenizer in {folder} is damaged: {error}") from None
 
 
-def _parse(files: dict[str, str]) -> Tokenizer:
+def parse_tokenizer(files: dict[str, str]) -> Tokenizer:
+    """The tokenizer that `files` described."""
     parsers: dict[str, Callable[[], Tokenizer]] = {
         "bytes": ByteTokenizer,
         "characters": lambda: CharacterTokenizer(json.loads(files["alphabet.json"])),
