@@ -36,7 +36,7 @@ class TokenizerConfig:
 class Portion:
     """A source of a mixture, and its weight: rows are drawn from it in proportion."""
 
-    text: str
+    text: str = ""
     weight: float = 1.0
 
     def __post_init__(self) -> None:
