@@ -1,7 +1,11 @@
 """From a configuration to its components."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from unmask.backbones import BACKBONES
 from unmask.config import Choice, RunConfig
@@ -9,6 +13,7 @@ from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
 from unmask.errors import UnmaskError
 from unmask.methods import METHODS, Method
 from unmask.registry import Registry
+from unmask.training import check_fit, load_weights
 from unmask.vocabulary import Vocabulary
 
 
@@ -33,10 +38,29 @@ def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
     return kind(config.method.config, backbone, vocabulary, schedule, times)
 
 
+def restored(
+    config: RunConfig, vocabulary: Vocabulary, tensors: Mapping[str, Tensor], where: Path
+) -> Method:
+    """The method with its network and these weights, which must be of the size that it asks for."""
+    with torch.device("meta"):  # a file may ask for more than there is memory: first without any
+        check_fit(tensors, build_method(config, vocabulary).state_dict(), where)
+    method = build_method(config, vocabulary)
+    load_weights(method, tensors, where)
+    return method
+
+
 def _component(registry: Registry[Any], choice: Choice) -> Any:
     """A component is its own configuration, unless it declares one apart."""
     entry: Any = registry[choice.name]
     return entry(choice.config) if hasattr(entry, "Config") else choice.config
+
+
+def within(folder: Path, name: str) -> Path:
+    """A file or folder of a folder, no link that leads out of it."""
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise UnmaskError(f"{path} is a link that leads out of its folder")
+    return path
 
 
 def existing(folder: str | Path, what: str) -> Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from unmask.api.build import build_method, existing
+from unmask.api.build import build_method, existing, restored, within
 from unmask.api.model import Model
 from unmask.api.together import Shard, measured_together, written_together
 from unmask.config import RunConfig, dump_yaml, from_dict, load_recipe, resolve, to_dict
@@ -183,24 +183,24 @@ def _load(folder: Path, path: str | Path) -> Model:
     if not (folder / "config.yaml").exists():
         raise UnmaskError(f"{str(path)!r} holds no model: neither model.json nor config.yaml")
     if (folder / "model").is_dir():
-        return _load_exported(folder / "model")
-    config = resolve(load_recipe(str(folder / "config.yaml")))
-    tokenizer = load_tokenizer(folder / "tokenizer")
-    method = build_method(config, tokenizer.vocabulary)
-    load_weights(method, run_weights(folder, print), folder)
+        return _load_exported(within(folder, "model"))
+    config = resolve(load_recipe(str(within(folder, "config.yaml"))))
+    tokenizer = load_tokenizer(within(folder, "tokenizer"))
+    method = restored(config, tokenizer.vocabulary, run_weights(folder, print), folder)
     return Model(method, tokenizer, config)
 
 
 def _load_exported(folder: Path) -> Model:
     verify(folder)
+    verify(folder, "model.json")
     try:
         content = read_json(folder / "model.json")
         config = from_dict(content["config"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise Damaged(f"{folder} is damaged: model.json cannot be read") from None
-    tokenizer = load_tokenizer(folder / "tokenizer")
-    method = build_method(config, tokenizer.vocabulary)
-    load_weights(method, read_weights(folder), folder / "model.safetensors")
+    tokenizer = load_tokenizer(within(folder, "tokenizer"))
+    where = folder / "model.safetensors"
+    method = restored(config, tokenizer.vocabulary, read_weights(folder), where)
     return Model(method, tokenizer, config)
 
 

@@ -18,6 +18,8 @@ from unmask.errors import UnmaskError, unknown
 # width, depth, heads as the authors name them
 SIZES = {"tiny": (512, 8, 8), "small": (768, 12, 12), "medium": (1024, 24, 16)}
 
+_LARGEST = {"width": 2**17, "depth": 2**10, "heads": 2**10}  # of a network that a file may ask for
+
 
 @dataclass(frozen=True)
 class TransformerConfig:
@@ -35,8 +37,8 @@ class TransformerConfig:
         standard = SIZES[self.size or "small"]
         for name, value in zip(("width", "depth", "heads"), standard, strict=True):
             given = getattr(self, name)
-            if given < 0:
-                raise UnmaskError(f"{name} must be positive, not {given}")
+            if not 0 <= given <= _LARGEST[name]:
+                raise UnmaskError(f"{name} must lie between 1 and {_LARGEST[name]:,}, not {given}")
             if self.size and given not in (0, value):
                 raise UnmaskError(
                     f"size {self.size} has {name} {value}, not {given}: set {name} 0 or no size"

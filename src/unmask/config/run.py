@@ -211,7 +211,7 @@ def _unknown(dotted: str, cls: type, at: str) -> UnmaskError:
     known = [*(_names(cls, at) if at else ()), *elsewhere]
     leaf = dotted.rpartition(".")[2]
     same = [name for name in known if name.rpartition(".")[2] == leaf]
-    near = same or get_close_matches(dotted, known, n=1, cutoff=0.5)
+    near = same or get_close_matches(dotted[:100], known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else "'unmask config RECIPE' prints them all"
     return UnmaskError(f"unknown setting {dotted!r}; {hint}")
 

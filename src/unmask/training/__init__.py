@@ -22,6 +22,7 @@ from unmask.training.state import TrainingState, ValidationResult
 from unmask.training.storage import (
     Damaged,
     atomic_folder,
+    check_fit,
     full_disk,
     load_weights,
     read_json,
@@ -49,6 +50,7 @@ __all__ = [
     "agree",
     "atomic_folder",
     "carried",
+    "check_fit",
     "full_disk",
     "joined",
     "learning_rate",

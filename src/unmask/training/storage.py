@@ -73,7 +73,7 @@ def damages(folder: Path, *names: str) -> Iterator[str]:
     except OSError:
         yield f"{MANIFEST} is missing"
         return
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         yield f"{MANIFEST} cannot be read"
         return
     for name, digest in listed.items():
@@ -107,7 +107,10 @@ def write_weights(folder: Path, tensors: Mapping[str, Tensor], name: str = "mode
 def read_weights(folder: Path, name: str = "model") -> dict[str, Tensor]:
     """The tensors of `name`.safetensors, held against the folder's manifest."""
     verify(folder, f"{name}.safetensors")
-    return safetensors.torch.load_file(folder / f"{name}.safetensors")
+    try:
+        return safetensors.torch.load_file(folder / f"{name}.safetensors")
+    except Exception as error:  # the library's own, or what torch makes of a claimed type or size
+        raise Damaged(f"{folder} is damaged: {name}.safetensors cannot be read: {error}") from None
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -156,6 +159,9 @@ def check_fit(
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], where: Path | str) -> None:
     """Put tensors into a model that they fit exactly."""
     check_fit(tensors, model.state_dict(), where)
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise UnmaskError(f"{where} holds NaN or infinity, in {name}: it is of no use")
     model.load_state_dict(tensors)
 
 
