@@ -158,7 +158,7 @@ class _TooLong(BaseException):
     pass
 
 
-def _stop(_signal: int, _frame: FrameType | None) -> None:
+def stop(_signal: int, _frame: FrameType | None) -> None:
     raise _TooLong
 
 
@@ -238,7 +238,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(LOADERS), choices=LOADERS)
     parser.add_argument("--failures", type=Path, default=Path("fuzz-failures"))
     args = parser.parse_args()
-    signal.signal(signal.SIGALRM, _stop)
+    signal.signal(signal.SIGALRM, stop)
     limits = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, limits[1]))
     failed = 0

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from unmask.backbones import BACKBONES
 from unmask.config import Choice, RunConfig
@@ -38,11 +39,26 @@ def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
     return kind(config.method.config, backbone, vocabulary, schedule, times)
 
 
+class _Unfilled(TorchFunctionMode):
+    """Tensors without memory are left as they are: to draw their first values torch imports for seconds."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        target = args[0] if args else kwargs.get("tensor")
+        fills = func.__name__.endswith("_") and not func.__name__.startswith("_")
+        if fills and func.__name__ != "requires_grad_" and isinstance(target, Tensor):
+            return target
+        return func(*args, **kwargs)
+
+
 def restored(
     config: RunConfig, vocabulary: Vocabulary, tensors: Mapping[str, Tensor], where: Path
 ) -> Method:
     """The method with its network and these weights, which must be of the size that it asks for."""
-    with torch.device("meta"):  # a file may ask for more than there is memory: first without any
+    # a file may ask for more than there is memory: first without any
+    with torch.device("meta"), _Unfilled():
         check_fit(tensors, build_method(config, vocabulary).state_dict(), where)
     method = build_method(config, vocabulary)
     load_weights(method, tensors, where)

@@ -78,7 +78,7 @@ def damages(folder: Path, *names: str) -> Iterator[str]:
         return
     for name, digest in listed.items():
         path = folder / name
-        if not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):
+        if not os.path.isfile(path) or not path.resolve().is_relative_to(folder.resolve()):
             yield f"{name} is missing"
         elif (found := _digest_or_none(path)) != digest:
             yield f"{name} {'is not what was written' if found else 'cannot be read'}"
