@@ -1,5 +1,7 @@
 """Named runs: one YAML file each, its first comment line the summary."""
 
+import re
+from itertools import accumulate
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,7 +14,8 @@ Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | None"
 _FOLDER = Path(__file__).parent
 _SUFFIXES = (".yaml", ".yml")
 _LARGEST = 2**18  # bytes,
-_MOST = 10_000  # and values, of a recipe
+_MOST = 10_000  # and values, of a recipe,
+_DEEPEST = 100  # in so many brackets
 _NULL = "tag:yaml.org,2002:null"
 
 
@@ -43,7 +46,10 @@ def read(path: Path) -> dict[str, Tree]:
     if path.stat().st_size > _LARGEST:
         raise UnmaskError(f"{path} is larger than {_LARGEST:,} bytes: it is no recipe")
     try:
-        node = yaml.compose(path.read_text("utf-8"), Loader=yaml.SafeLoader)
+        text = path.read_text("utf-8")
+        if _brackets(text) > _DEEPEST:  # in which PyYAML takes minutes
+            raise RecursionError
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
         tree = {} if node is None else _Trees(path).tree(node)
     except UnicodeDecodeError:
         raise UnmaskError(f"{path} is not UTF-8 text") from None
@@ -57,6 +63,12 @@ def read(path: Path) -> dict[str, Tree]:
     if not isinstance(tree, dict):
         raise UnmaskError(f"{path} should hold sections such as 'training:', not a single value")
     return tree
+
+
+def _brackets(text: str) -> int:
+    """The most brackets that are open at once."""
+    steps = (1 if sign in "[{" else -1 for sign in re.findall(r"[\[\]{}]", text))
+    return max(accumulate(steps, lambda depth, step: max(0, depth + step)), default=0)
 
 
 class _Trees:
