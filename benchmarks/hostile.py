@@ -13,6 +13,9 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
+# ten times faster than the plain one, where it is
+YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 Files = dict[str, bytes]
 Draw = Callable[..., Any]
 
@@ -87,8 +90,8 @@ def changed_inside(name: str, content: bytes, draw: Draw) -> bytes:
     if suffix == ".json":
         return json.dumps(changed_tree(json.loads(content), draw)).encode()
     if suffix == ".yaml":
-        tree = changed_tree(yaml.safe_load(content), draw)
-        return yaml.safe_dump(tree, sort_keys=False).encode("utf-8", "surrogatepass")
+        tree = changed_tree(yaml.load(content, YAML_LOADER), draw)
+        return json.dumps(tree, indent=1).encode()  # which is YAML
     if suffix == ".jsonl":
         lines = content.splitlines(keepends=True)
         at = draw(st.integers(0, len(lines) - 1))
