@@ -41,6 +41,7 @@ MAY_CHANGE = frozenset(
         *("training.max_skips", "training.max_rollbacks"),
         *("training.micro_batch", "training.compile", "training.deterministic", "training.device"),
         *("training.checkpoint_activations", "distributed.strategy", "distributed.timeout"),
+        *("data.cache", "data.corrupt", "data.workers"),
     }
 )
 
