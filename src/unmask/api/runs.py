@@ -5,23 +5,32 @@ from pathlib import Path
 
 import torch
 
-from unmask.api.build import build_method, existing
+from unmask.api.build import build_method, existing, restored, within
 from unmask.api.model import Model
+from unmask.api.together import Shard, measured_together, written_together
 from unmask.config import RunConfig, dump_yaml, from_dict, load_recipe, resolve, to_dict
 from unmask.data import Data, LabelDropout, Loader, Rows, Tokenizer, load_data, load_tokenizer
 from unmask.errors import UnmaskError, unknown
 from unmask.evaluation import Bound, likelihood
+from unmask.randomness import row_seeds
 from unmask.training import (
+    SEALED,
     Damaged,
+    Group,
     Trainer,
+    agree,
+    carried,
     full_disk,
+    joined,
     load_weights,
+    local_device,
+    locked,
     newest,
     read_json,
     read_weights,
     resolve_device,
-    resumable,
     run_weights,
+    seal,
     verify,
 )
 
@@ -30,23 +39,41 @@ PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def train(
-    config: RunConfig, run: str | Path, say: Say = print, tokenizer: Tokenizer | None = None
+    config: RunConfig,
+    run: str | Path,
+    say: Say = print,
+    tokenizer: Tokenizer | None = None,
+    auto_batch: bool = False,
 ) -> Model:
     """Trains in the folder `run`, or continues there, and returns the best model.
 
     A `tokenizer` that another run has learned from the same text need not be learned again.
+    `auto_batch` finds the largest micro-batch that the memory holds.
     """
     run = Path(run)
-    with full_disk(lambda: f"nothing was lost; free some room and start {run} again"):
-        return _train(config, run, say, tokenizer)
+    told = f"nothing was lost; free some room and start {run} again"
+    device = local_device(resolve_device(config.training.device))
+    with full_disk(lambda: told), joined(config.distributed, device) as group:
+        if not group.main:
+            return _train(config, run, lambda _: None, tokenizer, auto_batch, group)
+        with locked(run):
+            return _train(config, run, say, tokenizer, auto_batch, group)
 
 
-def _train(config: RunConfig, run: Path, say: Say, tokenizer: Tokenizer | None) -> Model:
-    begun = newest(run, lambda _: None) is not None
-    data = load_data(config.data, load_tokenizer(run / "tokenizer") if begun else tokenizer)
+def _train(
+    config: RunConfig,
+    run: Path,
+    say: Say,
+    tokenizer: Tokenizer | None,
+    auto_batch: bool,
+    group: Group,
+) -> Model:
+    begun = _begun(run, say, group)
+    data = group.in_turn(lambda: _data(config, run, tokenizer, begun, group))
     corpus = {"rows": len(data.train), "tokens": data.train.tokens}
     fingerprint = {**to_dict(config), "corpus": corpus}
-    resumable(run, fingerprint, lambda _: None)  # before anything in the folder is touched
+    if begun:  # before anything in the folder is touched
+        group.told(lambda: str(agree(run, begun, fingerprint)))
     torch.manual_seed(config.seed)  # the initial weights
     method = build_method(config, data.tokenizer.vocabulary)
     model = Model(method, data.tokenizer, config)
@@ -54,14 +81,16 @@ def _train(config: RunConfig, run: Path, say: Say, tokenizer: Tokenizer | None) 
 
     def validate() -> Bound:
         draws, seed = config.training.validation_draws, config.seed
-        return likelihood(method, valid, draws=draws, seed=seed, batch=config.training.batch)
+        batch = len(group.share(config.training.batch))
+
+        def measure(shard: Shard) -> Bound:
+            return likelihood(method, valid, draws=draws, seed=seed, batch=batch, shard=shard)
+
+        return measured_together(group, len(valid), measure)
 
     def sample() -> list[str]:
-        if not model.conditional:
-            return [str(result) for result in model.generate(n=2, seed=config.seed)]
-        sources = first_sources(data, 2)
-        answers = model.generate(sources, seed=config.seed)
-        return [f"{source} → {answer}" for source, answer in zip(sources, answers, strict=True)]
+        sources = first_sources(data, 2) if model.conditional else None
+        return written_together(group, model, sources, row_seeds(config.seed, 2))
 
     dropout = LabelDropout(data.tokenizer, config.data.label_dropout)
     trainer = Trainer(
@@ -74,25 +103,62 @@ def _train(config: RunConfig, run: Path, say: Say, tokenizer: Tokenizer | None) 
         validate,
         sample,
         say,
+        auto_batch,
+        config.distributed,
+        group,
     )
-    run.mkdir(parents=True, exist_ok=True)
-    (run / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
-    data.tokenizer.save(run / "tokenizer")
+    if group.main:
+        (run / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
+        data.tokenizer.save(run / "tokenizer")
+        seal(run, *SEALED)
     parameters = sum(p.numel() for p in method.parameters())
     say(
         f"{config.method.name}, {parameters / 1e6:.1f}M parameters; {len(data.train):,} rows of "
         f"{config.data.length} tokens to train on, {len(data.valid):,} to validate"
     )
+    for note in data.notes:
+        say(note)
     if data.train.left_out or data.valid.left_out:
         say(
             f"left out: {data.train.left_out:,} and {data.valid.left_out:,} pairs that are longer "
             f"than {config.data.length} tokens"
         )
     trainer.fit()
-    load_weights(method, run_weights(run, say), run)
-    model.save(run / "model")
+    load_weights(method.to(trainer.device), group.in_turn(lambda: run_weights(run, say)), run)
+    if group.main:
+        model.save(run / "model")
     method.eval().serve()
     return Model(method, data.tokenizer, config)
+
+
+def _begun(run: Path, say: Say, group: Group) -> Path | None:
+    """The newest checkpoint, which the main process looks for."""
+    found = group.told(lambda: str(newest(run, lambda _: None) or ""))
+    if found and group.main:
+        _tell_damage(run, say)
+    return Path(found) if found else None
+
+
+def _data(
+    config: RunConfig, run: Path, tokenizer: Tokenizer | None, begun: Path | None, group: Group
+) -> Data:
+    """The rows to train and validate on; one process learns the tokenizer for all."""
+    if begun:
+        tokenizer = load_tokenizer(carried(begun, run, "tokenizer"))
+    elif not group.main:
+        tokenizer = load_tokenizer(run / "tokenizer")
+    data = load_data(config.data, tokenizer)
+    if group.world > 1 and group.main and not begun:
+        data.tokenizer.save(run / "tokenizer")
+    return data
+
+
+def _tell_damage(run: Path, say: Say) -> None:
+    """What a run has of its own, beside its checkpoints, is written again if it was damaged."""
+    try:
+        verify(run)
+    except Damaged as damage:
+        say(f"{damage}: written again")
 
 
 def load(
@@ -117,24 +183,24 @@ def _load(folder: Path, path: str | Path) -> Model:
     if not (folder / "config.yaml").exists():
         raise UnmaskError(f"{str(path)!r} holds no model: neither model.json nor config.yaml")
     if (folder / "model").is_dir():
-        return _load_exported(folder / "model")
-    config = resolve(load_recipe(str(folder / "config.yaml")))
-    tokenizer = load_tokenizer(folder / "tokenizer")
-    method = build_method(config, tokenizer.vocabulary)
-    load_weights(method, run_weights(folder, print), folder)
+        return _load_exported(within(folder, "model"))
+    config = resolve(load_recipe(str(within(folder, "config.yaml"))))
+    tokenizer = load_tokenizer(within(folder, "tokenizer"))
+    method = restored(config, tokenizer.vocabulary, run_weights(folder, print), folder)
     return Model(method, tokenizer, config)
 
 
 def _load_exported(folder: Path) -> Model:
     verify(folder)
+    verify(folder, "model.json")
     try:
         content = read_json(folder / "model.json")
         config = from_dict(content["config"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise Damaged(f"{folder} is damaged: model.json cannot be read") from None
-    tokenizer = load_tokenizer(folder / "tokenizer")
-    method = build_method(config, tokenizer.vocabulary)
-    load_weights(method, read_weights(folder), folder / "model.safetensors")
+    tokenizer = load_tokenizer(within(folder, "tokenizer"))
+    where = folder / "model.safetensors"
+    method = restored(config, tokenizer.vocabulary, read_weights(folder), where)
     return Model(method, tokenizer, config)
 
 

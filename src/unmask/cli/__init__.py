@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from unmask import __version__
 from unmask.cli import (
+    check,
     compare,
     config,
     edit,
@@ -18,6 +19,7 @@ from unmask.cli import (
     listing,
     report,
     reproduce,
+    runs,
     train,
 )
 from unmask.cli.parser import Parser
@@ -25,7 +27,7 @@ from unmask.errors import UnmaskError, unknown
 
 _COMMANDS = (
     *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness, export),
-    *(config, listing),
+    *(runs, check, config, listing),
 )
 
 _START = """\

@@ -1,0 +1,77 @@
+"""Memory of tokenising: the peak of a process that makes the rows of a corpus, for corpora of several sizes.
+
+Writes text of words drawn by Zipf's law, document by document, and tokenises it in a process of its
+own for each size. Prints one JSON line a size.
+
+    python benchmarks/memory.py --megabytes 10 100 400
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from unmask.data import DataConfig, TokenizerConfig, load_data
+
+WORDS, DOCUMENT, BLOCK = 50_000, 300, 1000
+
+
+def write(path: Path, megabytes: int) -> None:
+    """Documents of 300 words each, a separator line between them."""
+    rng = np.random.default_rng(0)
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    words = ["".join(rng.choice(letters, 1 + rng.poisson(5))) for _ in range(WORDS)]
+    with path.open("w", encoding="utf-8") as file:
+        while file.tell() < megabytes * 1e6:
+            drawn = (rng.zipf(1.2, (BLOCK, DOCUMENT)) - 1) % WORDS
+            for document in drawn:
+                file.write(" ".join(words[i] for i in document) + "\n<|endoftext|>\n")
+
+
+def tokenise(path: str, cache: str, kind: str, workers: int) -> None:
+    """In this process: the rows, and what they took."""
+    tokenizer = TokenizerConfig(kind, 4096, sample=10_000_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    config = DataConfig(path, tokenizer=tokenizer, length=1024, cache=cache, workers=workers)
+    data = load_data(config)
+    facts = {
+        "megabytes": round(os.path.getsize(path) / 1e6),
+        "kind": kind,
+        "workers": workers,
+        "rows": len(data.train),
+        "seconds": round(time.perf_counter() - start, 1),
+        "before_mib": round(before / 1024),
+        "peak_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    }
+    print(json.dumps(facts), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[10, 100, 400])
+    parser.add_argument("--kind", default="bpe", help="as data.tokenizer.kind")
+    parser.add_argument("--workers", type=int, default=1, help="as data.workers")
+    parser.add_argument("--of", nargs=2, help="a file and a cache: tokenise it in this process")
+    args = parser.parse_args()
+    if args.of:
+        tokenise(*args.of, args.kind, args.workers)
+        return
+    for size in args.megabytes:
+        with tempfile.TemporaryDirectory() as folder:
+            corpus = Path(folder) / "corpus.txt"
+            write(corpus, size)
+            options = ["--kind", args.kind, "--workers", str(args.workers)]
+            command = [sys.executable, __file__, "--of", corpus, f"{folder}/cache", *options]
+            subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main()
