@@ -1,6 +1,5 @@
 """From a configuration to its components."""
 
-from pathlib import Path
 from typing import Any
 
 from unmask.backbones import BACKBONES
@@ -37,11 +36,3 @@ def _component(registry: Registry[Any], choice: Choice) -> Any:
     """A component is its own configuration, unless it declares one apart."""
     entry: Any = registry[choice.name]
     return entry(choice.config) if hasattr(entry, "Config") else choice.config
-
-
-def existing(folder: str | Path, what: str) -> Path:
-    """A folder that must be there."""
-    path = Path(folder)
-    if not path.is_dir():
-        raise UnmaskError(f"no {what} {str(folder)!r}: give a run folder or an exported folder")
-    return path

@@ -5,28 +5,34 @@ from pathlib import Path
 
 import torch
 
-from unmask.api.build import build_method, existing
+from unmask import shipped
+from unmask.api.build import build_method
 from unmask.api.model import Model
-from unmask.config import RunConfig, dump_yaml, from_dict, load_recipe, resolve, to_dict
-from unmask.data import Data, LabelDropout, Loader, Rows, Tokenizer, load_data, load_tokenizer
+from unmask.api.saving import PRECISIONS, read_model
+from unmask.config import RunConfig, dump_yaml, load_recipe, resolve, to_dict
+from unmask.data import (
+    Data,
+    LabelDropout,
+    Loader,
+    Rows,
+    ShortRows,
+    Tokenizer,
+    load_data,
+    load_tokenizer,
+)
 from unmask.errors import UnmaskError, unknown
 from unmask.evaluation import Bound, likelihood
 from unmask.training import (
-    Damaged,
     Trainer,
     full_disk,
     load_weights,
     newest,
-    read_json,
-    read_weights,
     resolve_device,
     resumable,
     run_weights,
-    verify,
 )
 
 Say = Callable[[str], None]
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def train(
@@ -43,12 +49,18 @@ def train(
 
 def _train(config: RunConfig, run: Path, say: Say, tokenizer: Tokenizer | None) -> Model:
     begun = newest(run, lambda _: None) is not None
-    data = load_data(config.data, load_tokenizer(run / "tokenizer") if begun else tokenizer)
+    start = None
+    if begun:
+        tokenizer = load_tokenizer(run / "tokenizer")
+    elif config.initial:
+        start = _starting(config, tokenizer)
+        tokenizer = start.tokenizer
+    data = load_data(config.data, tokenizer)
     corpus = {"rows": len(data.train), "tokens": data.train.tokens}
     fingerprint = {**to_dict(config), "corpus": corpus}
     resumable(run, fingerprint, lambda _: None)  # before anything in the folder is touched
     torch.manual_seed(config.seed)  # the initial weights
-    method = build_method(config, data.tokenizer.vocabulary)
+    method = start.method if start else build_method(config, data.tokenizer.vocabulary)
     model = Model(method, data.tokenizer, config)
     valid = FirstRows(data.valid, config.training.validation_rows)
 
@@ -64,9 +76,10 @@ def _train(config: RunConfig, run: Path, say: Say, tokenizer: Tokenizer | None) 
         return [f"{source} → {answer}" for source, answer in zip(sources, answers, strict=True)]
 
     dropout = LabelDropout(data.tokenizer, config.data.label_dropout)
+    loader = Loader(data.train, config.training.batch, config.seed, dropout)
     trainer = Trainer(
         method,
-        Loader(data.train, config.training.batch, config.seed, dropout),
+        _shortened(loader, config, data.tokenizer),
         config.training,
         run,
         config.seed,
@@ -95,10 +108,28 @@ def _train(config: RunConfig, run: Path, say: Say, tokenizer: Tokenizer | None) 
     return Model(method, data.tokenizer, config)
 
 
+def _starting(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
+    """The network of a configuration with the weights of the model that it goes on from."""
+    found = _load(shipped.locate(config.initial), config.initial)
+    if tokenizer is not None and tokenizer.fingerprint != found.tokenizer.fingerprint:
+        raise UnmaskError(f"initial {config.initial} has another tokenizer than the one given")
+    method = build_method(config, found.tokenizer.vocabulary)
+    load_weights(method, found.method.state_dict(), f"initial {config.initial}")
+    return Model(method, found.tokenizer, config)
+
+
+def _shortened(loader: Loader, config: RunConfig, tokenizer: Tokenizer) -> Loader | ShortRows:
+    """The loader with some rows cut short, if they are to be."""
+    eos_id = tokenizer.vocabulary.eos_id
+    if not config.data.shorten or eos_id is None:
+        return loader
+    return ShortRows(loader, config.data.shorten, eos_id)
+
+
 def load(
     path: str | Path, device: str = "auto", precision: str = "fp32", compile: bool = False
 ) -> Model:
-    """The model in a run folder or an exported folder.
+    """The model in a run folder or an exported folder, or one that ships with the package, by name.
 
     `precision` bf16 computes as training in bf16 does, with weights that are cast once. `compile`
     makes the first texts wait, and those after them come sooner on a GPU.
@@ -106,7 +137,7 @@ def load(
     if precision not in PRECISIONS:
         raise unknown("precision", precision, PRECISIONS)
     where = resolve_device(device)
-    model = _load(existing(path, "model"), path)
+    model = _load(shipped.locate(path), path)
     model.method.to(where).serve(PRECISIONS[precision], compile)
     return model
 
@@ -126,16 +157,7 @@ def _load(folder: Path, path: str | Path) -> Model:
 
 
 def _load_exported(folder: Path) -> Model:
-    verify(folder)
-    try:
-        content = read_json(folder / "model.json")
-        config = from_dict(content["config"])
-    except (ValueError, KeyError, TypeError):
-        raise Damaged(f"{folder} is damaged: model.json cannot be read") from None
-    tokenizer = load_tokenizer(folder / "tokenizer")
-    method = build_method(config, tokenizer.vocabulary)
-    load_weights(method, read_weights(folder), folder / "model.safetensors")
-    return Model(method, tokenizer, config)
+    return Model(*read_model(folder))
 
 
 def first_sources(data: Data, count: int) -> list[str]:

@@ -42,7 +42,9 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
         held = partial(corpus.part, config.holdout, True)
         valid_rows = partial(_rows, corpus, held, f"only {config.holdout!r}")
     if tokenizer is None:
-        tokenizer = build_tokenizer(config.tokenizer, sides(train()))
+        source = config.tokenizer.source
+        texts = sides(_opened(source, config) if source else train())
+        tokenizer = build_tokenizer(config.tokenizer, texts)
         if config.packing not in STREAMS and isinstance(tokenizer, SubwordTokenizer):
             tokenizer = tokenizer.with_pad()
         if config.label_field:
