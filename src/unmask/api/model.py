@@ -31,7 +31,7 @@ from unmask.randomness import row_seeds
 from unmask.samplers import Frame
 
 Length = int | Literal["auto"] | None
-_CLOCK = ("sampler", "steps", "grid")
+_CLOCK = ("sampler", "steps")
 
 
 class Model:

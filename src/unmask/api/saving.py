@@ -28,7 +28,7 @@ from unmask.training.storage import check_fit
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 # what a model may have a usual value of: options of `generate`
-USUAL = ("length", "sampler", "steps", "grid", "temperature", "top_k", "top_p", "strategy")
+USUAL = ("length", "sampler", "steps", "temperature", "top_k", "top_p")
 
 
 def write_model(

@@ -156,7 +156,7 @@ def add_model(parser: Parser, optional: bool = False) -> None:
         "model",
         metavar="MODEL",
         nargs="?" if optional else None,
-        help="a run folder or an exported model",
+        help="a shipped model ('unmask models'), a run folder or an exported one",
     )
     parser.add_argument(
         "--device", default=argparse.SUPPRESS, help="cpu, cuda, mps; by default the best there is"
