@@ -1,6 +1,7 @@
 """What a model's card says: its figures, measured here, and samples that nobody picked."""
 
 import platform
+import shlex
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -67,11 +68,18 @@ def training_command(config: RunConfig, recipe: str) -> str:
     if own.keys() != usual.keys():
         raise UnmaskError(f"this model was not trained by the recipe {recipe}: name another")
     differing = [
-        f"--{name} {value!r}" if isinstance(value, str) else f"--{name} {value}"
+        f"--{name} {shlex.quote(_spelled(value))}"
         for name, value in own.items()
         if value != usual[name] and name not in _MACHINE
     ]
     return " ".join(["unmask train", recipe, *differing])
+
+
+def _spelled(value: Any) -> str:
+    """A setting as the command line takes it."""
+    if isinstance(value, list):
+        return ",".join(map(_spelled, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def likely_recipe(folder: Path) -> str | None:

@@ -173,12 +173,20 @@ class Model:
                 self.method, rows, draws=draws, seed=seed, batch=batch, shard=shard, **how
             )
 
-    def save(self, folder: str | Path, precision: str = "fp32") -> None:
+    def save(
+        self,
+        folder: str | Path,
+        precision: str = "fp32",
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:
         """Writes the model without its training state to a folder that `load` reads.
 
-        In `precision` bf16 the weights are rounded and take half the room.
+        In `precision` bf16 the weights are rounded and take half the room. `defaults` are added to its
+        own: options of `generate` (length, sampler, steps, temperature, top_k, top_p) as it takes them
+        unless told otherwise.
         """
-        write_model(folder, self.method, self.tokenizer, self.config, self.defaults, precision)
+        usual = {**self.defaults, **(defaults or {})}
+        write_model(folder, self.method, self.tokenizer, self.config, usual, precision)
 
     def _usual(self, options: Mapping[str, Any], length: Length) -> tuple[Sampling, Length]:
         """How a text is written; what is not given is as usual for this model."""

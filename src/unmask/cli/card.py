@@ -5,7 +5,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from unmask.cli.evaluate import with_error
 from unmask.cli.parser import Commands, given
+from unmask.cli.tables import signed
 from unmask.errors import UnmaskError
 
 
@@ -101,14 +103,13 @@ What `unmask generate {name} --seed N` wrote, in order, none left out.
 
 
 def _bound(bound: dict[str, Any]) -> dict[str, str]:
-    from unmask.cli.evaluate import with_error
-
-    sign = "≤ " if bound["certificate"] == "upper" else ""
+    certificate = bound["certificate"]
     bits = with_error(bound["bits_per_byte"], bound["bits_per_byte_error"])
+    nats = with_error(bound["nats"], bound["error"])
     about = f"{bound['tokens']:,} tokens, packing {bound['packing']}, {bound['draws']} draws"
     return {
-        f"bound on {bound['data']}": f"{sign}{bits} bits per byte, "
-        f"{sign}{with_error(bound['nats'], bound['error'])} nats per token ({about})"
+        f"bound on {bound['data']}": f"{signed(certificate, bits)} bits per byte, "
+        f"{signed(certificate, nats)} nats per token ({about})"
     }
 
 
@@ -120,10 +121,11 @@ def _texts(row: dict[str, Any]) -> dict[str, str]:
         made += f", {row['steps']} steps"
     if row["temperature"] is not None:
         made += f", temperature {row['temperature']:g}"
-    sign = "≤ " if row["certificate"] == "upper" else ""
+    perplexity = signed(row["certificate"], f"{row['perplexity']:.1f}")
+    bits = signed(row["certificate"], f"{row['bits_per_byte']:.3f}")
     value = (
-        f"{sign}{row['perplexity']:.1f} perplexity per token and {row['bits_per_byte']:.3f} bits per "
-        f"byte by the judge ({row['judge']}), entropy {row['entropy']:.3f} nats"
+        f"gen-PPL {perplexity} per token, {bits} bits per byte (judge: {row['judge']}); "
+        f"entropy {row['entropy']:.3f} nats"
     )
     return {made: value}
 

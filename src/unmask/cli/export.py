@@ -1,9 +1,10 @@
 """unmask export: a run's EMA weights as a folder that `unmask.load` reads."""
 
+import argparse
 from argparse import Namespace
 from pathlib import Path
 
-from unmask.cli.parser import Commands
+from unmask.cli.parser import Commands, given
 from unmask.errors import UnmaskError
 
 
@@ -14,14 +15,14 @@ def add(commands: Commands) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where to write it")
     parser.add_argument(
         "--precision",
-        default="fp32",
+        default=argparse.SUPPRESS,
         metavar="TYPE",
         help="of the weights in the file: fp32, or bf16, half as large",
     )
     parser.add_argument(
         "--default",
         action="append",
-        default=[],
+        default=argparse.SUPPRESS,
         metavar="NAME=VALUE",
         help="how it writes unless told otherwise, as length=200 or steps=32; repeatable",
     )
@@ -29,12 +30,12 @@ def add(commands: Commands) -> None:
 
 
 def execute(args: Namespace) -> None:
-    defaults = dict(map(_pair, args.default))
+    options = given(args, "precision")
+    if hasattr(args, "default"):
+        options["defaults"] = dict(map(_pair, args.default))
     from unmask import api
 
-    model = api.load(args.model)
-    model = api.Model(model.method, model.tokenizer, model.config, {**model.defaults, **defaults})
-    model.save(args.folder, args.precision)
+    api.load(args.model).save(args.folder, **options)
     print(f"{args.folder} is ready: unmask generate {args.folder}")
 
 

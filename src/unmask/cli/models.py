@@ -6,6 +6,7 @@ from typing import Any
 
 from unmask import shipped
 from unmask.cli.parser import Commands
+from unmask.cli.tables import print_whole, signed
 
 _HEADINGS = ("model", "parameters", "tokens", "length", "bound", "licence of the data", "size")
 
@@ -33,24 +34,22 @@ def execute(args: Namespace) -> None:
 
 
 def _show(facts: dict[str, dict[str, Any]]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(*_HEADINGS)
     for name, known in facts.items():
         size = f"{known['bytes'] / 1e6:.1f} MB"
         if "bound" not in known:
-            table.add_row(name, *["not measured"] * (len(_HEADINGS) - 2), size)
+            table.add_row(name, *["?"] * (len(_HEADINGS) - 2), size)
             continue
         bound = known["bound"]
-        sign = "≤ " if bound["certificate"] == "upper" else ""
         table.add_row(
             name,
             f"{known['parameters'] / 1e6:.1f}M",
             f"{known['vocabulary']:,}",
             str(known["length"]),
-            f"{sign}{bound['bits_per_byte']:.3f} bits/byte",
+            signed(bound["certificate"], f"{bound['bits_per_byte']:.3f} bits/byte"),
             known["licence"],
             size,
         )
-    Console().print(table)
+    print_whole(table)
