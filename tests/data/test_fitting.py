@@ -25,6 +25,7 @@ def test_every_item_once_and_no_bin_too_full(sizes):
 def test_the_fullest_bin_with_room_is_taken():
     assert best_fit([5, 7, 3], 10) == [[0], [1, 2]]
     assert best_fit([7, 5, 3], 10) == [[0, 2], [1]]
+    assert best_fit([9, 1], 10) == [[0, 1]]
 
 
 def packed(documents, length):

@@ -15,8 +15,9 @@ class Stopwatch:
         self.first: float | None = None
 
     def shown(self) -> None:
-        """Text is on screen now."""
+        """Text is on its way to the screen: see it off."""
         if self.first is None:
+            sys.stdout.flush()
             self.first = running()
 
     def tell(self, tokens: int, calls: int, seconds: float) -> None:
