@@ -19,6 +19,7 @@ import unmask
 from unmask.config import load_recipe, resolve
 from unmask.data import load_data
 from unmask.evaluation import unigram_nats
+from unmask.training import read_log
 
 RECIPES = {
     "MDLM": "demo",
@@ -57,7 +58,7 @@ def train(recipe: str, run: Path, steps: int) -> unmask.Model:
 
 def read_curve(method: str, run: Path) -> Curve:
     """What a run's log says."""
-    records = [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
+    records = read_log(run)
     validations = [record for record in records if "validation" in record]
     return Curve(
         method,

@@ -19,8 +19,7 @@ from unmask.diffusion.time_sampling import Stratified
 from unmask.evaluation import likelihood
 from unmask.methods import MDLM, Autoregressive, Method
 from unmask.samplers import SAMPLERS, Canvas, Plan, last_frame
-from unmask.training import Trainer, TrainingConfig
-from unmask.training.logging import JsonLines
+from unmask.training import Trainer, TrainingConfig, read_log
 from unmask.vocabulary import Vocabulary
 
 Wait = Callable[[], Any]
@@ -100,7 +99,7 @@ def random_tokens(setting: Setting, rows: int, seed: int) -> tuple[Tensor, Tenso
 class _Unsaved(Trainer):
     """Writes no checkpoint, which would cost more than the steps."""
 
-    def _save(self) -> None:
+    def _save(self, good: bool = False) -> None:
         self._settle()
 
 
@@ -126,7 +125,7 @@ def train(
     with TemporaryDirectory() as folder:
         reset_peak()
         _Unsaved(method, loader, config, Path(folder), 0, {}, say=_aside).fit()
-        lines = JsonLines(Path(folder) / "log.jsonl").read()
+        lines = read_log(Path(folder))
     counted = [line["tokens_per_second"] for line in lines if line["step"] > settled]
     rate = statistics.median(counted)
     first = lines[0]

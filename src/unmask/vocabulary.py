@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from unmask.errors import UnmaskError
 
+MOST_IDS = 2**24  # a file may claim any number, and a table has a row for each
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -16,6 +18,13 @@ class Vocabulary:
     eos_id: int | None = None
 
     def __post_init__(self) -> None:
+        ids = (self.size, self.mask_id, self.pad_id, self.bos_id, self.eos_id)
+        if not all(token is None or type(token) is int for token in ids):
+            raise UnmaskError(f"a vocabulary's ids are whole numbers, not {ids}")
+        if not 0 < self.size <= MOST_IDS:
+            raise UnmaskError(
+                f"a vocabulary of {self.size:,} ids; at most {MOST_IDS:,} are possible"
+            )
         named = {"mask": self.mask_id, "pad": self.pad_id, "bos": self.bos_id, "eos": self.eos_id}
         for name, token in named.items():
             if token is not None and not 0 <= token < self.size:

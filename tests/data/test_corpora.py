@@ -137,10 +137,10 @@ def test_folder(tmp_path):
 
 def test_wrong_encoding_is_named_by_its_byte(tmp_path):
     path = write(tmp_path / "latin.txt", "première\nà bientôt\n".encode("latin-1"))
-    with pytest.raises(UnmaskError, match=r"latin.txt is not UTF-8: byte 5 is 0xe8"):
+    with pytest.raises(UnmaskError, match=r"latin.txt:1 is not UTF-8: byte 5 is 0xe8"):
         documents(path)
     path = write(tmp_path / "late.txt", "première\n".encode() + b"ab\xff")
-    with pytest.raises(UnmaskError, match=r"late.txt is not UTF-8: byte 12 is 0xff"):
+    with pytest.raises(UnmaskError, match=r"late.txt:2 is not UTF-8: byte 12 is 0xff"):
         documents(path)
 
 
@@ -167,7 +167,7 @@ def test_standard_input_can_be_read_twice(monkeypatch):
 
 
 def test_standard_input_errors(monkeypatch):
-    for content, message in ((b"", "holds no text"), (b"a\xff", "standard input is not UTF-8")):
+    for content, message in ((b"", "holds no text"), (b"a\xff", "standard input:1 is not UTF-8")):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
         with pytest.raises(UnmaskError, match=message):
             documents("-")

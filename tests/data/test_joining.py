@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data import ByteTokenizer, Corpus, DataConfig, first_rows, packing, rows_from
+from unmask.data import ByteTokenizer, Corpus, DataConfig, blocks, first_rows, rows_from
 from unmask.data.packing import Totals, pack
 from unmask.errors import UnmaskError
 
@@ -50,7 +50,7 @@ def test_joined_rows_are_the_text_cut_into_pieces(documents, length):
 )
 def test_a_limit_gives_the_first_rows_and_counts_them_only(mode, documents, length, limit, block):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "_TEXTS", block)
+        patch.setattr(blocks, "_TEXTS", block)
         try:
             table, totals = packed(documents, length, mode)
         except UnmaskError:
@@ -63,7 +63,7 @@ def test_a_limit_gives_the_first_rows_and_counts_them_only(mode, documents, leng
 
 
 def test_no_more_is_read_than_the_first_rows_need(monkeypatch):
-    monkeypatch.setattr(packing, "_TEXTS", 2)
+    monkeypatch.setattr(blocks, "_TEXTS", 2)
     taken = []
 
     def read():

@@ -18,11 +18,11 @@ from unmask.data import (
     Loader,
     Rows,
     TokenizerConfig,
+    blocks,
     labels,
     load_data,
     load_tokenizer,
     open_corpus,
-    packing,
     rows_from,
 )
 from unmask.data.files import Reading
@@ -123,7 +123,7 @@ def test_rows_begin_with_their_class(config):
 
 
 def test_every_row_of_a_split_document_has_its_class_whatever_the_blocks(monkeypatch):
-    monkeypatch.setattr(packing, "_TEXTS", 2)
+    monkeypatch.setattr(blocks, "_TEXTS", 2)
     tokenizer = ByteTokenizer().with_labels(["a", "b"])
     v, ids = tokenizer.vocabulary, tokenizer.labels
     documents = [Labelled("abcdef", "b"), Labelled("xy", None), "z", Labelled("", "a")]

@@ -1,7 +1,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -171,12 +170,15 @@ def test_nothing_half_written_stays(config, corpus, tmp_path, monkeypatch):
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_a_full_disk(tmp_path, monkeypatch):
+def test_a_full_disk(config, corpus, tmp_path):
     # Every write to this device fails as on a full disk.
-    monkeypatch.setattr(cache.uuid, "uuid4", lambda: SimpleNamespace(hex="full"))
-    (tmp_path / ".writing-full").symlink_to("/dev/full")
-    with pytest.raises(UnmaskError, match="No space left on device"):
-        cache.store_rows(tmp_path, "key", [np.ones((9, 4), np.int64)], cache.Totals(), 9)
+    rows = cache.UnfinishedRows(tmp_path, "key", 9)
+    (tmp_path / ".key.part").symlink_to("/dev/full")
+    with (
+        pytest.raises(UnmaskError, match="No space left on device"),
+        cache.making(tmp_path, "key"),
+    ):
+        rows.write([np.ones((9, 4), np.int64)])
     assert cache.stored_rows(tmp_path, "key", 3) is None
 
 
@@ -197,8 +199,9 @@ def test_cache_folder_by_argument_environment_and_home(config, tmp_path, monkeyp
 @pytest.mark.parametrize(("size", "width"), [(2**16, 2), (2**16 + 1, 4)])
 def test_the_width_of_a_token_follows_the_vocabulary(size, width, tmp_path):
     row = [3, 0, size - 1, 1]
-    totals = cache.Totals(rows=1, tokens=3)
-    cache.store_rows(tmp_path, "key", [np.array([row])], totals, size - 1)
+    unfinished = cache.UnfinishedRows(tmp_path, "key", size - 1)
+    unfinished.totals.rows, unfinished.totals.tokens = 1, 3
+    unfinished.write([np.array([row])])
     assert (tmp_path / "key.rows").stat().st_size == 4 * width
     rows = cache.stored_rows(tmp_path, "key", 3)
     assert rows is not None and rows[[0]][0].tolist() == [row[1:]]

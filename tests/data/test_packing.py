@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data import ByteTokenizer, CharacterTokenizer, packing
+from unmask.data import ByteTokenizer, CharacterTokenizer, blocks
 from unmask.data.packing import Totals, pack
 from unmask.errors import UnmaskError
 
@@ -61,9 +61,9 @@ def test_split_leaves_nothing_out(documents, length):
 
 
 def test_many_short_documents_come_in_several_blocks(monkeypatch):
-    monkeypatch.setattr(packing, "_TEXTS", 4)
-    blocks = list(pack(["x"] * 10, BYTES, 5, "pad", Totals()))
-    assert [len(block) for block in blocks] == [4, 4, 2]
+    monkeypatch.setattr(blocks, "_TEXTS", 4)
+    tables = list(pack(["x"] * 10, BYTES, 5, "pad", Totals()))
+    assert [len(table) for table in tables] == [4, 4, 2]
 
 
 def reference_wrap(documents, length):
@@ -81,8 +81,8 @@ DOCUMENTS = st.lists(st.text("ab cdé", min_size=1, max_size=12), min_size=1, ma
 def test_wrap_equals_the_reference_whatever_the_blocks(documents, length, block, piece):
     expected = reference_wrap(documents, length)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "_BLOCK", block)
-        patch.setattr(packing, "_PIECE", piece)
+        patch.setattr(blocks, "_BLOCK", block)
+        patch.setattr(blocks, "_PIECE", piece)
         if not expected:
             with pytest.raises(UnmaskError, match="too short for one row"):
                 packed(documents, length, "wrap")
@@ -97,8 +97,8 @@ def test_wrap_equals_the_reference_whatever_the_blocks(documents, length, block,
 @given(st.text("the cats ,\n1", min_size=1, max_size=80), st.integers(1, 10))
 def test_pieces_of_a_document_change_no_token(tokenizers, text, size):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "_PIECE", size)
-        pieces = list(packing._pieces([text]))
+        patch.setattr(blocks, "_PIECE", size)
+        pieces = list(blocks.pieces([text]))
     assert [piece.ends for piece in pieces] == [False] * (len(pieces) - 1) + [True]
     for tokenizer in tokenizers.values():
         parts = [token for piece in pieces for token in tokenizer.encode(piece.text)]
@@ -108,8 +108,8 @@ def test_pieces_of_a_document_change_no_token(tokenizers, text, size):
 def test_long_documents_are_cut():
     text = "word " * 10
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "_PIECE", 12)
-        pieces = [piece.text for piece in packing._pieces([text])]
+        patch.setattr(blocks, "_PIECE", 12)
+        pieces = [piece.text for piece in blocks.pieces([text])]
     assert len(pieces) > 2 and "".join(pieces) == text
     assert all(piece.startswith(" ") for piece in pieces[1:])
 

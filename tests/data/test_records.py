@@ -40,9 +40,9 @@ def test_what_a_form_reads(write, form, content, documents):
 @pytest.mark.parametrize(
     ("form", "content", "message"),
     [
-        (Lines(), b"fine\nb\xffd\n", r"a.txt is not UTF-8: byte 6 is 0xff; convert it"),
-        (Objects(), b'{"text": "\xff"}', r"a.txt is not UTF-8: byte 10 is 0xff"),
-        (NEWS, b"1,2,\xff", r"a.txt is not UTF-8: byte 4 is 0xff"),
+        (Lines(), b"fine\nb\xffd\n", r"a.txt:\d is not UTF-8: byte 6 is 0xff; convert it"),
+        (Objects(), b'{"text": "\xff"}', r"a.txt:\d is not UTF-8: byte 10 is 0xff"),
+        (NEWS, b"1,2,\xff", r"a.txt:\d is not UTF-8: byte 4 is 0xff"),
         (Lines(), "", r"a.txt holds no text$"),
         (NEWS, "\n", r"a.txt holds no text$"),
         (Objects(), "{}\n", r"a.txt:1 has no field 'text'$"),

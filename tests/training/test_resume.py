@@ -14,27 +14,25 @@ from training_stand_in import trainer
 
 from unmask.errors import UnmaskError
 from unmask.training import Interrupted, newest, read_json, read_weights, run_weights
-from unmask.training.checkpoint import save
-from unmask.training.logging import TIMING, JsonLines
+from unmask.training.checkpoint import restore, save
+from unmask.training.retention import Retention
 
 SCRIPT = Path(__file__).parent / "training_stand_in.py"
 OPTIONS = {"steps": 20, "micro_batch": 3, "save_every": 4, "validate_every": 5, "log_every": 3}
 
 
-def log_of(run: Path) -> list[dict]:
-    """The log without what depends on the clock."""
-    lines = JsonLines(run / "log.jsonl").read()
-    return [{key: value for key, value in line.items() if key not in TIMING} for line in lines]
+def log_of(run: Path) -> bytes:
+    return (run / "log.jsonl").read_bytes()
 
 
-def assert_same(run: Path, other: Path) -> None:
+def assert_same(run: Path, other: Path, best: bool = True) -> None:
     """Weights, averages, optimizer, best, counters, log and samples, to the bit."""
     ours, theirs = (newest(path, pytest.fail) for path in (run, other))
     assert ours.name == theirs.name
-    for folder, twin, names in [
-        (ours, theirs, ("model", "ema", "optimizer")),
-        (ours.parent / "best", theirs.parent / "best", ("model",)),
-    ]:
+    pairs = [(ours, theirs, ("model", "ema", "optimizer"))]
+    if best:
+        pairs.append((ours.parent / "best", theirs.parent / "best", ("model",)))
+    for folder, twin, names in pairs:
         for name in names:
             a, b = read_weights(folder, name), read_weights(twin, name)
             assert a.keys() == b.keys()
@@ -146,11 +144,13 @@ def test_when_every_checkpoint_is_damaged_nothing_is_thrown_away(tmp_path, finis
     assert log_of(run) == log_of(finished_run.straight)
 
 
-def test_leftovers_are_cleared(tmp_path, finished_run):
+def test_leftovers_are_cleared_by_training_and_left_alone_by_readers(tmp_path, finished_run):
     run = finished_run(tmp_path)
     (run / "checkpoints" / ".step-00000024.building").mkdir()
     (run / "checkpoints" / ".step-00000024.building" / "model.safetensors").write_bytes(b"half")
     assert newest(run, pytest.fail).name == "step-00000020"
+    assert (run / "checkpoints" / ".step-00000024.building").exists()  # perhaps being written now
+    trainer(run, **OPTIONS).fit()
     names = sorted(path.name for path in (run / "checkpoints").iterdir())
     assert names == ["best", "step-00000016", "step-00000020"]
 
@@ -202,20 +202,28 @@ def test_run_weights_are_the_best_or_else_the_newest_averages(tmp_path, finished
         run_weights(tmp_path / "nothing", pytest.fail)
 
 
-def test_lines_beyond_the_resumed_step_and_cut_lines_are_dropped(tmp_path):
-    lines = JsonLines(tmp_path / "log.jsonl")
-    for step in (1, 2, 3):
-        lines.write({"step": step})
-    with lines.path.open("a") as file:
-        file.write('{"step": 2, "lo')
-    lines.drop_after(2)
-    assert [json.loads(line)["step"] for line in lines.path.read_text().splitlines()] == [1, 2]
+def test_logs_are_put_back_to_where_the_checkpoint_stands(tmp_path, finished_run):
+    run, said = finished_run(tmp_path), []
+    whole = log_of(run)
+    shutil.rmtree(run / "checkpoints" / "step-00000020")
+    with (run / "log.jsonl").open("a") as file:
+        file.write('{"step": 21, "lo')  # what a kill left: cut without a word
+    restore(run, run / "checkpoints" / "step-00000016", said.append)
+    assert whole.startswith(log_of(run))
+    assert json.loads(log_of(run).splitlines()[-1])["step"] == 15
+    assert said == []
+    (run / "log.jsonl").write_bytes(whole.replace(b"loss", b"lost", 1))
+    trainer(run, say=said.append, **OPTIONS).fit()
+    assert "log.jsonl is not what was written: put back from" in said[0]
+    assert log_of(run) == whole
+    restore(run, None, said.append)
+    assert not (run / "log.jsonl").exists()
 
 
 def test_a_damaged_checkpoint_ahead_never_outlives_a_good_one(tmp_path):
     parts = {"model": {"a": torch.zeros(1)}}
     for step in (10, 20):
-        save(tmp_path, step, 2, parts, {})
+        save(tmp_path, step, Retention(2), parts, {}, {})
     (tmp_path / "checkpoints" / "step-00000020" / "model.safetensors").unlink()
-    save(tmp_path, 15, 1, parts, {})
+    save(tmp_path, 15, Retention(1), parts, {}, {})
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000015"]

@@ -1,7 +1,6 @@
 """The loop: what a step computes, and every way in which it stops."""
 
 import builtins
-import errno
 import math
 import sys
 from pathlib import Path
@@ -97,10 +96,10 @@ def test_clipping_limits_the_update_and_the_log_keeps_the_true_norm(tmp_path):
     seen = []
     step = run.optimizer.step
 
-    def spy(lr):
+    def spy(lr, skip):
         grads = [p.grad for p in run.method.parameters() if p.grad is not None]
         seen.append(torch.nn.utils.get_total_norm(grads).item())
-        step(lr)
+        step(lr, skip)
 
     run.optimizer.step = spy
     run.fit()
@@ -154,45 +153,6 @@ def test_patience_ends_the_run_and_a_resumed_run_knows(tmp_path):
     said = []
     trainer(tmp_path, say=said.append, **options).fit()
     assert "already trained: no better bound in 2 validations since step 4" in said[-1]
-
-
-@pytest.mark.parametrize("log_every", [1, 10])
-def test_a_loss_that_is_not_finite_ends_the_run_and_is_never_saved(tmp_path, log_every):
-    options = {**QUIET, "steps": 20, "save_every": 4, "log_every": log_every}
-    run = trainer(tmp_path, **options)
-    batch = run.loader.batch
-
-    def poisoned(step, part):
-        if step == 5:
-            run.method.scale.fill_(float("nan"))
-        return batch(step, part)
-
-    run.loader.batch = poisoned
-    with pytest.raises(UnmaskError, match=r"step 6 has loss nan.*lower training\.lr") as caught:
-        run.fit()
-    assert "step-00000004" in str(caught.value)
-    assert newest(tmp_path, pytest.fail).name == "step-00000004"
-
-
-def test_a_full_disk_ends_the_run_with_the_last_checkpoint_intact(tmp_path, monkeypatch):
-    run = trainer(tmp_path, **{**QUIET, "steps": 20, "save_every": 4})
-    write, saves = Path.write_bytes, []
-
-    def filling(path, content):
-        saves.append(path)
-        if len(saves) > 4:  # the second file of the second checkpoint
-            write(path, content[: len(content) // 2])
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(path, content)
-
-    monkeypatch.setattr(Path, "write_bytes", filling)
-    with pytest.raises(UnmaskError, match="disk full: training stopped at step 8") as caught:
-        run.fit()
-    assert "step-00000004" in str(caught.value)
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000004"]
-    verify(tmp_path / "checkpoints" / "step-00000004")
-    monkeypatch.undo()
-    assert trainer(tmp_path, **{**QUIET, "steps": 20, "save_every": 4}).fit().step == 20
 
 
 def test_the_last_checkpoints_are_kept(tmp_path):

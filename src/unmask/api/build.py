@@ -1,6 +1,12 @@
 """From a configuration to its components."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from unmask.backbones import BACKBONES
 from unmask.config import Choice, RunConfig
@@ -8,6 +14,7 @@ from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
 from unmask.errors import UnmaskError
 from unmask.methods import METHODS, Method
 from unmask.registry import Registry
+from unmask.training import check_fit, load_weights
 from unmask.vocabulary import Vocabulary
 
 
@@ -32,7 +39,54 @@ def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
     return kind(config.method.config, backbone, vocabulary, schedule, times)
 
 
+class _Unfilled(TorchFunctionMode):
+    """Tensors without memory are left as they are: to draw their first values torch imports for seconds."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        target = args[0] if args else kwargs.get("tensor")
+        fills = func.__name__.endswith("_") and not func.__name__.startswith("_")
+        if fills and func.__name__ != "requires_grad_" and isinstance(target, Tensor):
+            return target
+        return func(*args, **kwargs)
+
+
+def restored(
+    config: RunConfig,
+    vocabulary: Vocabulary,
+    tensors: Mapping[str, Tensor],
+    where: Path,
+    dtype: torch.dtype = torch.float32,
+) -> Method:
+    """The method with its network and these weights, of the size that it asks for, as stored in `dtype`."""
+    # a file may ask for more than there is memory: first without any
+    with torch.device("meta"), _Unfilled():
+        check_fit(tensors, stored(build_method(config, vocabulary).state_dict(), dtype), where)
+    method = build_method(config, vocabulary)
+    own = method.state_dict()
+    load_weights(method, {name: tensors[name].to(own[name].dtype) for name in own}, where)
+    return method
+
+
+def stored(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Weights as a file holds them; what is not in fp32 stays as it is."""
+    return {
+        name: tensor.to(dtype) if tensor.dtype == torch.float32 else tensor
+        for name, tensor in tensors.items()
+    }
+
+
 def _component(registry: Registry[Any], choice: Choice) -> Any:
     """A component is its own configuration, unless it declares one apart."""
     entry: Any = registry[choice.name]
     return entry(choice.config) if hasattr(entry, "Config") else choice.config
+
+
+def within(folder: Path, name: str) -> Path:
+    """A file or folder of a folder, no link that leads out of it."""
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise UnmaskError(f"{path} is a link that leads out of its folder")
+    return path

@@ -249,7 +249,7 @@ class Measuring:
     def _settings(self) -> Record:
         """What a figure depends on beside the weights."""
         data = self.config.data
-        source = {"valid": data.valid or f"{data.holdout:g} of {data.train}"}
+        source = {"valid": data.valid or f"{data.holdout:g} of {data.trained_on}"}
         return {**source, **self._text, **(asdict(self.budget) if self.budget else {})}
 
     def _kept(

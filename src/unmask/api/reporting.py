@@ -14,13 +14,12 @@ from unmask.config import RunConfig, flatten, load_recipe, resolve
 from unmask.data import load_tokenizer
 from unmask.errors import UnmaskError
 from unmask.evaluation import Spread
-from unmask.training.logging import JsonLines
+from unmask.training.logging import LOGS, read_log
 from unmask.vocabulary import Vocabulary
 
 Figure = TypeVar("Figure")
 
-_LOG = "log.jsonl"
-_OTHER = {_LOG, "samples.jsonl", FILE}  # the JSON lines of a run that are no rows of a comparison
+_OTHER = {*LOGS, FILE}  # the JSON lines of a run that are no rows of a comparison
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def read_run(folder: str | Path, name: str | None = None) -> Run:
             f"{str(folder)!r} is no run: it has no config.yaml; give a folder that 'unmask train' made"
         )
     config = resolve(load_recipe(str(path / "config.yaml")))
-    log = [record for record in JsonLines(path / _LOG).read() if "step" in record]
+    log = [record for record in read_log(path) if "step" in record]
     if not log:
         raise UnmaskError(f"{str(folder)!r} has no log: let 'unmask train' take some steps there")
     return Run(name or path.resolve().name, path, config, log)

@@ -6,9 +6,10 @@ from pathlib import Path
 import torch
 
 from unmask import shipped
-from unmask.api.build import build_method
+from unmask.api.build import build_method, restored, within
 from unmask.api.model import Model
 from unmask.api.saving import PRECISIONS, read_model
+from unmask.api.together import Shard, measured_together, written_together
 from unmask.config import RunConfig, dump_yaml, load_recipe, resolve, to_dict
 from unmask.data import (
     Data,
@@ -22,43 +23,67 @@ from unmask.data import (
 )
 from unmask.errors import UnmaskError, unknown
 from unmask.evaluation import Bound, likelihood
+from unmask.randomness import row_seeds
 from unmask.training import (
+    SEALED,
+    Damaged,
+    Group,
     Trainer,
+    agree,
+    carried,
     full_disk,
+    joined,
     load_weights,
+    local_device,
+    locked,
     newest,
     resolve_device,
-    resumable,
     run_weights,
+    seal,
+    verify,
 )
 
 Say = Callable[[str], None]
 
 
 def train(
-    config: RunConfig, run: str | Path, say: Say = print, tokenizer: Tokenizer | None = None
+    config: RunConfig,
+    run: str | Path,
+    say: Say = print,
+    tokenizer: Tokenizer | None = None,
+    auto_batch: bool = False,
 ) -> Model:
     """Trains in the folder `run`, or continues there, and returns the best model.
 
     A `tokenizer` that another run has learned from the same text need not be learned again.
+    `auto_batch` finds the largest micro-batch that the memory holds.
     """
     run = Path(run)
-    with full_disk(lambda: f"nothing was lost; free some room and start {run} again"):
-        return _train(config, run, say, tokenizer)
+    told = f"nothing was lost; free some room and start {run} again"
+    device = local_device(resolve_device(config.training.device))
+    with full_disk(lambda: told), joined(config.distributed, device) as group:
+        if not group.main:
+            return _train(config, run, lambda _: None, tokenizer, auto_batch, group)
+        with locked(run):
+            return _train(config, run, say, tokenizer, auto_batch, group)
 
 
-def _train(config: RunConfig, run: Path, say: Say, tokenizer: Tokenizer | None) -> Model:
-    begun = newest(run, lambda _: None) is not None
-    start = None
-    if begun:
-        tokenizer = load_tokenizer(run / "tokenizer")
-    elif config.initial:
-        start = _starting(config, tokenizer)
-        tokenizer = start.tokenizer
-    data = load_data(config.data, tokenizer)
+def _train(
+    config: RunConfig,
+    run: Path,
+    say: Say,
+    tokenizer: Tokenizer | None,
+    auto_batch: bool,
+    group: Group,
+) -> Model:
+    begun = _begun(run, say, group)
+    start = _starting(config, tokenizer) if config.initial and not begun else None
+    learned = start.tokenizer if start else tokenizer
+    data = group.in_turn(lambda: _data(config, run, learned, begun, group))
     corpus = {"rows": len(data.train), "tokens": data.train.tokens}
     fingerprint = {**to_dict(config), "corpus": corpus}
-    resumable(run, fingerprint, lambda _: None)  # before anything in the folder is touched
+    if begun:  # before anything in the folder is touched
+        group.told(lambda: str(agree(run, begun, fingerprint)))
     torch.manual_seed(config.seed)  # the initial weights
     method = start.method if start else build_method(config, data.tokenizer.vocabulary)
     model = Model(method, data.tokenizer, config)
@@ -66,14 +91,16 @@ def _train(config: RunConfig, run: Path, say: Say, tokenizer: Tokenizer | None) 
 
     def validate() -> Bound:
         draws, seed = config.training.validation_draws, config.seed
-        return likelihood(method, valid, draws=draws, seed=seed, batch=config.training.batch)
+        batch = len(group.share(config.training.batch))
+
+        def measure(shard: Shard) -> Bound:
+            return likelihood(method, valid, draws=draws, seed=seed, batch=batch, shard=shard)
+
+        return measured_together(group, len(valid), measure)
 
     def sample() -> list[str]:
-        if not model.conditional:
-            return [str(result) for result in model.generate(n=2, seed=config.seed)]
-        sources = first_sources(data, 2)
-        answers = model.generate(sources, seed=config.seed)
-        return [f"{source} → {answer}" for source, answer in zip(sources, answers, strict=True)]
+        sources = first_sources(data, 2) if model.conditional else None
+        return written_together(group, model, sources, row_seeds(config.seed, 2))
 
     dropout = LabelDropout(data.tokenizer, config.data.label_dropout)
     loader = Loader(data.train, config.training.batch, config.seed, dropout)
@@ -87,23 +114,30 @@ def _train(config: RunConfig, run: Path, say: Say, tokenizer: Tokenizer | None) 
         validate,
         sample,
         say,
+        auto_batch,
+        config.distributed,
+        group,
     )
-    run.mkdir(parents=True, exist_ok=True)
-    (run / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
-    data.tokenizer.save(run / "tokenizer")
+    if group.main:
+        (run / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
+        data.tokenizer.save(run / "tokenizer")
+        seal(run, *SEALED)
     parameters = sum(p.numel() for p in method.parameters())
     say(
         f"{config.method.name}, {parameters / 1e6:.1f}M parameters; {len(data.train):,} rows of "
         f"{config.data.length} tokens to train on, {len(data.valid):,} to validate"
     )
+    for note in data.notes:
+        say(note)
     if data.train.left_out or data.valid.left_out:
         say(
             f"left out: {data.train.left_out:,} and {data.valid.left_out:,} pairs that are longer "
             f"than {config.data.length} tokens"
         )
     trainer.fit()
-    load_weights(method, run_weights(run, say), run)
-    model.save(run / "model")
+    load_weights(method.to(trainer.device), group.in_turn(lambda: run_weights(run, say)), run)
+    if group.main:
+        model.save(run / "model")
     method.eval().serve()
     return Model(method, data.tokenizer, config)
 
@@ -124,6 +158,36 @@ def _shortened(loader: Loader, config: RunConfig, tokenizer: Tokenizer) -> Loade
     if not config.data.shorten or eos_id is None:
         return loader
     return ShortRows(loader, config.data.shorten, eos_id)
+
+
+def _begun(run: Path, say: Say, group: Group) -> Path | None:
+    """The newest checkpoint, which the main process looks for."""
+    found = group.told(lambda: str(newest(run, lambda _: None) or ""))
+    if found and group.main:
+        _tell_damage(run, say)
+    return Path(found) if found else None
+
+
+def _data(
+    config: RunConfig, run: Path, tokenizer: Tokenizer | None, begun: Path | None, group: Group
+) -> Data:
+    """The rows to train and validate on; one process learns the tokenizer for all."""
+    if begun:
+        tokenizer = load_tokenizer(carried(begun, run, "tokenizer"))
+    elif not group.main:
+        tokenizer = load_tokenizer(run / "tokenizer")
+    data = load_data(config.data, tokenizer)
+    if group.world > 1 and group.main and not begun:
+        data.tokenizer.save(run / "tokenizer")
+    return data
+
+
+def _tell_damage(run: Path, say: Say) -> None:
+    """What a run has of its own, beside its checkpoints, is written again if it was damaged."""
+    try:
+        verify(run)
+    except Damaged as damage:
+        say(f"{damage}: written again")
 
 
 def load(
@@ -148,11 +212,10 @@ def _load(folder: Path, path: str | Path) -> Model:
     if not (folder / "config.yaml").exists():
         raise UnmaskError(f"{str(path)!r} holds no model: neither model.json nor config.yaml")
     if (folder / "model").is_dir():
-        return _load_exported(folder / "model")
-    config = resolve(load_recipe(str(folder / "config.yaml")))
-    tokenizer = load_tokenizer(folder / "tokenizer")
-    method = build_method(config, tokenizer.vocabulary)
-    load_weights(method, run_weights(folder, print), folder)
+        return _load_exported(within(folder, "model"))
+    config = resolve(load_recipe(str(within(folder, "config.yaml"))))
+    tokenizer = load_tokenizer(within(folder, "tokenizer"))
+    method = restored(config, tokenizer.vocabulary, run_weights(folder, print), folder)
     return Model(method, tokenizer, config)
 
 

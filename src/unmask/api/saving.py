@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from unmask.api.build import build_method
+from unmask.api.build import restored, stored, within
 from unmask.api.sampling import Sampling
 from unmask.config import RunConfig, from_dict, to_dict
 from unmask.config.values import read_value
@@ -17,14 +16,12 @@ from unmask.methods import Method
 from unmask.training import (
     Damaged,
     atomic_folder,
-    load_weights,
     read_json,
     read_weights,
     verify,
     write_json,
     write_weights,
 )
-from unmask.training.storage import check_fit
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 # what a model may have a usual value of: options of `generate`
@@ -49,7 +46,7 @@ def write_model(
     if defaults:
         content["defaults"] = checked_defaults(defaults)
     with atomic_folder(target) as new:
-        write_weights(new, _stored(method.state_dict(), precision))
+        write_weights(new, stored(method.state_dict(), PRECISIONS[precision]))
         write_json(new / "model.json", content)
         tokenizer.save(new / "tokenizer")
 
@@ -57,6 +54,7 @@ def write_model(
 def read_model(folder: Path) -> tuple[Method, Tokenizer, RunConfig, dict[str, Any]]:
     """The parts of a model that `write_model` wrote, its weights in fp32 again."""
     verify(folder)
+    verify(folder, "model.json")
     try:
         content = read_json(folder / "model.json")
         config = from_dict(content["config"])
@@ -64,14 +62,11 @@ def read_model(folder: Path) -> tuple[Method, Tokenizer, RunConfig, dict[str, An
         defaults = checked_defaults(content.get("defaults", {}))
         if precision not in PRECISIONS:
             raise ValueError(precision)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Damaged(f"{folder} is damaged: model.json cannot be read") from None
-    tokenizer = load_tokenizer(folder / "tokenizer")
-    method = build_method(config, tokenizer.vocabulary)
-    own, where = method.state_dict(), folder / "model.safetensors"
-    weights = read_weights(folder)
-    check_fit(weights, _stored(own, precision), where)
-    load_weights(method, {name: weights[name].to(own[name].dtype) for name in own}, where)
+    tokenizer = load_tokenizer(within(folder, "tokenizer"))
+    where, weights = folder / "model.safetensors", read_weights(folder)
+    method = restored(config, tokenizer.vocabulary, weights, where, PRECISIONS[precision])
     return method, tokenizer, config, defaults
 
 
@@ -96,12 +91,3 @@ def _length(value: Any) -> int:
     if length < 2:
         raise UnmaskError(f"length must be 2 or more, not {length}")
     return length
-
-
-def _stored(tensors: Mapping[str, Tensor], precision: str) -> dict[str, Tensor]:
-    """Weights as a file holds them; what is not in fp32 stays as it is."""
-    dtype = PRECISIONS[precision]
-    return {
-        name: tensor.to(dtype) if tensor.dtype == torch.float32 else tensor
-        for name, tensor in tensors.items()
-    }

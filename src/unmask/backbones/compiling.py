@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from unmask.backbones.base import Backbone
+from unmask.backbones.transformer import Block
+from unmask.errors import UnmaskError
 
 
 def compile_backbone(backbone: Backbone, rows: int | None = None) -> None:
@@ -27,3 +29,19 @@ def compile_backbone(backbone: Backbone, rows: int | None = None) -> None:
         return compiled(tokens, *args, **options)
 
     vars(backbone)[backbone.compiled] = run
+
+
+def compile_blocks(backbone: Backbone) -> None:
+    """Compile the blocks of a network one by one, in place: what happens between them is left alone."""
+    for block in getattr(backbone, "blocks", ()):
+        vars(block).pop("forward", None)
+        block.forward = torch.compile(block.forward)
+
+
+def recompute_blocks(backbone: Backbone, wanted: bool) -> None:
+    """Let blocks keep only their input in training, and run again on the way back."""
+    blocks = [block for block in backbone.modules() if isinstance(block, Block)]
+    if wanted and not blocks:
+        raise UnmaskError("training.checkpoint_activations needs a network made of blocks")
+    for block in blocks:
+        block.recomputed = wanted

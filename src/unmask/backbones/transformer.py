@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from unmask.backbones.attended import Attended
 from unmask.backbones.base import Features
@@ -16,6 +17,8 @@ from unmask.errors import UnmaskError, unknown
 
 # width, depth, heads as the authors name them
 SIZES = {"tiny": (512, 8, 8), "small": (768, 12, 12), "medium": (1024, 24, 16)}
+
+_LARGEST = {"width": 2**17, "depth": 2**10, "heads": 2**10}  # of a network that a file may ask for
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,8 @@ class TransformerConfig:
         standard = SIZES[self.size or "small"]
         for name, value in zip(("width", "depth", "heads"), standard, strict=True):
             given = getattr(self, name)
-            if given < 0:
-                raise UnmaskError(f"{name} must be positive, not {given}")
+            if not 0 <= given <= _LARGEST[name]:
+                raise UnmaskError(f"{name} must lie between 1 and {_LARGEST[name]:,}, not {given}")
             if self.size and given not in (0, value):
                 raise UnmaskError(
                     f"size {self.size} has {name} {value}, not {given}: set {name} 0 or no size"
@@ -65,6 +68,7 @@ class Block(Freezable):
     """
 
     frozen: BlockWeights | None
+    recomputed: bool = False  # on the way back, instead of keeping what lies between
 
     def __init__(
         self,
@@ -98,6 +102,21 @@ class Block(Freezable):
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
         """Features of all tokens, or of the tokens `at` alone, counted through all rows."""
+        if not self.recomputed or not torch.is_grad_enabled():
+            return self._features(x, layer, seen, c, keys, at)
+        # dropout is a function of its keys, so there is no state of a generator to keep
+        kept = (x, layer, seen, c, keys, at)
+        return checkpoint(self._features, *kept, use_reentrant=False, preserve_rng_state=False)
+
+    def _features(
+        self,
+        x: Features,
+        layer: int,
+        seen: Attended,
+        c: Tensor | None,
+        keys: Keys | None,
+        at: Tensor | None,
+    ) -> Float[Tensor, "*tokens width"]:
         length, drop = x.shape[1], self.dropout
         if self.by_row and c is not None:
             x = self._modulated(x, layer, seen, c, keys)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from unmask import __version__
 from unmask.cli import (
     card,
+    check,
     compare,
     config,
     edit,
@@ -20,6 +21,7 @@ from unmask.cli import (
     models,
     report,
     reproduce,
+    runs,
     train,
 )
 from unmask.cli.parser import Parser
@@ -27,7 +29,7 @@ from unmask.errors import UnmaskError, unknown
 
 _COMMANDS = (
     *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness),
-    *(export, card, models, config, listing),
+    *(export, card, models, runs, check, config, listing),
 )
 
 _START = """\

@@ -146,7 +146,9 @@ def _conditions(args: Namespace, model: "Model") -> dict[str, Any]:
     data = model.config.data
     return {
         "model": args.model,
-        "data": getattr(args, "data", data.valid or f"{data.train}, {data.holdout:.0%} held out"),
+        "data": getattr(
+            args, "data", data.valid or f"{data.trained_on}, {data.holdout:.0%} held out"
+        ),
         "packing": getattr(args, "packing", data.packing),
         "length": data.length,
         "tokenizer": f"{data.tokenizer.kind} {model.tokenizer.vocabulary.size}",

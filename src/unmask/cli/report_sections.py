@@ -94,7 +94,7 @@ def _facts(report: RunReport) -> dict[str, str]:
         "schedule": config.schedule.name,
         "parameters": f"{size.total:,}",
         "of them non-embedding": f"{size.non_embedding:,}",
-        "data": data.train,
+        "data": data.trained_on,
         "tokenizer": f"{tokenizer.kind} {tokenizer.path or tokenizer.size}",
         "row length": str(data.length),
         "rows in a batch": str(training.batch),

@@ -1,32 +1,46 @@
 """unmask train: from a recipe to a run folder."""
 
+import os
 import shlex
 from argparse import Namespace
 from pathlib import Path
 
 from unmask.cli.parser import Commands
+from unmask.errors import UnmaskError
 
 
 def add(commands: Commands) -> None:
     summary = "train a model; a run that was interrupted goes on where it stopped"
     parser = commands.add_parser("train", overrides=True, help=summary, description=summary)
-    parser.add_argument("--run", type=Path, metavar="DIR", help="run folder (runs/RECIPE)")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--run", type=Path, metavar="DIR", help="run folder (runs/RECIPE)")
+    place.add_argument(
+        "--resume", type=Path, metavar="DIR", help="run folder that must have a checkpoint already"
+    )
+    parser.add_argument(
+        "--auto-batch", action="store_true", help="find the largest micro-batch that fits in memory"
+    )
     parser.set_defaults(execute=execute)
 
 
 def execute(args: Namespace) -> None:
     from unmask import api
     from unmask.config import load_recipe, resolve
+    from unmask.training.checkpoint import by_step
 
     config = resolve(load_recipe(args.recipe), args.overrides)
-    run = args.run or Path("runs") / Path(args.recipe).stem
+    run = args.run or args.resume or Path("runs") / Path(args.recipe).stem
+    if args.resume and not by_step(run):
+        raise UnmaskError(f"nothing to resume in {run}: --run {run} starts a run there")
     try:
-        api.train(config, run, say=print)
+        api.train(config, run, say=print, auto_batch=args.auto_batch)
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(*stop.args, f"resume with: {_command(args, run)}") from None
-    print(f"next: unmask generate {run}{' --prompt TEXT' if config.data.paired else ''}")
+    if os.environ.get("RANK", "0") == "0":  # torchrun starts several
+        print(f"next: unmask generate {run}{' --prompt TEXT' if config.data.paired else ''}")
 
 
 def _command(args: Namespace, run: Path) -> str:
     overrides = [part for name, value in args.overrides for part in (f"--{name}", value)]
-    return shlex.join(["unmask", "train", args.recipe, "--run", str(run), *overrides])
+    own = ["--auto-batch"] if args.auto_batch else []
+    return shlex.join(["unmask", "train", args.recipe, "--run", str(run), *own, *overrides])

@@ -44,7 +44,9 @@ def execute(args: Namespace) -> None:
         args.hypotheses.write_text("".join(lines), encoding="utf-8")
     data = model.config.data
     conditions = {
-        "data": getattr(args, "data", data.valid or f"{data.train}, {data.holdout:.0%} held out"),
+        "data": getattr(
+            args, "data", data.valid or f"{data.trained_on}, {data.holdout:.0%} held out"
+        ),
         "fields": f"{data.source_field} to {data.target_field}",
         "decoding": ", ".join(str(value) for value in found.decoding.values()),
     }

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, cast, get_type_hints
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -17,7 +17,7 @@ from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
 from unmask.errors import UnmaskError
 from unmask.methods import METHODS
 from unmask.registry import Registry
-from unmask.training import TrainingConfig
+from unmask.training import DistributedConfig, TrainingConfig
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class RunConfig:
     backbone: Choice = field(default_factory=partial(_default, "backbone"))
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    distributed: DistributedConfig = field(default_factory=DistributedConfig)
 
 
 # Reading
@@ -170,10 +171,21 @@ def _parse(hint: Any, value: Any, at: str) -> Any:
         return _choose(value, at)
     if is_dataclass(hint):
         return _build(cast(type, hint), value, at)
+    if isinstance(value, list | tuple) and (record := _record(hint)):
+        return tuple(
+            _build(record, {fields(record)[0].name: item} if isinstance(item, str) else item, place)
+            for item, place in ((item, f"{at}[{i}]") for i, item in enumerate(value))
+        )
     try:
         return read_value(hint, value)
     except ValueError as error:
         raise UnmaskError(f"{at}: {error}") from None
+
+
+def _record(hint: Any) -> type | None:
+    """The dataclass of which a field may hold a list; an item's bare text is its first field."""
+    lists = (get_args(member) for member in get_args(hint) if get_origin(member) is tuple)
+    return next((cast(type, inner[0]) for inner in lists if is_dataclass(inner[0])), None)
 
 
 def _join(at: str, name: str, by: str = ".") -> str:
@@ -200,7 +212,7 @@ def _unknown(dotted: str, cls: type, at: str) -> UnmaskError:
     known = [*(_names(cls, at) if at else ()), *elsewhere]
     leaf = dotted.rpartition(".")[2]
     same = [name for name in known if name.rpartition(".")[2] == leaf]
-    near = same or get_close_matches(dotted, known, n=1, cutoff=0.5)
+    near = same or get_close_matches(dotted[:100], known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else "'unmask config RECIPE' prints them all"
     return UnmaskError(f"unknown setting {dotted!r}; {hint}")
 

@@ -14,7 +14,7 @@ def read_value(hint: Any, value: Any) -> Any:
     """The value as the type `hint` says: a scalar, a Literal, a list or tuple of them, or `X | None`."""
     kind, inner = get_origin(hint), get_args(hint)
     if kind in (Union, types.UnionType):
-        absent = value is None or str(value).lower() in _ABSENT
+        absent = types.NoneType in inner and (value is None or str(value).lower() in _ABSENT)
         present = next(member for member in inner if member is not types.NoneType)
         return None if absent else read_value(present, value)
     if kind in (tuple, list):

@@ -2,11 +2,12 @@
 
 from unmask.data.blanks import count_blanks, parse_blanks
 from unmask.data.characters import ByteTokenizer, CharacterTokenizer, Text8Tokenizer
-from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.config import DataConfig, Portion, TokenizerConfig
 from unmask.data.corpora import Corpus, hub_corpus, open_corpus
 from unmask.data.detokenizers import DETOKENIZERS
-from unmask.data.files import Reading, named
+from unmask.data.files import Reading
 from unmask.data.labels import LabelDropout
+from unmask.data.lines import named
 from unmask.data.load import Data, first_rows, load_data, pairs_from, rows_from
 from unmask.data.loader import Loader
 from unmask.data.pairs import Pair
@@ -31,6 +32,7 @@ __all__ = [
     "Loader",
     "Objects",
     "Pair",
+    "Portion",
     "Reading",
     "Rows",
     "ShortRows",

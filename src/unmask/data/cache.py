@@ -1,7 +1,8 @@
 """Rows tokenised once and kept in a file that is mapped into memory.
 
 The name of the file is a hash of the text, the tokenizer and every option, so a cache that does
-not belong is never found. It appears under that name only when it is whole.
+not belong is never found. It appears under that name only when it is whole: until then it is a part,
+with a note of how far it goes, from where a tokenising that was killed goes on.
 """
 
 import hashlib
@@ -12,14 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from unmask.data.packing import Table, Totals
+from unmask.data.faults import Faults
+from unmask.data.packing import Place, Table, Totals
 from unmask.data.rows import TEXT, Layout, Rows
 from unmask.errors import UnmaskError
 
-_FORMAT = 1  # raised when the same text and options would give other rows
+_FORMAT = 2  # raised when the same text and options would give other rows
+_NOTED = 16  # blocks of rows after which the place is noted
 
 
 def cache_folder(folder: str = "") -> Path:
@@ -36,10 +40,10 @@ def cache_key(options: Mapping[str, object]) -> str:
 def stored_rows(folder: Path, key: str, length: int, layout: Layout = TEXT) -> Rows | None:
     """The rows cached under a key, or None if there are none or they are not whole."""
     width = layout.counts + length
-    data, sidecar = _paths(folder, key)
+    data, sidecar = folder / f"{key}.rows", folder / f"{key}.json"
     try:
         facts = json.loads(sidecar.read_text(encoding="utf-8"))
-        totals, dtype = Totals(**facts["totals"]), np.dtype(facts["dtype"])
+        totals, dtype = _totals(facts["totals"]), np.dtype(facts["dtype"])
         if data.stat().st_size != totals.rows * width * dtype.itemsize:
             return None
         table = np.memmap(data, dtype, "r", shape=(totals.rows, width))
@@ -48,38 +52,113 @@ def stored_rows(folder: Path, key: str, length: int, layout: Layout = TEXT) -> R
         return None
 
 
-def store_rows(
-    folder: Path, key: str, tables: Iterable[Table], totals: Totals, largest: int
-) -> None:
-    """Write blocks of rows, whose numbers are at most `largest`, under a key."""
-    dtype = np.dtype(np.uint16 if largest < 2**16 else np.uint32)
-    data, sidecar = _paths(folder, key)
-    with _writing(folder) as name:
-        with name.open("wb") as file:
-            for table in tables:
-                file.write(table.astype(dtype).data)
-        name.replace(data)
-    with _writing(folder) as name:
-        name.write_text(json.dumps({"dtype": dtype.name, "totals": asdict(totals)}) + "\n")
-        name.replace(sidecar)
+class UnfinishedRows:
+    """The rows of a key while they are made: where to begin, and what was covered so far."""
+
+    def __init__(self, folder: Path, key: str, largest: int, resumable: bool = True) -> None:
+        self._dtype = np.dtype(np.uint16 if largest < 2**16 else np.uint32)
+        self._folder, self._key = folder, key
+        # Whoever may not go on where another stands writes under a name of its own.
+        name = f".{key}.part" if resumable else f".writing-{uuid.uuid4().hex}"
+        self._rows, self._note = folder / name, folder / f"{name}.json"
+        self.place, self.totals, self._size = Place(), Totals(), 0
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            note = json.loads(self._note.read_text(encoding="utf-8"))
+            if note["size"] <= self._rows.stat().st_size:
+                self.place, self.totals = Place(**note["place"]), _totals(note["totals"])
+                self._size = int(note["size"])
+
+    def write(self, tables: Iterable[Table]) -> None:
+        """Write blocks of rows as they come, and make the whole appear."""
+        try:
+            with self._opened() as file:
+                for number, table in enumerate(tables, start=1):
+                    file.write(table.astype(self._dtype).data)
+                    if number % _NOTED == 0:
+                        self._take_note(file)
+                _to_disk(file)
+            self._rows.replace(self._folder / f"{self._key}.rows")
+            facts = {"dtype": self._dtype.name, "totals": asdict(self.totals)}
+            self._replace(self._folder / f"{self._key}.json", facts)
+        except Exception:  # not a kill, nor Ctrl-C
+            self._rows.unlink(missing_ok=True)
+            raise
+        finally:
+            if not self._rows.exists():
+                self._note.unlink(missing_ok=True)
+
+    def _opened(self) -> BinaryIO:
+        """The file, cut off behind what the note speaks of."""
+        if not self._size:
+            return self._rows.open("wb")
+        os.truncate(self._rows, self._size)
+        return self._rows.open("ab")
+
+    def _take_note(self, file: BinaryIO) -> None:
+        _to_disk(file)
+        place = {"pieces": self.place.pieces, "tokens": self.place.tokens}
+        totals = asdict(self.place.settled(self.totals))
+        self._replace(self._note, {"size": file.tell(), "place": place, "totals": totals})
+
+    def _replace(self, path: Path, content: dict[str, Any]) -> None:
+        name = self._folder / f".writing-{uuid.uuid4().hex}"
+        try:
+            with name.open("w", encoding="utf-8") as file:
+                file.write(json.dumps(content) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            name.replace(path)
+        finally:
+            name.unlink(missing_ok=True)
 
 
-def _paths(folder: Path, key: str) -> tuple[Path, Path]:
-    return folder / f"{key}.rows", folder / f"{key}.json"
+def _totals(facts: dict[str, Any]) -> Totals:
+    return Totals(**facts | {"faults": Faults(**facts["faults"])})
+
+
+def _to_disk(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[Path]:
-    """A temporary file in the folder, gone if anything goes wrong; a full disk is the user's to mend."""
-    name = folder / f".writing-{uuid.uuid4().hex}"
+def making(folder: Path, key: str) -> Iterator[bool]:
+    """Waits until nobody else makes the rows of a key; False where files cannot be locked.
+
+    A full disk is the user's to mend.
+    """
+    lock = folder / f".{key}.lock"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        yield name
+        while True:
+            with lock.open("w") as file:
+                alone = _locked(file.fileno())
+                if alone and not _same_file(file.fileno(), lock):
+                    continue  # removed by whoever held it
+                try:
+                    yield alone
+                finally:
+                    lock.unlink(missing_ok=True)
+                return
     except OSError as error:
         raise UnmaskError(
             f"the cache cannot be written to {folder}: {error.strerror or error}; "
             "free space there or set UNMASK_CACHE to another folder"
         ) from None
-    finally:
-        with suppress(OSError):
-            name.unlink(missing_ok=True)
+
+
+def _locked(file: int) -> bool:
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _same_file(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,5 +1,6 @@
 """What data a run reads and how it becomes rows of tokens."""
 
+import math
 from dataclasses import dataclass, field
 
 from unmask.data.detokenizers import DETOKENIZERS
@@ -23,6 +24,7 @@ class TokenizerConfig:
     size: int = 4096
     path: str = ""
     source: str = ""
+    sample: int = 10**9  # characters that a bpe learns from at most
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -34,13 +36,29 @@ class TokenizerConfig:
             raise UnmaskError("tokenizer.kind hf needs tokenizer.path: a folder or a hub name")
         if self.source and self.kind not in LEARNED:
             raise UnmaskError(f"tokenizer.source is for {' and '.join(LEARNED)}, not {self.kind}")
+        if self.sample < 1:
+            raise UnmaskError(f"tokenizer.sample is {self.sample}; it must be at least 1")
+
+
+@dataclass(frozen=True)
+class Portion:
+    """A source of a mixture, and its weight: rows are drawn from it in proportion."""
+
+    text: str = ""
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.text:
+            raise UnmaskError("text is empty; give a file, a folder or another source")
+        if not 0 < self.weight < math.inf:
+            raise UnmaskError(f"weight is {self.weight:g}; it must be above 0")
 
 
 @dataclass(frozen=True)
 class DataConfig:
     """Where the text comes from and how it is cut into rows of `length` tokens."""
 
-    train: str = "builtin:pydoc"
+    train: str | tuple[Portion, ...] = "builtin:pydoc"  # several are mixed by weight
     valid: str = ""  # "": hold out a fraction of the training documents
     holdout: float = 0.1
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
@@ -56,6 +74,8 @@ class DataConfig:
     target_field: str = ""
     fill_target: bool = True  # EOS from a target's end to the row's end is a target too
     cache: str = ""  # "": $UNMASK_CACHE, or ~/.cache/unmask
+    corrupt: float = 0.01  # share of lines or records that may be passed over as unreadable
+    workers: int = 1  # processes that tokenise; 0: one a core
 
     def __post_init__(self) -> None:
         if not self.train:
@@ -78,11 +98,27 @@ class DataConfig:
             raise UnmaskError(
                 "data.label_field needs one document a row: set data.packing pad, or split for long ones"
             )
+        if not 0 <= self.corrupt <= 1:
+            raise UnmaskError(f"data.corrupt is {self.corrupt}; it must lie between 0 and 1")
+        if not 0 <= self.workers <= 1024:
+            raise UnmaskError(f"data.workers is {self.workers}; it must lie between 0 and 1,024")
         if not 0 <= self.label_dropout < 1:
             raise UnmaskError(f"data.label_dropout is {self.label_dropout}; it must lie in [0, 1)")
         if not 0 <= self.shorten < 1:
             raise UnmaskError(f"data.shorten is {self.shorten}; it must lie in [0, 1)")
         self._check_pairs()
+
+    @property
+    def portions(self) -> tuple[Portion, ...]:
+        """What is trained on: one source, or those of a mixture."""
+        return (Portion(self.train),) if isinstance(self.train, str) else self.train
+
+    @property
+    def trained_on(self) -> str:
+        """The sources of training in words."""
+        if isinstance(self.train, str):
+            return self.train
+        return " + ".join(f"{portion.weight:g} × {portion.text}" for portion in self.train)
 
     @property
     def paired(self) -> bool:

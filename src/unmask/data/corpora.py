@@ -11,12 +11,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from io import BufferedReader
 from pathlib import Path
 
 from unmask.data.extras import extra
+from unmask.data.faults import Faults
 from unmask.data.files import (
     Reading,
     digest_of,
@@ -26,7 +27,7 @@ from unmask.data.files import (
     read_text,
 )
 from unmask.data.labels import Labelled
-from unmask.data.pairs import Pair
+from unmask.data.pairs import Pair, sides
 from unmask.data.parallel import parallel_files, read_parallel
 from unmask.errors import UnmaskError, unknown
 
@@ -41,6 +42,7 @@ class Corpus:
     read: Callable[[], Iterator[str]]
     hash_content: Callable[[], str]
     has_fields: bool = False  # beside the text: plain text has none
+    faults: Faults = field(default_factory=Faults)  # of the last reading
 
     @cached_property
     def digest(self) -> str:
@@ -50,10 +52,12 @@ class Corpus:
     def __iter__(self) -> Iterator[str]:
         """The documents in order, blank ones left out."""
         empty = True
+        self.faults.begin()
         for document in self.read():
             if document and not document.isspace():
                 empty = False
                 yield document
+        self.faults.check()
         if empty:
             raise UnmaskError(f"{self.name} holds no text")
 
@@ -69,6 +73,18 @@ class Corpus:
                 f"{self.name} has too few documents to hold {holdout:g} of them out; "
                 "give data.valid or another data.separator"
             )
+
+
+def sample(documents: Callable[[], Iterable[str]], most: float) -> Iterator[str]:
+    """The text of documents, or, if that is more than `most` characters, of a spread part of them."""
+    share = most / max(1, sum(map(len, sides(documents()))))
+    border = int(min(share, 1) * 2**64)
+    chosen = (
+        document
+        for index, document in enumerate(documents())
+        if index * _HASH_FRACTION % 2**64 < border
+    )
+    return sides(chosen)
 
 
 def open_corpus(source: str, reading: Reading) -> Corpus:
@@ -120,14 +136,16 @@ def _files(path: Path, reading: Reading) -> Corpus:
     if path.is_file() and path.stat().st_size == 0:
         raise UnmaskError(f"{path} is empty")
 
+    faults = Faults(reading.corrupt)
+
     def read() -> Iterator[str]:
         for each in paths:
-            yield from read_documents(each, reading)
+            yield from read_documents(each, reading, faults)
 
     def hash_content() -> str:
         return _hash_files(paths)
 
-    return Corpus(str(path), read, hash_content, all(map(has_fields, paths)))
+    return Corpus(str(path), read, hash_content, all(map(has_fields, paths)), faults)
 
 
 def _hash_files(paths: Iterable[Path]) -> str:
@@ -135,14 +153,16 @@ def _hash_files(paths: Iterable[Path]) -> str:
 
 
 def _parallel(source: str, paths: dict[str, Path], reading: Reading) -> Corpus:
+    faults = Faults(reading.corrupt)
+
     def read() -> Iterator[str]:
-        return read_parallel(source, paths, reading)
+        return read_parallel(source, paths, reading, faults)
 
     def hash_content() -> str:
         # which file has which name, too
         return hashlib.blake2b(repr([*paths, _hash_files(paths.values())]).encode()).hexdigest()
 
-    return Corpus(source, read, hash_content, has_fields=True)
+    return Corpus(source, read, hash_content, True, faults)
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -161,6 +181,7 @@ def _inside(folder: Path) -> list[Path]:
 def _standard_input(reading: Reading) -> Corpus:
     """Standard input, kept in a file that vanishes with the process: a corpus is read twice."""
     kept: list[int] = []
+    faults = Faults(reading.corrupt)
 
     def stream() -> BufferedReader:
         if not kept:
@@ -174,13 +195,13 @@ def _standard_input(reading: Reading) -> Corpus:
 
     def read() -> Iterator[str]:
         with stream() as file:
-            yield from read_text(file, "standard input", reading.separator)
+            yield from read_text(file, "standard input", reading.separator, faults)
 
     def hash_content() -> str:
         with stream() as file:
             return hashlib.file_digest(file, "blake2b").hexdigest()
 
-    return Corpus("standard input", read, hash_content)
+    return Corpus("standard input", read, hash_content, faults=faults)
 
 
 def _dataset(name: str, reading: Reading) -> Corpus:
@@ -193,6 +214,7 @@ def _dataset(name: str, reading: Reading) -> Corpus:
 
 def hub_corpus(name: str, reading: Reading, *where: str | None, **options: str) -> Corpus:
     """A dataset of the hub, by what `load_dataset` is called with."""
+    faults = Faults(reading.corrupt)
 
     def read() -> Iterator[str]:
         datasets = extra("datasets", f"hf:{name}")
@@ -203,12 +225,13 @@ def hub_corpus(name: str, reading: Reading, *where: str | None, **options: str) 
             raise UnmaskError(f"the dataset hf:{name} cannot be loaded: {reason}") from None
         columns = reading.columns(rows.column_names, f"the dataset hf:{name}")
         names = getattr(rows.features.get(reading.label_field), "names", None)  # of a ClassLabel
-        for row in rows.select_columns(columns):
+        for number, row in enumerate(rows.select_columns(columns), start=1):
             if names:
                 row[reading.label_field] = _named(names, row[reading.label_field])
-            yield reading.document(row, f"hf:{name}")
+            faults.seen += 1
+            yield faults.document(reading.document, row, f"hf:{name}, record {number}")
 
-    return Corpus(f"hf:{name}", read, lambda: _hash_documents(read()), has_fields=True)
+    return Corpus(f"hf:{name}", read, lambda: _hash_documents(read()), True, faults)
 
 
 def _named(names: list[str], index: int | None) -> str | None:

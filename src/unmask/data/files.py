@@ -1,27 +1,25 @@
 """Documents out of one file: plain text, JSON lines, CSV, TSV or Parquet, compressed or not."""
 
-import bz2
 import csv
-import gzip
 import hashlib
 import json
-import lzma
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unmask.data.extras import extra
+from unmask.data.faults import Faults
 from unmask.data.labels import Labelled, class_name
+from unmask.data.lines import Stream, decoded_lines, form_suffix, opened, readable
 from unmask.data.pairs import pair_of
 from unmask.errors import UnmaskError
 
-_OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 _TEXT = (".txt", ".text", ".md", ".rst")
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
 _PARQUET = (".parquet",)
+_LONGEST = 2**28  # characters of a document of plain text; what is longer becomes several
 # a quote in TSV is a quote
 _TABLES: dict[str, dict[str, Any]] = {
     ".csv": {},
@@ -38,6 +36,7 @@ class Reading:
     label_field: str = ""
     source_field: str = ""  # "": records are no pairs
     target_field: str = ""
+    corrupt: float = 0.0  # share of lines or records that may be passed over
 
     def columns(self, names: Sequence[str], place: str) -> list[str]:
         """The fields to read, all of which must be among `names`."""
@@ -67,7 +66,7 @@ class Reading:
 
 def known_file(path: Path) -> bool:
     """Whether a folder's file is taken for text; a file named by itself always is."""
-    return _suffix(path) in _TEXT + _JSON_LINES + _PARQUET
+    return form_suffix(path) in _TEXT + _JSON_LINES + _PARQUET
 
 
 def has_fields(path: Path) -> bool:
@@ -77,132 +76,102 @@ def has_fields(path: Path) -> bool:
 
 def digest_of(path: Path) -> str:
     """A hash of a file's bytes and of the form they are read in, wherever it lies."""
-    with _readable(path), path.open("rb") as stream:
+    with readable(path), path.open("rb") as stream:
         return hashlib.file_digest(stream, "blake2b").hexdigest() + _form(path)
 
 
-def read_documents(path: Path, reading: Reading) -> Iterator[str]:
-    """The documents of a file, one at a time."""
+def read_documents(path: Path, reading: Reading, faults: Faults) -> Iterator[str]:
+    """The documents of a file, one at a time; what cannot be read is noted among the faults."""
     form = _form(path)
     if form == "parquet":
-        yield from _read_parquet(path, reading)
+        yield from _read_parquet(path, reading, faults)
         return
     with opened(path) as stream:
         if form == "json":
-            yield from _read_json_lines(stream, path, reading)
+            yield from _read_json_lines(stream, path, reading, faults)
         elif form in _TABLES:
-            yield from _read_table(stream, path, reading)
+            yield from _read_table(stream, path, reading, faults)
         else:
-            yield from read_text(stream, str(path), reading.separator)
+            yield from read_text(stream, str(path), reading.separator, faults)
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Iterable[bytes]]:
-    """The lines of a file, whatever it is compressed with."""
-    opener = _OPENERS.get(path.suffix, lambda p: p.open("rb"))
-    with _readable(path), opener(path) as stream:
-        yield stream
-
-
-def named(folder: Path, pattern: str) -> list[Path]:
-    """The files of a folder that have a name, or else its compressed ones, in order."""
-    found = (sorted(folder.glob(pattern + suffix)) for suffix in ("", *_OPENERS))
-    return next(filter(None, found), [])
-
-
-@contextmanager
-def read_lines(path: Path) -> Iterator[Iterator[str]]:
-    """The lines of a file of plain text, without their ends."""
+def read_lines(path: Path, faults: Faults) -> Iterator[Iterator[str | None]]:
+    """The lines of a file of plain text, without their ends; None where one cannot be read."""
     with opened(path) as stream:
-        yield (line.removesuffix("\n") for line in decoded_lines(stream, str(path)))
+        lines = decoded_lines(stream, str(path), faults)
+        yield (line if line is None else line.removesuffix("\n") for line in lines)
 
 
-def read_text(stream: Iterable[bytes], name: str, separator: str) -> Iterator[str]:
+def read_text(stream: Stream, name: str, separator: str, faults: Faults) -> Iterator[str]:
     """The documents of plain UTF-8 text: between separator lines, or each line, or all of it."""
-    lines = decoded_lines(stream, name)
+    lines = (line for line in decoded_lines(stream, name, faults) if line is not None)
     if separator == "line":
         yield from (line.removesuffix("\n") for line in lines)
         return
     document: list[str] = []
+    size = 0
     for line in lines:
-        if separator != "file" and line.strip() == separator:
+        ends = separator != "file" and line.strip() == separator
+        if ends or size > _LONGEST:
             yield "".join(document).removesuffix("\n")
-            document = []
-        else:
+            document, size = [], 0
+        if not ends:
             document.append(line)
+            size += len(line)
     yield "".join(document).removesuffix("\n")
 
 
-def _suffix(path: Path) -> str:
-    """The suffix that tells the form, behind a compressed file's own."""
-    return (Path(path.stem) if path.suffix in _OPENERS else path).suffix.lower()
-
-
 def _form(path: Path) -> str:
-    suffix = _suffix(path)
+    suffix = form_suffix(path)
     if suffix in _TABLES:
         return suffix
     return "parquet" if suffix in _PARQUET else "json" if suffix in _JSON_LINES else "text"
 
 
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def _read_json_lines(stream: Stream, path: Path, reading: Reading, faults: Faults) -> Iterator[str]:
+    for number, line in enumerate(decoded_lines(stream, str(path), faults), start=1):
+        if line is not None and not line.isspace():
+            yield faults.document(_json_document, line, f"{path}:{number}", reading)
+
+
+def _json_document(line: str, place: str, reading: Reading) -> str:
     try:
-        yield
-    except (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
-        raise UnmaskError(f"{path} is damaged or cut short: {error}") from None
-    except OSError as error:
-        raise UnmaskError(f"{path} cannot be read: {error.strerror or error}") from None
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        raise UnmaskError(f"{place} is not JSON") from None
+    if not isinstance(record, dict):
+        field = reading.source_field or reading.text_field
+        raise UnmaskError(f"{place} has no field {field!r}; it is no object")
+    reading.columns(list(record), place)
+    return reading.document(record, place)
 
 
-def decoded_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
-    """Lines of UTF-8 with plain line ends; a wrong byte is named by its offset."""
-    offset = 0
-    for raw in stream:
-        try:
-            line = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UnmaskError(
-                f"{name} is not UTF-8: byte {offset + error.start} is 0x{raw[error.start]:02x}; "
-                "convert it, for instance with iconv"
-            ) from None
-        if offset == 0:
-            line = line.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")  # a byte-order mark
-        offset += len(raw)
-        yield line[:-2] + "\n" if line.endswith("\r\n") else line
-
-
-def _read_json_lines(stream: Iterable[bytes], path: Path, reading: Reading) -> Iterator[str]:
-    for number, line in enumerate(decoded_lines(stream, str(path)), start=1):
-        if line.isspace():
-            continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            raise UnmaskError(f"{path}:{number} is not JSON") from None
-        place = f"{path}:{number}"
-        if not isinstance(record, dict):
-            field = reading.source_field or reading.text_field
-            raise UnmaskError(f"{place} has no field {field!r}; it is no object")
-        reading.columns(list(record), place)
-        yield reading.document(record, place)
-
-
-def _read_table(stream: Iterable[bytes], path: Path, reading: Reading) -> Iterator[str]:
+def _read_table(stream: Stream, path: Path, reading: Reading, faults: Faults) -> Iterator[str]:
     """Records of CSV or TSV, whose first line names the fields."""
-    rows = csv.reader(decoded_lines(stream, str(path)), strict=True, **_TABLES[_form(path)])
-    try:
-        names = next(rows, [])
-        reading.columns(names, str(path))
-        for row in rows:
-            place = f"{path}:{rows.line_num}"
-            if len(row) != len(names):
-                if not row:  # a blank line
-                    continue
-                raise UnmaskError(f"{place} has {len(row)} fields, the first line {len(names)}")
-            yield reading.document(dict(zip(names, row, strict=True)), place)
-    except csv.Error as error:
-        raise UnmaskError(f"{path}:{rows.line_num} cannot be read as a table: {error}") from None
+    lines = decoded_lines(stream, str(path), faults)
+    rows = csv.reader((line or "" for line in lines), strict=True, **_TABLES[_form(path)])
+    names: list[str] | None = None
+    while True:
+        place = f"{path}:{rows.line_num + 1}"
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            faults.add(f"{path}:{rows.line_num} cannot be read as a table: {error}")
+            continue
+        if row is None:
+            break
+        if names is None:
+            reading.columns(row, str(path))
+            names = row
+        elif row:  # no blank line
+            yield faults.document(_table_document, names, row, place, reading)
+
+
+def _table_document(names: list[str], row: list[str], place: str, reading: Reading) -> str:
+    if len(row) != len(names):
+        raise UnmaskError(f"{place} has {len(row)} fields, the first line {len(names)}")
+    return reading.document(dict(zip(names, row, strict=True)), place)
 
 
 def text_of(value: object, place: str, field: str) -> str:
@@ -218,13 +187,19 @@ def text_of(value: object, place: str, field: str) -> str:
     return value
 
 
-def _read_parquet(path: Path, reading: Reading) -> Iterator[str]:
+def _read_parquet(path: Path, reading: Reading, faults: Faults) -> Iterator[str]:
     parquet, arrow = extra("pyarrow.parquet", str(path)), extra("pyarrow", str(path))
+    number = 0
     try:
         with parquet.ParquetFile(path) as file:
             columns = reading.columns(file.schema_arrow.names, str(path))
             for batch in file.iter_batches(batch_size=256, columns=columns):
                 for record in batch.to_pylist():
-                    yield reading.document(record, str(path))
-    except (arrow.ArrowException, OSError) as error:
-        raise UnmaskError(f"{path} is damaged or no Parquet file: {error}") from None
+                    number += 1
+                    faults.seen += 1
+                    yield faults.document(reading.document, record, f"{path}, record {number}")
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        faults.seen += 1
+        reason = str(error).partition("\n")[0]
+        after = f" after record {number:,}" if number else ""
+        faults.add(f"{path} is damaged or no Parquet file{after}: {reason}")

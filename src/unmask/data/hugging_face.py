@@ -9,6 +9,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from unmask.data.extras import extra
+from unmask.data.foreign import foreign_text, refusing
 from unmask.data.subwords import SubwordTokenizer, byte_level
 from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
@@ -49,19 +50,17 @@ def _from_hub(name: str) -> SubwordTokenizer:
 
 def _from_folder(folder: Path) -> SubwordTokenizer:
     settings = _json(folder / "tokenizer_config.json") | _json(folder / "special_tokens_map.json")
-    try:
+    with refusing(f"the tokenizer in {folder} cannot be read"):
         backend = _backend(folder, settings)
-    except UnmaskError:
-        raise
-    except Exception as error:  # the library raises a plain Exception for a broken file
-        raise UnmaskError(f"the tokenizer in {folder} cannot be read: {error}") from None
-    return SubwordTokenizer(backend, _vocabulary(backend, settings))
+        return SubwordTokenizer(backend, _vocabulary(backend, settings))
 
 
 def _backend(folder: Path, settings: dict[str, Any]) -> Backend:
     if (folder / "tokenizer.json").exists():
-        return Backend.from_file(str(folder / "tokenizer.json"))
+        return Backend.from_str(foreign_text(folder / "tokenizer.json"))
     if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
+        for name in ("vocab.json", "merges.txt"):
+            foreign_text(folder / name)
         model = models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
         return byte_level(model, bool(settings.get("add_prefix_space", False)))
     if (folder / "vocab.txt").exists():
@@ -73,6 +72,7 @@ def _backend(folder: Path, settings: dict[str, Any]) -> Backend:
 
 def _word_piece(vocabulary: Path, settings: dict[str, Any]) -> Backend:
     """BERT's tokenizer from its list of words."""
+    foreign_text(vocabulary)
     unknown = _name(settings.get("unk_token")) or "[UNK]"
     backend = Backend(models.WordPiece.from_file(str(vocabulary), unk_token=unknown))
     backend.normalizer = normalizers.BertNormalizer(
@@ -88,6 +88,8 @@ def _word_piece(vocabulary: Path, settings: dict[str, Any]) -> Backend:
 def _vocabulary(backend: Backend, settings: dict[str, Any]) -> Vocabulary:
     """The special ids: the folder's names first, then the usual ones, then ids behind MASK."""
     known = backend.get_vocab(with_added_tokens=True)
+    if not known:
+        raise UnmaskError("it has no tokens")
     ids = {role: _role_id(role, settings, known) for role in _SETTINGS}
     base = Vocabulary.over(max(known.values()) + 1, mask_id=ids["mask"])
     size, bos, eos = base.size, ids["bos"], ids["eos"]
@@ -115,7 +117,7 @@ def _json(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+        settings = json.loads(foreign_text(path))
+    except (ValueError, RecursionError):
         raise UnmaskError(f"{path} is not JSON") from None
     return settings if isinstance(settings, dict) else {}

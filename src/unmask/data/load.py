@@ -3,18 +3,22 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
+from pathlib import Path
 
 import numpy as np
 
-from unmask.data.cache import cache_folder, cache_key, store_rows, stored_rows
+from unmask.data.blocks import Encode, encoding
+from unmask.data.cache import UnfinishedRows, cache_folder, cache_key, making, stored_rows
 from unmask.data.config import STREAMS, DataConfig
-from unmask.data.corpora import Corpus, open_corpus
+from unmask.data.corpora import Corpus, open_corpus, sample
 from unmask.data.detokenizers import DETOKENIZERS
+from unmask.data.faults import told
 from unmask.data.files import Reading
 from unmask.data.labels import Labelled, class_names
-from unmask.data.packing import Totals, pack
+from unmask.data.packing import Table, Totals, pack
 from unmask.data.pairs import Pair, pair_of, sides
-from unmask.data.rows import Layout, Rows
+from unmask.data.rows import Layout, Mixture, Rows
 from unmask.data.subwords import SubwordTokenizer
 from unmask.data.tokenizer import Tokenizer
 from unmask.data.tokenizers import build_tokenizer
@@ -23,34 +27,78 @@ from unmask.errors import UnmaskError
 
 @dataclass(frozen=True)
 class Data:
-    """What a run trains on and is validated on."""
+    """What a run trains on and is validated on, and what a user should hear about it."""
 
     tokenizer: Tokenizer
     train: Rows
     valid: Rows
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some of a corpus's documents, with words for which."""
+
+    corpus: Corpus
+    documents: Callable[[], Iterable[str]]
+    which: str
+
+    @classmethod
+    def all_of(cls, corpus: Corpus) -> "_Part":
+        return cls(corpus, partial(iter, corpus), "all")
+
+    @classmethod
+    def split(cls, corpus: Corpus, holdout: float) -> tuple["_Part", "_Part"]:
+        """The documents that are trained on, and those held out."""
+        kept, held = (partial(corpus.part, holdout, held) for held in (False, True))
+        return cls(corpus, kept, f"but {holdout!r}"), cls(corpus, held, f"only {holdout!r}")
 
 
 def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
-    """The rows of a configuration; without a tokenizer one is built, on training documents only."""
-    corpus = _opened(config.train, config)
+    """The rows of a configuration; without a tokenizer one is built, on training documents only.
+
+    Of a mixture each corpus is held out from by itself, and all that is held out is validated on.
+    """
+    weights = [portion.weight for portion in config.portions]
+    corpora = [_opened(portion.text, config) for portion in config.portions]
     if config.valid:
-        train, train_part = partial(iter, corpus), "all"
-        valid = _opened(config.valid, config)
-        valid_rows = partial(_rows, valid, partial(iter, valid), "all")
+        train = [_Part.all_of(corpus) for corpus in corpora]
+        valid = [_Part.all_of(_opened(config.valid, config))]
     else:
-        train, train_part = partial(corpus.part, config.holdout, False), f"but {config.holdout!r}"
-        held = partial(corpus.part, config.holdout, True)
-        valid_rows = partial(_rows, corpus, held, f"only {config.holdout!r}")
+        split = [_Part.split(corpus, config.holdout) for corpus in corpora]
+        train, valid = [kept for kept, _ in split], [held for _, held in split]
     if tokenizer is None:
-        source = config.tokenizer.source
-        texts = sides(_opened(source, config) if source else train())
-        tokenizer = build_tokenizer(config.tokenizer, texts)
-        if config.packing not in STREAMS and isinstance(tokenizer, SubwordTokenizer):
-            tokenizer = tokenizer.with_pad()
-        if config.label_field:
-            tokenizer = tokenizer.with_labels(class_names(train(), config.label_field))
-    train_rows = _rows(corpus, train, train_part, tokenizer, config)
-    return Data(tokenizer, train_rows, valid_rows(tokenizer, config))
+        tokenizer = _learned(train, weights, config)
+    train_rows = [_rows(part, tokenizer, config) for part in train]
+    valid_rows = [_rows(part, tokenizer, config) for part in valid]
+    read = [*zip(train, train_rows, strict=True)]
+    read += zip(valid, valid_rows, strict=True) if config.valid else []
+    return Data(
+        tokenizer,
+        train_rows[0] if len(train_rows) == 1 else Mixture(train_rows, weights),
+        valid_rows[0] if len(valid_rows) == 1 else Mixture(valid_rows, weights, interleaved=True),
+        tuple(told(part.corpus.name, rows.faults) for part, rows in read if rows.faults.passed),
+    )
+
+
+def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> Tokenizer:
+    """The tokenizer of the training documents: a bpe learns from at most its sample, of each its share."""
+    labelled = parts
+    if config.tokenizer.source:
+        parts, weights = [_Part.all_of(_opened(config.tokenizer.source, config))], [1.0]
+    texts: Iterable[str] = sides(chain.from_iterable(part.documents() for part in parts))
+    if config.tokenizer.kind == "bpe":
+        room = [config.tokenizer.sample * weight / sum(weights) for weight in weights]
+        texts = chain.from_iterable(
+            sample(part.documents, most) for part, most in zip(parts, room, strict=True)
+        )
+    tokenizer = build_tokenizer(config.tokenizer, texts)
+    if config.packing not in STREAMS and isinstance(tokenizer, SubwordTokenizer):
+        tokenizer = tokenizer.with_pad()
+    if config.label_field:
+        documents = chain.from_iterable(part.documents() for part in labelled)
+        tokenizer = tokenizer.with_labels(class_names(documents, config.label_field))
+    return tokenizer
 
 
 def rows_from(
@@ -67,7 +115,7 @@ def rows_from(
         source = _open_pairs(source, config) if paired else open_corpus(source, _reading(config))
     if isinstance(source, Corpus):
         corpus = _detokenized(source, config)
-        return _rows(corpus, partial(iter, corpus), "all", tokenizer, config)
+        return _rows(_Part.all_of(corpus), tokenizer, config)
     if not isinstance(source, Iterable):
         raise UnmaskError("text is measured as a list of texts or pairs, or the name of a source")
     documents = [_document(text, number, config) for number, text in enumerate(source, start=1)]
@@ -126,7 +174,9 @@ def pairs_from(source: str | None, config: DataConfig) -> Iterator[Pair]:
     if source or config.valid:
         documents = iter(_open_pairs(source or config.valid, config))
     else:
-        documents = _open_pairs(config.train, config).part(config.holdout, held=True)
+        corpora = (_open_pairs(portion.text, config) for portion in config.portions)
+        parts = (corpus.part(config.holdout, held=True) for corpus in corpora)
+        documents = chain.from_iterable(parts)
     return (document for document in documents if isinstance(document, Pair))
 
 
@@ -137,6 +187,7 @@ def _reading(config: DataConfig) -> Reading:
         config.label_field,
         config.source_field,
         config.target_field,
+        config.corrupt,
     )
 
 
@@ -175,13 +226,7 @@ def _detokenized(corpus: Corpus, config: DataConfig) -> Corpus:
     return replace(corpus, read=read)
 
 
-def _rows(
-    corpus: Corpus,
-    documents: Callable[[], Iterable[str]],
-    part: str,
-    tokenizer: Tokenizer,
-    config: DataConfig,
-) -> Rows:
+def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
     """The cached rows of a part of a corpus, tokenised now if they are not there."""
     folder, layout = cache_folder(config.cache), _layout(config)
     # fill_target only says which of the same tokens are valid
@@ -189,8 +234,8 @@ def _rows(
     key = cache_key(
         {
             **(pairs if config.paired else {}),
-            "content": corpus.digest,
-            "part": part,
+            "content": part.corpus.digest,
+            "part": part.which,
             "tokenizer": tokenizer.fingerprint,
             "length": config.length,
             "packing": _packer(config),
@@ -202,11 +247,29 @@ def _rows(
     )
     rows = stored_rows(folder, key, config.length, layout)
     if rows is None:
-        totals = Totals()
-        tables = pack(documents(), tokenizer, config.length, _packer(config), totals)
-        # A row begins with its count of valid tokens, which is at most the length.
-        store_rows(folder, key, tables, totals, max(tokenizer.vocabulary.size, config.length))
-        rows = stored_rows(folder, key, config.length, layout)
+        with making(folder, key) as alone:
+            # another process may have made them meanwhile
+            rows = stored_rows(folder, key, config.length, layout)
+            if rows is None:
+                _make_rows(part, folder, key, alone, tokenizer, config)
+                rows = stored_rows(folder, key, config.length, layout)
     if rows is None:
         raise UnmaskError(f"the cache in {folder} vanished while it was read; run again")
+    replace(rows.faults, allowed=config.corrupt).check()
     return rows
+
+
+def _make_rows(
+    part: _Part, folder: Path, key: str, alone: bool, tokenizer: Tokenizer, config: DataConfig
+) -> None:
+    # A row begins with its count of valid tokens, which is at most the length.
+    largest = max(tokenizer.vocabulary.size, config.length)
+    made = UnfinishedRows(folder, key, largest, alone)
+
+    def tables(encode: Encode) -> Iterator[Table]:
+        begun = (tokenizer, config.length, _packer(config), made.totals)
+        yield from pack(part.documents(), *begun, place=made.place, encode=encode)
+        made.totals.faults = part.corpus.faults
+
+    with encoding(tokenizer, config.workers) as encode:
+        made.write(tables(encode))

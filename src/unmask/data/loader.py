@@ -8,27 +8,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.data.labels import LabelDropout
+from unmask.data.order import Shares, drawn
 from unmask.data.rows import Rows
 from unmask.errors import UnmaskError
-from unmask.randomness import RowStream, row_uniforms
-
-
-@lru_cache(maxsize=2)  # a batch may lie across the border of two epochs
-def _order(seed: int, epoch: int, rows: int) -> NDArray[np.int64]:
-    """The order of an epoch: every row once."""
-    keys = row_uniforms([seed], "order of rows", rows, step=epoch)[0]
-    return np.argsort(keys.numpy(), kind="stable")
+from unmask.randomness import RowStream
 
 
 @lru_cache(maxsize=1)  # of one batch several things are asked
-def _indices(seed: int, first: int, part: range, rows: int) -> NDArray[np.int64]:
+def _indices(seed: int, first: int, part: range, shares: Shares) -> NDArray[np.int64]:
     """Which rows stand at the places `part` behind `first`, over all epochs."""
-    epochs, places = np.divmod(first + np.asarray(part, np.int64), rows)
-    indices = np.empty_like(places)
-    for epoch in np.unique(epochs):
-        here = epochs == epoch
-        indices[here] = _order(seed, int(epoch), rows)[places[here]]
-    return indices
+    return drawn(seed, first + np.asarray(part, np.int64), shares)
 
 
 class Loader:
@@ -65,4 +54,4 @@ class Loader:
         """Which rows those are."""
         if part and not 0 <= min(part) <= max(part) < self.size:
             raise IndexError(f"rows {part} of a batch of {self.size}")
-        return _indices(self.seed, step * self.size, part, len(self.rows))
+        return _indices(self.seed, step * self.size, part, self.rows.shares)

@@ -17,14 +17,16 @@ left out. In front of the row stand two numbers: the tokens to the target's end,
 and those of them that are given, to the first EOS.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.data.blocks import Encode, Piece, encoded_blocks, in_this_process, pieces, whole
+from unmask.data.faults import Faults
 from unmask.data.fitting import best_fit
 from unmask.data.labels import first_token
 from unmask.data.pairs import source_of
@@ -33,12 +35,6 @@ from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
 
 Table = NDArray[np.integer]  # [rows, 1 + length], of pairs [rows, 2 + length]
-
-_BLOCK = 4_000_000  # characters encoded at a time,
-_TEXTS = 4096  # in at most so many texts
-_PIECE = 1_000_000  # characters beyond which a document is encoded in pieces
-# No tokenizer joins a word and the space behind it, so a cut there changes no token.
-_CUT = re.compile(r"(?<=\S)(?= \S)")
 
 
 @dataclass
@@ -53,6 +49,7 @@ class Totals:
     bytes: int = 0
     characters: int = 0
     left_out: int = 0  # pairs that do not fit into a row
+    faults: Faults = field(default_factory=Faults)  # what of the corpus could not be read
 
     def add_text(self, text: str, sign: int = 1) -> None:
         """Count a text, or take it back."""
@@ -70,10 +67,20 @@ def tokens_of(counts: Table) -> Ids:
     return counts[:, 0] - counts[:, 1:].sum(1)
 
 
-@dataclass(frozen=True)
-class _Piece:
-    text: str
-    ends: bool  # whether the document ends here
+@dataclass
+class Place:
+    """Where a packing stands, for another to go on: the pieces, and tokens of the next, behind it."""
+
+    pieces: int = 0
+    tokens: int = 0
+    texts: list[str] = field(default_factory=list)  # counted already, but to be read again
+
+    def settled(self, totals: Totals) -> Totals:
+        """The totals of what is behind this place."""
+        settled = replace(totals)
+        for text in self.texts:
+            settled.add_text(text, sign=-1)
+        return settled
 
 
 def pack(
@@ -83,10 +90,16 @@ def pack(
     packing: str,
     totals: Totals,
     limit: int | None = None,
+    place: Place | None = None,
+    encode: Encode | None = None,
 ) -> Iterator[Table]:
-    """Blocks of rows, and in `totals` what they cover; a stream may end after `limit` rows."""
+    """Blocks of rows, and in `totals` what they cover; a stream may end after `limit` rows.
+
+    It begins at `place`, which moves with it.
+    """
     packer = PACKERS[packing] if limit is None else partial(PACKERS[packing], limit=limit)
-    for table in packer(documents, tokenizer, length, totals):
+    encode = encode or in_this_process(tokenizer)
+    for table in packer(documents, tokenizer, length, totals, place or Place(), encode):
         totals.add_rows(table[:, : table.shape[1] - length])
         yield table
     if totals.left_out and not totals.rows:
@@ -103,6 +116,8 @@ def wrap(
     tokenizer: Tokenizer,
     length: int,
     totals: Totals,
+    place: Place,
+    encode: Encode,
     *,
     between: bool = True,
     limit: int | None = None,
@@ -111,19 +126,24 @@ def wrap(
     bos, eos = _frame(tokenizer.vocabulary)
     body = length - 2
     rest: Ids = np.empty(0, dtype=np.int64)
-    made = 0
+    made, skipped = 0, place.tokens
     recent: list[tuple[str, int]] = []  # texts, with their tokens, that reach into the rest
-    for block in _blocks(_pieces(documents)):
-        texts = [piece.text for piece in block]
+    parts = islice(pieces(documents), place.pieces, None)
+    for block, encodings in encoded_blocks(parts, encode, _texts):
         streams: list[Ids] = [rest]
-        for piece, ids in zip(block, tokenizer.encode_batch(texts), strict=True):
+        for piece, ids in zip(block, encodings, strict=True):
             streams.append(np.append(ids, eos) if between and piece.ends else ids)
             totals.add_text(piece.text)
-        recent += zip(texts, map(len, streams[1:]), strict=True)
+        place.pieces += len(recent) + len(block)
+        recent += zip(_texts(block), map(len, streams[1:]), strict=True)
         stream = np.concatenate(streams)
+        stream, skipped = stream[skipped:], max(0, skipped - len(stream))
         rows = len(stream) // body if limit is None else min(len(stream) // body, limit - made)
         rest = stream[rows * body :].copy()
         recent = _reaching(recent, len(rest))
+        place.pieces -= len(recent)
+        place.tokens = sum(count for _, count in recent) - len(rest) + skipped
+        place.texts = [text for text, _ in recent]
         yield _framed(stream[: rows * body].reshape(rows, body), bos, eos)
         made += rows
         if made == limit:
@@ -132,43 +152,55 @@ def wrap(
 
 
 def pad(
-    documents: Iterable[str], tokenizer: Tokenizer, length: int, totals: Totals
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    length: int,
+    totals: Totals,
+    place: Place,
+    encode: Encode,
 ) -> Iterator[Table]:
     """One document a row, cut or filled to the length."""
-    for block in _blocks(_Piece(document, True) for document in documents):
-        texts = [piece.text for piece in block]
-        encodings = tokenizer.encode_batch(texts)
+    for texts, encodings in _documents(documents, place, encode):
         rows = [ids[: length - 2] for ids in encodings]
         for text, ids, kept in zip(texts, encodings, rows, strict=True):
-            whole = len(kept) == len(ids)
-            totals.add_text(text if whole else text[: tokenizer.covered(text, len(kept))])
+            all_of_it = len(kept) == len(ids)
+            totals.add_text(text if all_of_it else text[: tokenizer.covered(text, len(kept))])
         yield _filled(list(zip(texts, rows, strict=True)), length, tokenizer)
 
 
 def split(
-    documents: Iterable[str], tokenizer: Tokenizer, length: int, totals: Totals
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    length: int,
+    totals: Totals,
+    place: Place,
+    encode: Encode,
 ) -> Iterator[Table]:
     """Every document whole, in as many rows as it needs."""
     body = length - 2
-    for block in _blocks(_Piece(document, True) for document in documents):
+    for texts, encodings in _documents(documents, place, encode):
         rows: list[tuple[str, Ids]] = []
-        for piece, ids in zip(block, tokenizer.encode_batch([p.text for p in block]), strict=True):
+        for text, ids in zip(texts, encodings, strict=True):
             starts = range(0, max(len(ids), 1), body)
-            rows += [(piece.text, ids[start : start + body]) for start in starts]
-            totals.add_text(piece.text)
+            rows += [(text, ids[start : start + body]) for start in starts]
+            totals.add_text(text)
         yield _filled(rows, length, tokenizer)
 
 
 def fit(
-    documents: Iterable[str], tokenizer: Tokenizer, length: int, totals: Totals
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    length: int,
+    totals: Totals,
+    place: Place,
+    encode: Encode,
 ) -> Iterator[Table]:
     """Whole documents, several a row, each in the fullest row that has room for it."""
     bos, eos = _frame(tokenizer.vocabulary)
     body = length - 1
-    for block in _blocks(_Piece(document, True) for document in documents):
-        texts = [piece.text for piece in block]
+    for texts, encodings in _documents(documents, place, encode):
         parts: list[Ids] = []
-        for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
+        for text, ids in zip(texts, encodings, strict=True):
             ended = np.append(ids, eos)
             parts += [ended[start : start + body] for start in range(0, len(ended), body)]
             totals.add_text(text)
@@ -181,18 +213,20 @@ def fit(
 
 
 def pairs(
-    documents: Iterable[str], tokenizer: Tokenizer, length: int, totals: Totals
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    length: int,
+    totals: Totals,
+    place: Place,
+    encode: Encode,
 ) -> Iterator[Table]:
     """One pair a row, whole or not at all."""
     bos, eos = _frame(tokenizer.vocabulary)
-    for block in _blocks(_Piece(document, True) for document in documents):
-        targets = [piece.text for piece in block]
-        sources = tokenizer.encode_batch([source_of(target) for target in targets])
-        table = np.full((len(block), 2 + length), eos, dtype=np.int64)
+    for texts, encodings in _documents(documents, place, encode, _both_sides):
+        table = np.full((len(texts), 2 + length), eos, dtype=np.int64)
+        sources, targets = encodings[: len(texts)], encodings[len(texts) :]
         kept = 0
-        for text, source, target in zip(
-            targets, sources, tokenizer.encode_batch(targets), strict=True
-        ):
+        for text, source, target in zip(texts, sources, targets, strict=True):
             given, end = len(source) + 2, len(source) + len(target) + 3
             if end > length:
                 totals.left_out += 1
@@ -203,6 +237,28 @@ def pairs(
             totals.add_text(text)
             kept += 1
         yield table[:kept]
+
+
+def _texts(block: list[Piece]) -> list[str]:
+    return [piece.text for piece in block]
+
+
+def _both_sides(block: list[Piece]) -> list[str]:
+    """The sources of pairs, then the targets."""
+    return [*map(source_of, _texts(block)), *_texts(block)]
+
+
+def _documents(
+    documents: Iterable[str],
+    place: Place,
+    encode: Encode,
+    texts_of: Callable[[list[Piece]], list[str]] = _texts,
+) -> Iterator[tuple[list[str], list[Ids]]]:
+    """Whole documents with the ids of their texts."""
+    parts = islice(whole(documents), place.pieces, None)
+    for block, encodings in encoded_blocks(parts, encode, texts_of):
+        place.pieces += len(block)
+        yield _texts(block), encodings
 
 
 PACKERS: dict[str, Callable[..., Iterator[Table]]] = {
@@ -245,33 +301,6 @@ def _empty(rows: int, length: int, tokenizer: Tokenizer) -> Table:
     # A tokenizer without a pad id may fill with EOS, never with MASK.
     pad_id, (_, eos) = tokenizer.vocabulary.pad_id, _frame(tokenizer.vocabulary)
     return np.full((rows, 1 + length), eos if pad_id is None else pad_id, dtype=np.int64)
-
-
-def _pieces(documents: Iterable[str]) -> Iterator[_Piece]:
-    """Documents, long ones cut before a word, so that memory stays bounded."""
-    for document in documents:
-        start = 0
-        while len(document) - start > _PIECE:
-            cut = _CUT.search(document, start + _PIECE)
-            if cut is None:
-                break
-            yield _Piece(document[start : cut.start()], False)
-            start = cut.start()
-        yield _Piece(document[start:], True)
-
-
-def _blocks(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
-    """Pieces in blocks that are worth the threads of `encode_batch`."""
-    block: list[_Piece] = []
-    characters = 0
-    for piece in pieces:
-        block.append(piece)
-        characters += len(piece.text)
-        if characters >= _BLOCK or len(block) >= _TEXTS:
-            yield block
-            block, characters = [], 0
-    if block:
-        yield block
 
 
 def _reaching(recent: list[tuple[str, int]], tokens: int) -> list[tuple[str, int]]:

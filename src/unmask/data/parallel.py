@@ -6,9 +6,11 @@ from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
 
+from unmask.data.faults import Faults
 from unmask.data.files import Reading, read_lines
 from unmask.errors import UnmaskError
 
+_ENDED = object()
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
@@ -27,22 +29,26 @@ def parallel_files(source: str) -> dict[str, Path]:
     return paths
 
 
-def read_parallel(source: str, paths: dict[str, Path], reading: Reading) -> Iterator[str]:
+def read_parallel(
+    source: str, paths: dict[str, Path], reading: Reading, faults: Faults
+) -> Iterator[str]:
     """The documents of parallel files, which must have equally many lines."""
     columns = reading.columns(list(paths), source)
     with ExitStack() as stack:
-        lines = [stack.enter_context(read_lines(paths[name])) for name in columns]
-        for number, values in enumerate(zip_longest(*lines), start=1):
-            if None in values:
+        lines = [stack.enter_context(read_lines(paths[name], faults)) for name in columns]
+        for number, values in enumerate(zip_longest(*lines, fillvalue=_ENDED), start=1):
+            if _ENDED in values:
                 ended, going = (paths[columns[i]] for i in _order(values))
                 raise UnmaskError(
                     f"{ended} ends after {number - 1} lines and {going} goes on: parallel files "
                     "need a line for each line"
                 )
-            record = dict(zip(columns, values, strict=True))
-            yield reading.document(record, f"{source}:{number}")
+            if None not in values:  # a line that cannot be read takes its fellows with it
+                record = dict(zip(columns, values, strict=True))
+                yield faults.document(reading.document, record, f"{source}:{number}")
 
 
-def _order(values: tuple[str | None, ...]) -> tuple[int, int]:
+def _order(values: tuple[object, ...]) -> tuple[int, int]:
     """One that has ended, and one that has not."""
-    return values.index(None), next(i for i, value in enumerate(values) if value is not None)
+    going = next(i for i, value in enumerate(values) if value is not _ENDED)
+    return values.index(_ENDED), going

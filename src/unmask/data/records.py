@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Protocol
 
 from unmask.data.corpora import Corpus
-from unmask.data.files import decoded_lines, digest_of, opened, text_of
+from unmask.data.faults import Faults
+from unmask.data.files import digest_of, text_of
+from unmask.data.lines import Stream, decoded_lines, opened
 from unmask.errors import UnmaskError
 
 
@@ -27,7 +29,7 @@ class Lines:
 
     def read(self, path: Path) -> Iterator[str]:
         with opened(path) as stream:
-            for line in decoded_lines(stream, str(path)):
+            for line in _lines(stream, path):
                 yield line if self.whole else line.strip()
 
 
@@ -40,7 +42,7 @@ class Objects:
     def read(self, path: Path) -> Iterator[str]:
         decode = json.JSONDecoder().raw_decode
         with opened(path) as stream:
-            for number, line in enumerate(decoded_lines(stream, str(path)), start=1):
+            for number, line in enumerate(_lines(stream, path), start=1):
                 rest = line.strip()
                 while rest:
                     try:
@@ -67,7 +69,7 @@ class Columns:
 
     def read(self, path: Path) -> Iterator[str]:
         with opened(path) as stream:
-            records = csv.reader(decoded_lines(stream, str(path)), skipinitialspace=True)
+            records = csv.reader(_lines(stream, path), skipinitialspace=True)
             try:
                 for record in filter(None, records):
                     if len(record) != self.count:
@@ -77,6 +79,11 @@ class Columns:
                     yield " ".join(record[index] for index in self.taken)
             except csv.Error as error:
                 raise UnmaskError(f"{path}:{records.line_num} is not CSV: {error}") from None
+
+
+def _lines(stream: Stream, path: Path) -> Iterator[str]:
+    """Lines of which every one must be readable: a figure of a benchmark is of all of it."""
+    return (line or "" for line in decoded_lines(stream, str(path), Faults()))
 
 
 def file_corpus(paths: Sequence[Path], form: Form) -> Corpus:

@@ -1,6 +1,6 @@
 """Rows of tokens, in memory or mapped from a file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,8 @@ from jaxtyping import Bool, Int64
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from unmask.data.faults import Faults
+from unmask.data.order import Places, Shares
 from unmask.data.packing import Table, Totals, tokens_of
 
 Batch = tuple[Int64[Tensor, "batch length"], Bool[Tensor, "batch length"]]
@@ -38,26 +40,32 @@ class Rows:
 
     def __init__(self, table: Table, totals: Totals, layout: Layout = TEXT) -> None:
         self._table = table
-        self._layout = layout
-        self.length = table.shape[1] - self._layout.counts
+        self.layout = layout
+        self.length = table.shape[1] - self.layout.counts
         self.tokens = totals.tokens
         self.bytes = totals.bytes
         self.characters = totals.characters
         self.left_out = totals.left_out  # pairs that did not fit into a row
+        self.faults = totals.faults  # what could not be read of the corpus
 
     def __len__(self) -> int:
         return len(self._table)
 
+    @property
+    def shares(self) -> Shares:
+        """What training draws from."""
+        return Shares((len(self),))
+
     def __getitem__(self, index: ArrayLike | range) -> Batch:
         """The rows of a range or an array of indices: tokens, and which of them are valid."""
-        block = self._table[np.asarray(index, dtype=np.int64)]
-        x = block[:, self._layout.counts :].astype(np.int64)
-        valid = np.arange(self.length) < (self.length if self._layout.filled else block[:, :1])
+        block = self.taken(np.asarray(index, dtype=np.int64))
+        x = block[:, self.layout.counts :].astype(np.int64)
+        valid = np.arange(self.length) < (self.length if self.layout.filled else block[:, :1])
         return torch.from_numpy(x), torch.from_numpy(np.broadcast_to(valid, x.shape).copy())
 
     def given(self, index: ArrayLike | range) -> Bool[Tensor, "batch length"] | None:
         """Which tokens of these rows are seen and not predicted; None if the rows are no pairs."""
-        if not self._layout.paired:
+        if not self.layout.paired:
             return None
         given = self._counts(index)[:, 1:]
         return torch.from_numpy(np.arange(self.length) < given)
@@ -67,8 +75,60 @@ class Rows:
         return torch.from_numpy(tokens_of(self._counts(index)))
 
     def _counts(self, index: ArrayLike | range) -> Table:
-        counts = self._table[np.asarray(index, dtype=np.int64), : self._layout.counts]
-        return counts.astype(np.int64)
+        return self.taken(np.asarray(index, dtype=np.int64), self.layout.counts).astype(np.int64)
+
+    def taken(self, index: Places, columns: int | None = None) -> Table:
+        """Rows as they are stored, or their first columns."""
+        return self._table[index, :columns]
+
+
+class Mixture(Rows):
+    """The rows of several corpora, numbered through: one behind the other, or evenly interleaved."""
+
+    def __init__(
+        self, parts: Sequence[Rows], weights: Sequence[float], interleaved: bool = False
+    ) -> None:
+        self._parts = parts
+        self._weights = tuple(weights)
+        self._ends = np.cumsum([len(part) for part in parts])
+        self.layout = parts[0].layout
+        self.length = parts[0].length
+        self.tokens = sum(part.tokens for part in parts)
+        self.bytes = sum(part.bytes for part in parts)
+        self.characters = sum(part.characters for part in parts)
+        self.left_out = sum(part.left_out for part in parts)
+        self.faults = Faults(
+            seen=sum(part.faults.seen for part in parts),
+            passed=sum(part.faults.passed for part in parts),
+            first=next((part.faults.first for part in parts if part.faults.passed), ""),
+        )
+        self._order = _interleaved([len(part) for part in parts]) if interleaved else None
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    @property
+    def shares(self) -> Shares:
+        """What training draws from."""
+        return Shares(tuple(len(part) for part in self._parts), self._weights)
+
+    def taken(self, index: Places, columns: int | None = None) -> Table:
+        """Rows as they are stored, or their first columns."""
+        if self._order is not None:
+            index = self._order[index]
+        corpus = np.searchsorted(self._ends, index, side="right")
+        width = columns or self.layout.counts + self.length
+        block = np.empty((len(index), width), np.int64)
+        for number in np.unique(corpus).tolist():
+            here, part = corpus == number, self._parts[number]
+            block[here] = part.taken(index[here] - (self._ends[number] - len(part)), columns)
+        return block
+
+
+def _interleaved(sizes: Sequence[int]) -> Places:
+    """All rows of all corpora, so that any first ones are of each in proportion to its size."""
+    keys = np.concatenate([(np.arange(size) + 0.5) / size for size in sizes])
+    return np.argsort(keys, kind="stable")
 
 
 def batches(

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from unmask.data.foreign import stopped
 from unmask.data.tokenizer import Ids, Tokenizer, encoded, own_specials
 from unmask.data.units import Units, cuttable
 from unmask.errors import UnmaskError
@@ -32,6 +33,7 @@ class SubwordTokenizer(Tokenizer):
         # A literal "[MASK]" or "<|endoftext|>" in a text is text.
         backend.encode_special_tokens = True
         self._backend = backend
+        _check_ids(backend, vocabulary)
         self._units = Units(self._encoded) if cuttable(backend) else None
         super().__init__(vocabulary)
 
@@ -48,7 +50,8 @@ class SubwordTokenizer(Tokenizer):
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of ids; special ones are dropped."""
-        return str(self._backend.decode(self._content(ids).tolist()))
+        with stopped():
+            return str(self._backend.decode(self._content(ids).tolist()))
 
     def covered(self, text: str, tokens: int) -> int:
         """How many characters of a text its first `tokens` tokens stand for."""
@@ -56,7 +59,8 @@ class SubwordTokenizer(Tokenizer):
         if self._units:
             start, text, size = self._units.reach(text, tokens * _ID.itemsize)
             tokens = size // _ID.itemsize
-        offsets = self._backend.encode(text, add_special_tokens=False).offsets[:tokens]
+        with stopped():
+            offsets = self._backend.encode(text, add_special_tokens=False).offsets[:tokens]
         return start + int(offsets[-1][1]) if offsets else 0
 
     def pieces(self) -> list[bytes | None] | None:
@@ -86,7 +90,8 @@ class SubwordTokenizer(Tokenizer):
 
     def _encoded(self, texts: list[str]) -> list[bytes]:
         """The library's ids, as bytes; over all cores."""
-        encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        with stopped():
+            encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
         return [array(_ID.char, encoding.ids).tobytes() for encoding in encodings]
 
     def _checked(self, ids: Ids) -> Ids:
@@ -98,6 +103,17 @@ class SubwordTokenizer(Tokenizer):
                 "take it out of the text"
             )
         return ids
+
+
+def _check_ids(backend: Backend, vocabulary: Vocabulary) -> None:
+    """Every token has an id of its own within the vocabulary."""
+    ids = backend.get_vocab(with_added_tokens=True).values()
+    if len(set(ids)) < len(ids):
+        raise UnmaskError("two tokens of the tokenizer have one id")
+    if ids and max(ids) >= vocabulary.size:
+        raise UnmaskError(
+            f"a token of the tokenizer has the id {max(ids):,}, beyond a vocabulary of {vocabulary.size:,}"
+        )
 
 
 def byte_level(model: models.BPE, prefix_space: bool = False) -> Backend:

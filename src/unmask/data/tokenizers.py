@@ -7,11 +7,14 @@ from pathlib import Path
 
 from unmask.data.characters import ByteTokenizer, CharacterTokenizer, Text8Tokenizer
 from unmask.data.config import TokenizerConfig
+from unmask.data.foreign import foreign_text, refusing
 from unmask.data.hugging_face import hugging_face
 from unmask.data.subwords import parse_subwords, train_bpe
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UnmaskError, unknown
 from unmask.vocabulary import Vocabulary
+
+_FILES = ("vocabulary.json", "tokenizer.json", "alphabet.json")
 
 
 def build_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
@@ -33,16 +36,13 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         raise UnmaskError(f"no tokenizer folder {folder}")
     if not (folder / "vocabulary.json").exists():
         return hugging_face(str(folder))
-    try:
-        files = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.json")}
-        return _parse(files)
-    except UnmaskError:
-        raise
-    except Exception as error:  # the library raises a plain Exception for a broken file
-        raise UnmaskError(f"the tokenizer in {folder} is damaged: {error}") from None
+    with refusing(f"the tokenizer in {folder} is damaged"):
+        names = (name for name in _FILES if (folder / name).exists())
+        return parse_tokenizer({name: foreign_text(folder / name, inside=folder) for name in names})
 
 
-def _parse(files: dict[str, str]) -> Tokenizer:
+def parse_tokenizer(files: dict[str, str]) -> Tokenizer:
+    """The tokenizer that `files` described."""
     parsers: dict[str, Callable[[], Tokenizer]] = {
         "bytes": ByteTokenizer,
         "characters": lambda: CharacterTokenizer(json.loads(files["alphabet.json"])),
@@ -55,4 +55,7 @@ def _parse(files: dict[str, str]) -> Tokenizer:
     tokenizer = parsers[state["kind"]]()
     if "labels" not in state:
         return tokenizer
-    return tokenizer.having(Vocabulary(**state["vocabulary"]), state["labels"])
+    vocabulary, labels = Vocabulary(**state["vocabulary"]), state["labels"]
+    if sorted(labels.values()) != list(range(vocabulary.size - len(labels), vocabulary.size)):
+        raise UnmaskError("its classes have other ids than those behind its tokens")
+    return tokenizer.having(vocabulary, labels)

@@ -11,6 +11,8 @@ Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | None"
 
 _FOLDER = Path(__file__).parent
 _SUFFIXES = (".yaml", ".yml")
+_LARGEST = 2**18  # bytes,
+_MOST = 10_000  # and values, of a recipe
 _NULL = "tag:yaml.org,2002:null"
 
 
@@ -38,33 +40,49 @@ def locate(recipe: str, beside: Path = Path()) -> Path:
 
 def read(path: Path) -> dict[str, Tree]:
     """A YAML file as a tree whose leaves are text, for the field's type to read: `1e-3` is a number, `no` a word."""
+    if path.stat().st_size > _LARGEST:
+        raise UnmaskError(f"{path} is larger than {_LARGEST:,} bytes: it is no recipe")
     try:
         node = yaml.compose(path.read_text("utf-8"), Loader=yaml.SafeLoader)
+        tree = {} if node is None else _Trees(path).tree(node)
     except UnicodeDecodeError:
         raise UnmaskError(f"{path} is not UTF-8 text") from None
     except yaml.MarkedYAMLError as error:
         line = f" at line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UnmaskError(f"{path} is not YAML: {error.problem}{line}") from None
+    except RecursionError:
+        raise UnmaskError(f"{path} is nested too deeply") from None
     except yaml.YAMLError:
         raise UnmaskError(f"{path} is not YAML: it holds control characters") from None
-    tree = {} if node is None else _tree(node, path)
     if not isinstance(tree, dict):
         raise UnmaskError(f"{path} should hold sections such as 'training:', not a single value")
     return tree
 
 
-def _tree(node: yaml.Node, path: Path) -> Tree:
-    if isinstance(node, yaml.SequenceNode):
-        return [_tree(item, path) for item in node.value]
-    if not isinstance(node, yaml.MappingNode):
-        return None if node.tag == _NULL else node.value
-    tree: dict[str, Tree] = {}
-    for key, value in node.value:
-        if str(key.value) in tree:
+class _Trees:
+    """Nodes as plain trees; an alias is written out each time, so what it grows to is counted."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._made = 0
+
+    def tree(self, node: yaml.Node) -> Tree:
+        self._made += 1
+        if self._made > _MOST:
+            raise UnmaskError(f"{self._path} grows to more than {_MOST:,} values: it is no recipe")
+        if isinstance(node, yaml.SequenceNode):
+            return [self.tree(item) for item in node.value]
+        if not isinstance(node, yaml.MappingNode):
+            return None if node.tag == _NULL else node.value
+        tree: dict[str, Tree] = {}
+        for key, value in node.value:
             line = key.start_mark.line + 1
-            raise UnmaskError(f"{path} gives {key.value!r} twice, again at line {line}")
-        tree[str(key.value)] = _tree(value, path)
-    return tree
+            if not isinstance(key, yaml.ScalarNode):
+                raise UnmaskError(f"{self._path} has a name that is no word, at line {line}")
+            if key.value in tree:
+                raise UnmaskError(f"{self._path} gives {key.value!r} twice, again at line {line}")
+            tree[key.value] = self.tree(value)
+        return tree
 
 
 def _first_comment(path: Path) -> str:

@@ -1,45 +1,70 @@
 """Training: the loop, its checkpoints and what it writes down."""
 
-from unmask.training.checkpoint import MAY_CHANGE, newest, resumable, run_weights
-from unmask.training.config import TrainingConfig
+from unmask.training.checkpoint import (
+    MAY_CHANGE,
+    SEALED,
+    agree,
+    carried,
+    newest,
+    resumable,
+    run_weights,
+)
+from unmask.training.config import DistributedConfig, TrainingConfig
 from unmask.training.device import resolve_device
 from unmask.training.ema import EMA
+from unmask.training.group import Group, joined, local_device
 from unmask.training.interrupt import Interrupted
+from unmask.training.lock import locked
+from unmask.training.logging import read_log
 from unmask.training.optimizer import learning_rate
+from unmask.training.source import BatchSource
 from unmask.training.state import TrainingState, ValidationResult
 from unmask.training.storage import (
     Damaged,
     atomic_folder,
+    check_fit,
     full_disk,
     load_weights,
     read_json,
     read_weights,
+    seal,
     verify,
     write_json,
     write_weights,
 )
-from unmask.training.trainer import BatchSource, Trainer
+from unmask.training.trainer import Trainer
 
 __all__ = [
     "EMA",
     "MAY_CHANGE",
+    "SEALED",
     "BatchSource",
     "Damaged",
+    "DistributedConfig",
+    "Group",
     "Interrupted",
     "Trainer",
     "TrainingConfig",
     "TrainingState",
     "ValidationResult",
+    "agree",
     "atomic_folder",
+    "carried",
+    "check_fit",
     "full_disk",
+    "joined",
     "learning_rate",
     "load_weights",
+    "local_device",
+    "locked",
     "newest",
     "read_json",
+    "read_log",
     "read_weights",
     "resolve_device",
     "resumable",
     "run_weights",
+    "seal",
     "verify",
     "write_json",
     "write_weights",

@@ -1,26 +1,34 @@
 """Checkpoints of a run: the newest intact one is where it continues."""
 
 import json
+import math
+import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from unmask.errors import UnmaskError
+from unmask.training.logging import LOGS
+from unmask.training.retention import Entry, Retention
 from unmask.training.storage import (
     Damaged,
     atomic_folder,
+    damages,
     read_json,
     read_weights,
-    recover,
     remove,
-    verify,
+    replace,
     write_json,
     write_weights,
 )
 
 Say = Callable[[str], None]
+
+CARRIED = "run"  # a checkpoint's copy of the run's other files
+SEALED = ("config.yaml", "tokenizer")  # what a run folder holds from its start, beside its logs
 
 # What a resumed run may change: how far it goes, what it tells and keeps, and on which machine it
 # runs. (`steps` only while the learning rate does not depend on it.)
@@ -29,7 +37,10 @@ MAY_CHANGE = frozenset(
         "training.steps",
         *("training.validate_every", "training.patience", "training.sample_every"),
         *("training.log_every", "training.tensorboard", "training.save_every", "training.keep"),
+        *("training.keep_best", "training.keep_every", "training.spike"),
+        *("training.max_skips", "training.max_rollbacks"),
         *("training.micro_batch", "training.compile", "training.deterministic", "training.device"),
+        *("training.checkpoint_activations", "distributed.strategy", "distributed.timeout"),
     }
 )
 
@@ -42,40 +53,90 @@ def folder(run: Path, step: int) -> Path:
 def save(
     run: Path,
     step: int,
-    keep: int,
+    retention: Retention,
     parts: Mapping[str, Mapping[str, Tensor]],
     state: dict[str, Any],
+    logs: Mapping[str, int],
 ) -> Path:
-    """Write checkpoints/step-…, whole or not at all, then drop all but the last `keep`."""
+    """Write checkpoints/step-…, whole or not at all, then drop those that need not stay.
+
+    It carries the run's other files, of its logs the first so many bytes: what was lost or damaged
+    beside it can be put back.
+    """
     new = folder(run, step)
-    _write(new, parts, state)
-    # A checkpoint beyond this step was passed over as damaged, or the run would stand there.
-    past = [path for path in _by_step(run) if path.name <= new.name]
-    for path in _by_step(run):
-        if path not in past[-keep:]:
-            remove(path)
+    with _writing(new, parts, state) as building:
+        _carry(run, building / CARRIED, logs)
+    _drop(run, step, retention)
     return new
 
 
 def save_best(run: Path, weights: Mapping[str, Tensor], state: dict[str, Any]) -> None:
     """Write checkpoints/best: the weights that validated best, as model.safetensors."""
-    _write(_checkpoints(run) / "best", {"model": weights}, state)
+    with _writing(_checkpoints(run) / "best", {"model": weights}, state):
+        pass
 
 
 def newest(run: Path, warn: Say) -> Path | None:
     """The newest intact checkpoint, damaged ones passed over with a word; None in a fresh run."""
-    recover(_checkpoints(run))
-    found = _by_step(run)
+    found = by_step(run)
     for path in reversed(found):
-        try:
-            verify(path)
-        except Damaged as damage:
-            warn(f"{damage}; trying the one before")
+        if damage := next(wrong_with(path), ""):
+            warn(f"{path} is damaged: {damage}; trying the one before")
         else:
             return path
     if found:
         raise UnmaskError(f"no intact checkpoint in {_checkpoints(run)}: remove it to start again")
     return None
+
+
+def wrong_with(path: Path) -> Iterator[str]:
+    """What keeps a run from going on from a checkpoint."""
+    yield from damages(path)
+    try:
+        step = read_json(path / "state.json")["state"]["step"]
+    except (OSError, ValueError, KeyError, TypeError):
+        yield "state.json cannot be read"
+    else:
+        if step != step_of(path):
+            yield f"it holds step {step}"
+
+
+def last_good(run: Path, warn: Say) -> Path | None:
+    """The newest intact checkpoint that is good; what lies beyond it is dropped.
+
+    One that a signal asked for is not: where a run goes back to must not depend on who stopped it.
+    """
+    found = by_step(run)
+    for path in reversed(found):
+        if damage := next(wrong_with(path), ""):
+            warn(f"{path} is damaged: {damage}")
+        elif _entry(path).good:
+            for beyond in found[found.index(path) + 1 :]:
+                remove(beyond)
+            return path
+    return None
+
+
+def restore(run: Path, found: Path | None, say: Say) -> None:
+    """Bring the logs of a run to where its checkpoint `found` stands, or to a fresh start."""
+    if found and not (found / CARRIED).is_dir():
+        return  # from before checkpoints carried anything
+    for log in (run / name for name in LOGS):
+        then = found / CARRIED / log.name if found else None
+        content = then.read_bytes() if then and then.exists() else b""
+        now = log.read_bytes() if log.is_file() else b""
+        if not now.startswith(content):
+            say(f"{log} is not what was written: put back from {found}")
+        if not content:
+            log.unlink(missing_ok=True)
+        elif now != content:
+            replace(log, content)
+
+
+def carried(found: Path, run: Path, name: str) -> Path:
+    """A file of the run as a checkpoint carries it, or else the run's own."""
+    path = found / CARRIED / name
+    return path if path.exists() else run / name
 
 
 def run_weights(run: Path, warn: Say) -> dict[str, Tensor]:
@@ -95,8 +156,13 @@ def run_weights(run: Path, warn: Say) -> dict[str, Tensor]:
 def resumable(run: Path, fingerprint: Mapping[str, Any], warn: Say) -> Path | None:
     """The checkpoint to continue from, if any; an error if the run has another configuration."""
     found = newest(run, warn)
-    if found is None:
-        return None
+    if found:
+        agree(run, found, fingerprint)
+    return found
+
+
+def agree(run: Path, found: Path, fingerprint: Mapping[str, Any]) -> None:
+    """An error if a checkpoint of the run has another configuration."""
     before = dict(_flat(read_json(found / "state.json")["fingerprint"]))
     now = dict(_flat(json.loads(json.dumps(fingerprint))))  # as the file spells it
     free = MAY_CHANGE
@@ -113,22 +179,65 @@ def resumable(run: Path, fingerprint: Mapping[str, Any], warn: Say) -> Path | No
             f"{run} belongs to another configuration: {'; '.join(differing[:3])}{more}; "
             "choose another run folder (--run)"
         )
-    return found
 
 
-def _write(target: Path, parts: Mapping[str, Mapping[str, Tensor]], state: dict[str, Any]) -> None:
+@contextmanager
+def _writing(
+    target: Path, parts: Mapping[str, Mapping[str, Tensor]], state: dict[str, Any]
+) -> Iterator[Path]:
+    """A folder of tensors and a state, to which more may be added."""
     with atomic_folder(target) as building:
         for name, tensors in parts.items():
             write_weights(building, tensors, name)
         write_json(building / "state.json", state)
+        yield building
+
+
+def _carry(run: Path, target: Path, logs: Mapping[str, int]) -> None:
+    """Copy what the run folder holds beside its checkpoints."""
+    target.mkdir()
+    for name in SEALED:
+        if (run / name).is_dir():
+            shutil.copytree(run / name, target / name)
+        elif (run / name).exists():
+            shutil.copyfile(run / name, target / name)
+    for name, size in logs.items():
+        with (run / name).open("rb") as file:
+            (target / name).write_bytes(file.read(size))
+
+
+def _drop(run: Path, step: int, retention: Retention) -> None:
+    # A checkpoint beyond this step was passed over as damaged, or the run would stand there.
+    entries = {number: _entry(path) for path in by_step(run) if (number := step_of(path)) <= step}
+    kept = retention.keeps(entries)
+    for path in by_step(run):
+        if step_of(path) not in kept:
+            remove(path)
+
+
+def _entry(path: Path) -> Entry:
+    """A checkpoint as retention sees it; one that cannot be read is good for nothing."""
+    try:
+        content = read_json(path / "state.json")
+        nats, good = content["state"]["last_nats"], content["good"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return Entry()
+    known = isinstance(nats, float) and math.isfinite(nats)
+    return Entry(nats if known else None, good is True)
 
 
 def _checkpoints(run: Path) -> Path:
     return run / "checkpoints"
 
 
-def _by_step(run: Path) -> list[Path]:
-    return sorted(_checkpoints(run).glob("step-*"))
+def by_step(run: Path) -> list[Path]:
+    """The checkpoints of a run, oldest first."""
+    found = [path for path in _checkpoints(run).glob("step-*") if path.name[5:].isdigit()]
+    return sorted(found, key=step_of)
+
+
+def step_of(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

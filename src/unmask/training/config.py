@@ -7,6 +7,7 @@ from unmask.errors import UnmaskError
 DECAYS = ("constant", "cosine")
 PRECISIONS = ("fp32", "bf16")
 DEVICES = ("auto", "cpu", "cuda", "mps")
+STRATEGIES = ("plain", "ddp", "fsdp")
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,9 @@ class TrainingConfig:
 
     precision: str = "fp32"  # fp32 | bf16 (autocast)
     compile: bool = False
+    checkpoint_activations: bool = (
+        False  # blocks run again on the way back: less memory, a third more work
+    )
     deterministic: bool = False  # same bits on a GPU and compiled too; slower
     device: str = "auto"  # auto | cpu | cuda | mps
 
@@ -39,15 +43,23 @@ class TrainingConfig:
     sample_every: int = 0  # steps; 0 = off
     save_every: int = 200  # steps
     keep: int = 2  # last checkpoints kept
+    keep_best: int = 0  # and those with the best bounds
+    keep_every: int = 0  # and every so many steps one, for good; 0 = off
+    max_skips: int = 10  # steps in a row that are not finite before going back; 0 = never go back
+    max_rollbacks: int = 3  # times a run may go back
+    spike: float = 6.0  # deviations above the usual loss that are told; 0 = off
     log_every: int = 10  # steps
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
         for field in ("steps", "batch", "validation_draws", "save_every", "keep", "log_every"):
             self._check(field, getattr(self, field) >= 1, "at least 1")
-        for field in ("warmup", "validate_every", "validation_rows", "patience", "sample_every"):
+        for field in (
+            *("warmup", "validate_every", "validation_rows", "patience", "sample_every"),
+            *("keep_best", "keep_every", "max_skips", "max_rollbacks"),
+        ):
             self._check(field, getattr(self, field) >= 0, "at least 0")
-        for field in ("weight_decay", "clip"):
+        for field in ("weight_decay", "clip", "spike"):
             self._check(field, 0 <= getattr(self, field) < float("inf"), "finite and at least 0")
         for field in ("lr", "eps"):
             self._check(field, 0 < getattr(self, field) < float("inf"), "finite and above 0")
@@ -65,3 +77,20 @@ class TrainingConfig:
         if not holds:
             value = getattr(self, field)
             raise UnmaskError(f"training.{field} must be {allowed}, but is {value!r}")
+
+
+@dataclass(frozen=True)
+class DistributedConfig:
+    """How a run is spread over the processes that torchrun starts."""
+
+    strategy: str = "plain"  # plain | ddp (all weights everywhere) | fsdp (in shards)
+    timeout: float = 600.0  # seconds until a process that does not answer ends the run
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise UnmaskError(
+                f"distributed.strategy must be one of {', '.join(STRATEGIES)}, "
+                f"but is {self.strategy!r}"
+            )
+        if not 1 <= self.timeout < float("inf"):
+            raise UnmaskError(f"distributed.timeout must be 1 or more, but is {self.timeout!r}")

@@ -12,6 +12,12 @@ def decay_at(step: int, decay: float) -> float:
     return min(decay, (1 + step) / (10 + step))
 
 
+def local(tensor: Tensor) -> Tensor:
+    """What this process holds of a tensor, which it may share with others."""
+    to_local = getattr(tensor, "to_local", None)
+    return to_local().detach() if to_local else tensor
+
+
 class EMA:
     """Average of a model's trainable parameters; everything else is the model's own."""
 
@@ -20,6 +26,9 @@ class EMA:
         self.decay = decay
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self.average = [p.detach().clone() for p in self.parameters]
+        # of sharded parameters, this process's part: an update asks nobody
+        self._own = [local(p) for p in self.parameters]
+        self._own_average = [local(average) for average in self.average]
         place = {id(p): index for index, p in enumerate(self.parameters)}
         state = model.state_dict(keep_vars=True)  # lists a tied parameter under each of its names
         self.names = {name: place[id(p)] for name, p in state.items() if id(p) in place}
@@ -27,7 +36,7 @@ class EMA:
     @torch.no_grad()
     def update(self, step: int) -> None:
         """average ← decay · average + (1 − decay) · weights, after update number `step`."""
-        torch._foreach_lerp_(self.average, self.parameters, 1 - decay_at(step, self.decay))
+        torch._foreach_lerp_(self._own_average, self._own, 1 - decay_at(step, self.decay))
 
     @contextmanager
     def swapped(self) -> Iterator[None]:

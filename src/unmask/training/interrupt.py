@@ -15,12 +15,44 @@ class Interrupted(KeyboardInterrupt):
         self.step = step
 
 
+class CutShort(BaseException):
+    """Work that may take minutes and can be done again was given up for a signal."""
+
+
+class Signals:
+    """Which signals came; none yet is false."""
+
+    def __init__(self) -> None:
+        self.caught: list[int] = []
+        self._cutting = False
+
+    def __bool__(self) -> bool:
+        return bool(self.caught)
+
+    def note(self, number: int) -> None:
+        """A signal came."""
+        self.caught.append(number)
+        if self._cutting:
+            raise CutShort
+
+    @contextmanager
+    def cutting(self) -> Iterator[None]:
+        """Inside, a signal does not wait: it raises `CutShort`."""
+        self._cutting = True
+        try:
+            if self.caught:
+                raise CutShort
+            yield
+        finally:
+            self._cutting = False
+
+
 @contextmanager
-def interruptible() -> Iterator[list[int]]:
-    """Gives a list that is empty until a signal came; a second signal acts at once, as without us."""
-    caught: list[int] = []
+def interruptible() -> Iterator[Signals]:
+    """Takes note of the first signal; a second one acts at once, as without us."""
+    signals = Signals()
     if threading.current_thread() is not threading.main_thread():
-        yield caught  # Python hands signals to the main thread only
+        yield signals  # Python hands signals to the main thread only
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
@@ -29,12 +61,12 @@ def interruptible() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
     def note(number: int, frame: FrameType | None) -> None:
-        caught.append(number)
         restore()
+        signals.note(number)
 
     for number in before:
         signal.signal(number, note)
     try:
-        yield caught
+        yield signals
     finally:
         restore()

@@ -1,15 +1,14 @@
 """What a run writes down: JSON lines always, TensorBoard on request."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import UnmaskError
 
-# The fields of a log line that depend on the machine, not on (seed, step, row).
-TIMING = ("seconds", "tokens_per_second")
+# Everything in these is a function of (seed, step, row), except for the clock's file.
+LOGS = ("log.jsonl", "samples.jsonl", "clock.jsonl")
 
 
 class JsonLines:
@@ -30,18 +29,12 @@ class JsonLines:
         records = []
         for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                records.append(json.loads(line))
+                record = json.loads(line)
             except ValueError:
                 continue
+            if isinstance(record, dict):
+                records.append(record)
         return records
-
-    def drop_after(self, step: int) -> None:
-        """Forget lines beyond the step a run resumes from: it will write them again."""
-        kept = [record for record in self.read() if record["step"] <= step]
-        lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
-        shorter = self.path.with_suffix(".tmp")
-        shorter.write_text(lines, encoding="utf-8")
-        os.replace(shorter, self.path)
 
 
 class TensorBoard:
@@ -75,15 +68,12 @@ class TensorBoard:
 
 
 class Log:
-    """log.jsonl and samples.jsonl of a run, cut back to `step`, and TensorBoard if asked for."""
+    """log.jsonl, samples.jsonl and clock.jsonl of a run, and TensorBoard if asked for."""
 
-    def __init__(self, run: Path, step: int, tensorboard: bool) -> None:
-        self.board = TensorBoard(run / "tensorboard", step) if tensorboard else None
-        self.lines = JsonLines(run / "log.jsonl")
-        self.texts = JsonLines(run / "samples.jsonl")
-        for file in (self.lines, self.texts):
-            if file.path.exists():
-                file.drop_after(step)
+    def __init__(self, run: Path, step: int, tensorboard: bool, written: bool = True) -> None:
+        self.written = written  # by this process, of several
+        self.board = TensorBoard(run / "tensorboard", step) if tensorboard and written else None
+        self.lines, self.texts, self.clock = (JsonLines(run / name) for name in LOGS)
 
     def numbers(self, record: Mapping[str, Any]) -> None:
         """A line of measurements."""
@@ -93,11 +83,38 @@ class Log:
         """A line of generated texts."""
         self._write(self.texts, record)
 
+    def times(self, record: Mapping[str, Any]) -> None:
+        """A line of what depends on the machine, which the other files leave out."""
+        self._write(self.clock, record)
+
     def close(self) -> None:
         if self.board:
             self.board.close()
 
     def _write(self, file: JsonLines, record: Mapping[str, Any]) -> None:
+        if not self.written:
+            return
         file.write(record)
         if self.board:
             self.board.write(record)
+
+
+def log_sizes(run: Path) -> dict[str, int]:
+    """How far each log goes: what of it belongs to a checkpoint that is taken now."""
+    files = [run / name for name in LOGS]
+    return {file.name: file.stat().st_size for file in files if file.exists()}
+
+
+def read_log(run: Path) -> list[dict[str, Any]]:
+    """The lines of log.jsonl, those with a loss completed by the clock's."""
+    clock = {record.get("step"): record for record in JsonLines(run / "clock.jsonl").read()}
+    lines = JsonLines(run / "log.jsonl").read()
+    return [line | clock.get(line.get("step"), {}) if "loss" in line else line for line in lines]
+
+
+def whole_lines(content: bytes) -> bool:
+    """Whether every line is one that `JsonLines` wrote to its end."""
+    try:
+        return all(isinstance(json.loads(line), dict) for line in content.splitlines())
+    except ValueError:
+        return False

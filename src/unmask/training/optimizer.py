@@ -30,7 +30,7 @@ class NamedAdamW:
         matrices = {name: p for name, p in named.items() if p.ndim >= 2}
         others = {name: p for name, p in named.items() if p.ndim < 2}
         self.named = matrices | others  # in the order of torch's own numbering
-        fused = any(p.is_cuda for p in named.values())
+        self.fused = any(p.is_cuda for p in named.values())
         self.adamw = torch.optim.AdamW(
             [
                 {"params": list(matrices.values()), "weight_decay": config.weight_decay},
@@ -39,15 +39,23 @@ class NamedAdamW:
             lr=config.lr,
             betas=config.betas,
             eps=config.eps,
-            fused=fused or None,
-            foreach=None if fused else True,
+            fused=self.fused or None,
+            foreach=None if self.fused else True,
         )
 
-    def step(self, lr: float) -> None:
-        """One update; the gradients are spent."""
+    def step(self, lr: float, skip: Tensor) -> None:
+        """One update, or none where `skip` is 1; the gradients are spent."""
         for group in self.adamw.param_groups:
             group["lr"] = lr
-        self.adamw.step()
+        if self.fused:
+            vars(self.adamw)["found_inf"] = skip  # read by the kernel itself: nobody waits
+            self.adamw.step()
+        elif not skip:
+            self.adamw.step()
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the gradients."""
         self.adamw.zero_grad(set_to_none=True)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -76,6 +84,8 @@ def clip_gradients(model: nn.Module, limit: float) -> Tensor:
     """Scale the gradients down to a global norm of `limit` (0 = leave them); the norm before."""
     parameters = [p for p in model.parameters() if p.grad is not None]
     norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    if hasattr(norm, "full_tensor"):  # of gradients in shards
+        norm = norm.full_tensor()
     if limit:
         nn.utils.clip_grads_with_norm_(parameters, limit, norm)
     return norm

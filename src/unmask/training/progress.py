@@ -18,7 +18,9 @@ def bound(nats: float, error: float) -> str:
 class ProgressDisplay:
     """Step, loss, best bound, tokens per second and time left."""
 
-    def __init__(self, step: int, steps: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, step: int, steps: int, say: Callable[[str], None], hidden: bool = False
+    ) -> None:
         self.steps = steps
         self.say = say
         self.first, self.began, self.told = step, time.monotonic(), float("-inf")
@@ -31,7 +33,7 @@ class ProgressDisplay:
             TextColumn("{task.fields[text]}"),
             TimeRemainingColumn(),
             console=console,
-            disable=not console.is_terminal,
+            disable=hidden or not console.is_terminal,
         )
         self.task = self.bar.add_task("training", total=steps, completed=step, text="")
 

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from unmask.errors import UnmaskError
@@ -36,7 +38,8 @@ def atomic_folder(target: Path) -> Iterator[Path]:
         if target.exists():
             target.rename(replaced)
         building.rename(target)
-        _sync(target.parent)
+        for folder in (target.parent, target.parent.parent):  # the latter names the former
+            _sync(folder)
     finally:
         _settle(target)
 
@@ -58,15 +61,27 @@ def recover(parent: Path) -> None:
 
 def verify(folder: Path, *names: str) -> None:
     """Hold the files of a folder (`names`, or all of them) against its manifest."""
+    for damage in damages(folder, *names):
+        raise Damaged(f"{folder} is damaged: {damage}")
+
+
+def damages(folder: Path, *names: str) -> Iterator[str]:
+    """Everything in a folder that is not as its manifest says."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        for name in names or manifest:
-            if _digest(folder / name) != manifest.get(name):
-                raise Damaged(f"{folder} is damaged: {name} is not what was written")
-    except FileNotFoundError as error:
-        raise Damaged(f"{folder} is damaged: {Path(error.filename).name} is missing") from None
-    except (ValueError, AttributeError):
-        raise Damaged(f"{folder} is damaged: {MANIFEST} cannot be read") from None
+        listed = {name: manifest.get(name) for name in names or manifest}
+    except OSError:
+        yield f"{MANIFEST} is missing"
+        return
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        yield f"{MANIFEST} cannot be read"
+        return
+    for name, digest in listed.items():
+        path = folder / name
+        if not os.path.isfile(path) or not path.resolve().is_relative_to(folder.resolve()):
+            yield f"{name} is missing"
+        elif (found := _digest_or_none(path)) != digest:
+            yield f"{name} {'is not what was written' if found else 'cannot be read'}"
 
 
 def write_weights(folder: Path, tensors: Mapping[str, Tensor], name: str = "model") -> None:
@@ -78,19 +93,46 @@ def write_weights(folder: Path, tensors: Mapping[str, Tensor], name: str = "mode
         memory = tensor.untyped_storage().data_ptr()
         whole[key] = tensor.clone() if memory in seen else tensor
         seen.add(memory)
-    # Our own write, because the library's hides a full disk behind an error of its own.
-    (folder / f"{name}.safetensors").write_bytes(safetensors.torch.save(whole))
+    path = folder / f"{name}.safetensors"
+    try:
+        safetensors.torch.save_file(whole, path)
+        path.chmod(folder.stat().st_mode & 0o666)  # the library's is for its owner alone
+    except SafetensorError as error:  # hides a full disk behind an error of its own
+        if number := re.search(r"os error (\d+)", str(error)):
+            code = int(number[1])
+            raise OSError(code, os.strerror(code), str(path)) from None
+        raise
 
 
 def read_weights(folder: Path, name: str = "model") -> dict[str, Tensor]:
     """The tensors of `name`.safetensors, held against the folder's manifest."""
     verify(folder, f"{name}.safetensors")
-    return safetensors.torch.load_file(folder / f"{name}.safetensors")
+    try:
+        return safetensors.torch.load_file(folder / f"{name}.safetensors")
+    except Exception as error:  # the library's own, or what torch makes of a claimed type or size
+        raise Damaged(f"{folder} is damaged: {name}.safetensors cannot be read: {error}") from None
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """A JSON file that people can read."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def replace(path: Path, content: bytes) -> None:
+    """A file that is the old one or the new one, whatever happens in between."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_bytes(content)
+    _sync(beside)
+    beside.rename(path)
+    _sync(path.parent)
+
+
+def seal(folder: Path, *names: str) -> None:
+    """Give a folder that lives on a manifest of those of its files that do not change."""
+    found = [path for name in names for path in (folder / name, *(folder / name).rglob("*"))]
+    digests = {p.relative_to(folder).as_posix(): _digest(p) for p in found if p.is_file()}
+    replace(folder / MANIFEST, (json.dumps(digests, indent=1) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -117,6 +159,9 @@ def check_fit(
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], where: Path | str) -> None:
     """Put tensors into a model that they fit exactly."""
     check_fit(tensors, model.state_dict(), where)
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise UnmaskError(f"{where} holds NaN or infinity, in {name}: it is of no use")
     model.load_state_dict(tensors)
 
 
@@ -126,9 +171,14 @@ def full_disk(told: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_full(error):
             raise
         raise UnmaskError(f"disk full: {told()}") from error
+
+
+def is_full(error: OSError) -> bool:
+    """Whether room on the disk is what was lacking."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _building(target: Path) -> Path:
@@ -150,6 +200,14 @@ def _settle(target: Path) -> None:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_or_none(path: Path) -> str | None:
+    """None of a file that the disk does not give back."""
+    try:
+        return _digest(path)
+    except OSError:
+        return None
 
 
 def _digests(folder: Path) -> dict[str, str]:

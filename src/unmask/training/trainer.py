@@ -4,54 +4,42 @@ Data, noise and dropout of a step are functions of (seed, step, row) and everyth
 checkpoint, so a run that was killed and resumed ends with the same bits as one that was not.
 """
 
-import math
+import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from unmask.backbones import compile_backbone
+from unmask.backbones import recompute_blocks
 from unmask.errors import UnmaskError
 from unmask.methods import Method
 from unmask.methods.base import targets
 from unmask.randomness import RowStream
 from unmask.training import checkpoint
-from unmask.training.config import TrainingConfig
+from unmask.training.config import DistributedConfig, TrainingConfig
 from unmask.training.curve import draw_curve
-from unmask.training.device import (
-    autocast,
-    deterministic,
-    dropout_keys,
-    resolve_device,
-)
+from unmask.training.device import autocast, deterministic, dropout_keys, resolve_device
 from unmask.training.ema import EMA
-from unmask.training.interrupt import Interrupted, interruptible
-from unmask.training.logging import Log
+from unmask.training.group import Group, local_device
+from unmask.training.guards import Diverged, in_a_row, review, unusable
+from unmask.training.interrupt import CutShort, Interrupted, Signals, interruptible
+from unmask.training.logging import Log, log_sizes
+from unmask.training.memory import MicroBatch, memory_told
 from unmask.training.optimizer import NamedAdamW, clip_gradients, learning_rate
 from unmask.training.progress import ProgressDisplay, bound
+from unmask.training.retention import Retention
+from unmask.training.saver import Saver
+from unmask.training.snapshot import Snapshot
+from unmask.training.source import BatchSource
 from unmask.training.state import TrainingState, ValidationResult
-from unmask.training.storage import check_fit, full_disk, load_weights, read_json, read_weights
+from unmask.training.storage import full_disk, recover
+from unmask.training.strategy import choose_strategy
 from unmask.transfer import to_device
-
-
-@runtime_checkable
-class BatchSource(Protocol):
-    """Rows `part` of the global batch of a step: a pure function of its arguments."""
-
-    def batch(
-        self, step: int, part: range
-    ) -> tuple[Int64[Tensor, "rows length"], Bool[Tensor, "rows length"]]: ...
-
-    def given(self, step: int, part: range) -> Bool[Tensor, "rows length"] | None:
-        """Which of their tokens are seen and not predicted; None for none."""
-
-    def count(self, step: int, part: range) -> int:
-        """How many of their tokens the mean loss is per."""
 
 
 class Trainer:
@@ -68,80 +56,125 @@ class Trainer:
         validate: Callable[[], ValidationResult] | None = None,
         sample: Callable[[], list[str]] | None = None,
         say: Callable[[str], None] = print,
+        auto_batch: bool = False,
+        distributed: DistributedConfig | None = None,
+        group: Group | None = None,
     ) -> None:
-        self.device = resolve_device(config.device)
-        self.method = method.to(self.device)
+        self.device = local_device(resolve_device(config.device))
+        self.group = group or Group()
+        self.strategy = choose_strategy(
+            distributed or DistributedConfig(), self.group, self.device, config.precision
+        )
+        if auto_batch and not self.strategy.retries:
+            raise UnmaskError("--auto-batch tries in one process: set distributed.strategy plain")
+        recompute_blocks(method.backbone, config.checkpoint_activations)
+        self.method = method  # what is validated and sampled
+        self.trained = self.strategy.place(method)  # the same, unless it is in shards
         self.loader, self.config, self.run, self.seed = loader, config, run, seed
         self.fingerprint = fingerprint
-        self.validate, self.sample, self.say = validate, sample, say
-        self.optimizer = NamedAdamW(self.method, config)
-        self.ema = EMA(self.method, config.ema) if config.ema else None
-        self.rows = range(config.batch)  # this process's share of the global batch
+        self.validate, self.sample = validate, sample
+        self.say = say if self.group.main else _silence
+        self.optimizer = NamedAdamW(self.trained, config)
+        self.ema = EMA(self.trained, config.ema) if config.ema else None
+        self.snapshot = Snapshot(self.strategy, self.trained, self.optimizer, self.ema)
+        self.rows = self.group.share(config.batch)  # of the global batch, this process's
         self.state = TrainingState()
         self.losses: list[Tensor] = []  # (loss, norm) of steps the device may still be working on
-        self.saved: Path | None = None  # last good checkpoint
+        self.saver = Saver(run, Retention(config.keep, config.keep_best, config.keep_every))
+        self.micro = MicroBatch(len(self.rows), config.micro_batch, auto_batch, say)
+        self.signals = Signals()
         self.clock = time.perf_counter()
         self.mark = (0, 0.0)  # tokens and seconds at the last log line
 
     def fit(self) -> TrainingState:
         """Train to the last step, the end of patience or a signal, from the newest checkpoint on."""
-        with full_disk(lambda: f"training stopped at step {self.state.step}; {self._last_good()}"):
+        stopped = lambda: f"training stopped at step {self.state.step}; {self._last_good()}"  # noqa: E731
+        with full_disk(stopped), memory_told(lambda: self.micro.size), ExitStack() as stack:
+            stack.enter_context(self.group.watched(stopped))
+            stack.callback(self.saver.close)
             self._resume()
             if self._finished():
                 self.say(f"{self.run} is already trained: {self._finished()}")
                 return self.state
-            self._loop()
+            self._prepare()
+            while not self._loop():
+                self._roll_back()
             self.say(f"finished at step {self.state.step}: {self._finished()}")
-            if draw_curve(self.run) is None:
+            if self.group.main and draw_curve(self.run) is None:
                 self.say("no loss curve: pip install 'unmask[log]' brings matplotlib")
         return self.state
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights to ship: averaged, if averages are kept."""
-        return self.ema.tensors() if self.ema else self.method.state_dict()
+        """The weights to ship: averaged, if averages are kept; the main process has them whole."""
+        return self.snapshot.averaged()
 
-    def _loop(self) -> None:
+    def _prepare(self) -> None:
+        """Compile the network, for the one size of its batches or, while that is searched for, any."""
+        if self.config.compile:
+            rows = None if self.micro.search else self.micro.size
+            self.strategy.compile(self.trained, rows)
+
+    def _loop(self) -> bool:
+        """Step by step to the end: whether it came there, and not where it has to go back from."""
         config, state = self.config, self.state
-        if config.compile:
-            compile_backbone(self.method.backbone, config.micro_batch or config.batch)
         with ExitStack() as stack:
-            log = Log(self.run, state.step, config.tensorboard)
+            log = Log(self.run, state.step, config.tensorboard, written=self.group.main)
             stack.callback(log.close)
             stack.enter_context(deterministic(config.deterministic))
-            bar = stack.enter_context(ProgressDisplay(state.step, config.steps, self.say))
-            signals = stack.enter_context(interruptible())
-            self.method.train()
+            bar = stack.enter_context(
+                ProgressDisplay(state.step, config.steps, self.say, hidden=not self.group.main)
+            )
+            signals = self.signals = stack.enter_context(interruptible())
+            self.trained.train()
             self.clock = time.perf_counter()
-            while not self._finished() and not signals:
-                self._step()
-                bar.advance(state.step)
-                self._between_steps(log, bar)
-            if self.saved != checkpoint.folder(self.run, state.step):
+            stop = False
+            try:
+                if state.owed:
+                    self.saver.asked = None  # what is saved owes it still
+                    self._between_steps(log, bar)
+                while not (stop := self.group.any(bool(signals))) and not self._finished():
+                    self._step()
+                    self.saver.check()
+                    bar.advance(state.step)
+                    self._between_steps(log, bar)
+            except Diverged:
+                return False
+            if self.saver.asked != state.step:
                 self._save()
-            if signals:
-                self.say(f"stopped at step {state.step}, saved {self.saved}")
+            self.saver.wait()
+            if stop:
+                self.say(f"stopped at step {state.step}, saved {self.saver.last}")
+                self.group.any(False)  # nobody leaves before all is on the disk
                 raise Interrupted(state.step)
+        return True
 
     def _step(self) -> None:
         """One optimizer step over the global batch, micro-batch by micro-batch."""
-        config, step = self.config, self.state.step
+        config, state = self.config, self.state
+        tokens = self.loader.count(state.drawn, range(config.batch))  # of all processes
+        share = self.micro.run(lambda size: self._gradient(size, tokens), self.optimizer.forget)
+        loss = self.strategy.total(share)
+        norm = clip_gradients(self.trained, config.clip)
+        self.optimizer.step(learning_rate(state.step, config), unusable(loss, norm))
+        state.step += 1
+        state.tokens += tokens
+        if self.ema:
+            self.ema.update(state.step)
+        self.losses.append(torch.stack([loss, norm]))
+
+    def _gradient(self, size: int, tokens: int) -> Tensor:
+        """The gradient of the mean loss per token, by parts of `size` rows; this process's share of it."""
+        step = self.state.drawn
         x, valid = self.loader.batch(step, self.rows)
         given = self.loader.given(step, self.rows)
-        tokens = self.loader.count(step, self.rows)
-        size = config.micro_batch or config.batch
         loss = torch.zeros((), device=self.device)
         for first in range(0, len(self.rows), size):
             part = self.rows[first : first + size]
             here = slice(first, first + size)
             seen = None if given is None else given[here]
-            loss += self._backward(step, part, x[here], valid[here], seen, tokens)
-        norm = clip_gradients(self.method, config.clip)
-        self.optimizer.step(learning_rate(step, config))
-        self.state.step += 1
-        self.state.tokens += tokens
-        if self.ema:
-            self.ema.update(self.state.step)
-        self.losses.append(torch.stack([loss, norm]))
+            with self.strategy.accumulating(last=first + size >= len(self.rows)):
+                loss += self._backward(step, part, x[here], valid[here], seen, tokens)
+        return loss
 
     def _backward(
         self,
@@ -154,27 +187,38 @@ class Trainer:
     ) -> Tensor:
         """Add the gradient of these rows' share of the mean loss per token; the share itself."""
         stream = RowStream(self.seed, step, part, self.config.batch)
-        noise = self.method.noise(stream, targets(valid, given))
-        self.method.backbone.dropout_keys = dropout_keys(stream, self.device)
-        with autocast(self.device, self.config.precision):
-            nll = self.method.nll(to_device(x, self.device), valid, noise, given=given)
-        share = nll.total / max(1, tokens)
-        share.backward()
-        self.method.backbone.dropout_keys = None  # they were of these rows
+        method = self.trained
+
+        def total() -> Tensor:
+            noise = method.noise(stream, targets(valid, given))
+            with autocast(self.device, self.config.precision):
+                return method.nll(to_device(x, self.device), valid, noise, given=given).total
+
+        method.backbone.dropout_keys = dropout_keys(stream, self.device)
+        share = self.strategy.run(total) / max(1, tokens)
+        self.strategy.backward(share)
+        method.backbone.dropout_keys = None  # they were of these rows
         return share.detach().float()
 
     def _between_steps(self, log: Log, bar: ProgressDisplay) -> None:
-        """Whatever is due after this step; saving comes last, so that it covers the rest."""
-        config = self.config
-        if self._due(config.log_every):
+        """Whatever is due after this step, or owed; saving comes last, so that it covers the rest."""
+        config, state = self.config, self.state
+        if self._due(config.log_every) and not state.owed:
             self._log(log, bar)
-        if self.validate and self._due(config.validate_every):
-            self._validate(log, self.validate)
-        if self.sample and config.sample_every and self._due(config.sample_every):
-            with self._resting():
-                log.samples({"step": self.state.step, "samples": self.sample()})
-        if self.state.step % config.save_every == 0:
-            self._save()
+        try:
+            if self.validate and self._due(config.validate_every) and state.owed != "sample":
+                state.owed = "validate"
+                self._validate(log, self.validate)
+            if self.sample and config.sample_every and self._due(config.sample_every):
+                state.owed = "sample"
+                self._sample(log, self.sample)
+        except CutShort:
+            return  # a resumed run owes it still
+        state.owed = ""
+        if state.step % config.save_every == 0:
+            self._settle()
+            if not in_a_row(state):
+                self._save(good=True)
 
     def _due(self, every: int) -> bool:
         """After every so many steps, and after the last one."""
@@ -186,22 +230,22 @@ class Trainer:
         state = self.state
         tokens, seconds = state.tokens - self.mark[0], state.seconds - self.mark[1]
         self.mark = (state.tokens, state.seconds)
-        record = {
-            "step": state.step,
-            "tokens": state.tokens,
-            "loss": math.fsum(loss for loss, _ in state.pending) / len(state.pending),
-            "norm": max(norm for _, norm in state.pending),
-            "lr": learning_rate(state.step - 1, self.config),
-            "seconds": state.seconds,
-            "tokens_per_second": tokens / max(seconds, 1e-9),
-        }
-        state.pending.clear()
-        log.numbers(record)
+        seen = review(state, self.config)
+        for spike in seen.spikes:
+            log.numbers({"step": state.step, "spike": spike})
+        if seen.skipped:
+            self.say(f"step {state.step}: {seen.skipped} steps were not finite and are skipped")
+        rate = tokens / max(seconds, 1e-9)
+        lr = learning_rate(state.step - 1, self.config)
+        log.numbers({"step": state.step, "tokens": state.tokens, **seen.to_dict(), "lr": lr})
+        log.times({"step": state.step, "seconds": state.seconds, "tokens_per_second": rate})
         best = bound(state.best_nats, state.best_error) if state.best_step else ""
-        bar.show(state.step, record["loss"], best, record["tokens_per_second"])
+        bar.show(state.step, seen.loss, best, rate)
+        if 0 < self.config.max_skips <= state.streak:
+            raise Diverged
 
     def _validate(self, log: Log, validate: Callable[[], ValidationResult]) -> None:
-        with self._resting():
+        with self._resting(), self._cutting():
             result = validate()
         state = self.state
         measured = {**result.to_dict(), "nats": result.nats, "error": result.error}
@@ -210,68 +254,105 @@ class Trainer:
         value = bound(result.nats, result.error)
         self.say(f"step {state.step}: {value} nats/token{', the best so far' if better else ''}")
         if better:
-            checkpoint.save_best(self.run, self.weights(), {"step": state.step, **measured})
+            weights = self.weights()
+            if self.group.main:
+                self.saver.save_best(weights, {"step": state.step, **measured})
+
+    def _sample(self, log: Log, sample: Callable[[], list[str]]) -> None:
+        with self._resting(), self._cutting():
+            texts = sample()
+        log.samples({"step": self.state.step, "samples": texts})
+
+    def _cutting(self) -> AbstractContextManager[None]:
+        """A signal does not wait for work that can be done again; with others, who wait, it must."""
+        return self.signals.cutting() if self.group.world == 1 else nullcontext()
 
     @contextmanager
     def _resting(self) -> Iterator[None]:
         """Averaged weights in evaluation mode, off the clock."""
         self._settle()
-        swapped = self.ema.swapped() if self.ema else nullcontext()
         self.method.eval()
-        with swapped, torch.no_grad(), autocast(self.device, self.config.precision):
+        shown = self.strategy.shown(self.method, self.trained, self.ema)
+        with shown, torch.no_grad(), autocast(self.device, self.config.precision):
             yield
-        self.method.train()
+        self.trained.train()
         self.clock = time.perf_counter()
 
     def _settle(self) -> None:
-        """Wait for the device: losses become numbers, and one that is not finite ends the run."""
+        """Wait for the device: losses become numbers."""
         state = self.state
         if self.losses:
             state.pending += [(loss, norm) for loss, norm in torch.stack(self.losses).tolist()]
             self.losses.clear()
         state.seconds += time.perf_counter() - self.clock
         self.clock = time.perf_counter()
-        first = state.step - len(state.pending) + 1
-        for step, (loss, norm) in enumerate(state.pending, first):
-            if not math.isfinite(loss + norm):
-                raise UnmaskError(
-                    f"training stopped: step {step} has loss {loss:g} and gradient norm {norm:g}; "
-                    "try a lower training.lr, a longer training.warmup, training.clip 1 or "
-                    f"training.precision fp32; {self._last_good()}"
-                )
 
-    def _save(self) -> None:
+    def _save(self, good: bool = False) -> None:
+        """A checkpoint of this moment; a good one is one to go back to."""
         self._settle()
-        parts = {"model": self.method.state_dict(), "optimizer": self.optimizer.tensors()}
-        if self.ema:
-            parts["ema"] = self.ema.tensors()
-        content = {"state": self.state.to_dict(), "fingerprint": self.fingerprint}
-        self.saved = checkpoint.save(self.run, self.state.step, self.config.keep, parts, content)
+        parts = self.snapshot.take()
+        state = {"state": self.state.to_dict(), "good": good, "fingerprint": self.fingerprint}
+        if self.group.main:
+            self.saver.save(self.state.step, parts, state, log_sizes(self.run))
+        self.saver.asked = self.state.step
         self.clock = time.perf_counter()
 
     def _resume(self) -> None:
-        """Take up the newest intact checkpoint, if there is one."""
+        """Take up the newest intact checkpoint, if there is one; the main process looks for it."""
+        found = self.group.told(lambda: self._tidied(self._newest()))
+        if found:
+            self._load(Path(found))
+            if not self._finished():
+                self.say(f"resuming {self.run} at step {self.state.step}")
+
+    def _newest(self) -> Path | None:
+        recover(self.run / "checkpoints")
         found = checkpoint.resumable(self.run, self.fingerprint, self.say)
-        if found is None:
-            self.run.mkdir(parents=True, exist_ok=True)
-            return
-        load_weights(self.method, read_weights(found), found / "model.safetensors")
-        moments = read_weights(found, "optimizer")
-        check_fit(moments, self.optimizer.tensors(), found / "optimizer.safetensors")
-        self.optimizer.load(moments)
-        if self.ema:
-            averages = read_weights(found, "ema")
-            check_fit(averages, self.ema.tensors(), found / "ema.safetensors")
-            self.ema.load(averages)
-        self.state = TrainingState.from_dict(read_json(found / "state.json")["state"])
+        self.run.mkdir(parents=True, exist_ok=True)
+        return found
+
+    def _tidied(self, found: Path | None) -> str:
+        """The name of the checkpoint to load, the logs brought to where it stands."""
+        checkpoint.restore(self.run, found, self.say)
+        return str(found or "")
+
+    def _load(self, found: Path) -> None:
+        """Stand where a checkpoint stands."""
+        self.snapshot.load(found)
+        content = json.loads(self.group.told((found / "state.json").read_text))
+        self.state = TrainingState.from_dict(content["state"])
         self.mark = (self.state.tokens, self.state.seconds)
-        self.saved = found
-        if not self._finished():
-            self.say(f"resuming {self.run} at step {self.state.step}")
+        self.saver.stand_at(found)
+
+    def _roll_back(self) -> None:
+        """Go back to the last good checkpoint, and on from there with the batches that come next."""
+        self.saver.wait()
+        failed = self.state
+        again = failed.rollbacks < self.config.max_rollbacks
+        found = self.group.told(lambda: self._good_one() if again else "")
+        if not found:
+            raise UnmaskError(
+                f"training stopped at step {failed.step}: the last {failed.streak} steps had a loss "
+                "or gradient that is not finite; try a lower training.lr, a longer training.warmup, "
+                f"training.clip 1 or training.precision fp32; {self._last_good()}"
+            )
+        self._load(Path(found))
+        note = self.state.go_on_after(failed)
+        Log(self.run, self.state.step, False, written=self.group.main).numbers(note)
+        self.say(
+            f"step {failed.step}: {failed.streak} steps in a row were not finite: back to step "
+            f"{self.state.step}, and on with the batches after those"
+        )
+
+    def _good_one(self) -> str:
+        found = checkpoint.last_good(self.run, self.say)
+        return self._tidied(found) if found else ""
 
     def _finished(self) -> str:
         """Why there is nothing left to do, or an empty string."""
         config, state = self.config, self.state
+        if state.owed:
+            return ""
         if state.step >= config.steps:
             return f"all {config.steps} steps are done"
         if config.patience and state.stale >= config.patience:
@@ -279,4 +360,8 @@ class Trainer:
         return ""
 
     def _last_good(self) -> str:
-        return f"last good checkpoint: {self.saved or 'none yet'}"
+        return f"last good checkpoint: {self.saver.last or 'none yet'}"
+
+
+def _silence(message: str) -> None:
+    """What the processes say that are not the main one."""

@@ -1,0 +1,79 @@
+"""How the work of a step is spread over processes: here, not at all; see `distributed`.
+
+A strategy knows where weights live and when gradients meet; rows, noise and the loop are the trainer's.
+What is on disk does not depend on it: whole tensors, by name.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from torch import Tensor
+
+from unmask.backbones import compile_backbone
+from unmask.methods import Method
+from unmask.training.config import DistributedConfig
+from unmask.training.ema import EMA
+from unmask.training.group import Group
+
+Tensors = Mapping[str, Tensor]
+
+
+class Plain:
+    """One process; the two others differ from it in what they say here."""
+
+    retries = True  # may a step that failed half-way be tried again?
+
+    def __init__(self, group: Group, device: torch.device, precision: str) -> None:
+        self.group, self.device, self.precision = group, device, precision
+
+    def place(self, method: Method) -> Method:
+        """The method on its device, as it is trained."""
+        return method.to(self.device)
+
+    def compile(self, trained: Method, rows: int | None) -> None:
+        """Compiles what is worth it, for batches of so many rows or of any number."""
+        compile_backbone(trained.backbone, rows)
+
+    def accumulating(self, last: bool) -> AbstractContextManager[None]:
+        """A micro-batch; gradients meet in the last one of a step only."""
+        return nullcontext()
+
+    def run(self, loss: Callable[[], Tensor]) -> Tensor:
+        """The loss, computed where the weights are there to be used."""
+        return loss()
+
+    def backward(self, share: Tensor) -> None:
+        """Adds the gradient of this process's share of the loss, a sum over processes."""
+        share.backward()
+
+    def total(self, share: Tensor) -> Tensor:
+        """The loss, of which each process has a share."""
+        return share
+
+    @contextmanager
+    def shown(self, method: Method, trained: Method, ema: EMA | None) -> Iterator[None]:
+        """Inside, `method` has the averaged weights, to be validated and sampled."""
+        with ema.swapped() if ema else nullcontext():
+            yield
+
+    def whole(self, tensors: Tensors) -> dict[str, Tensor]:
+        """Whole tensors for the process that writes them; all processes must ask."""
+        return dict(tensors)
+
+    def spread(self, tensors: Tensors | None, like: Tensors) -> dict[str, Tensor]:
+        """Whole tensors of the process that reads them, where and as `like` has them."""
+        assert tensors is not None
+        return dict(tensors)
+
+
+def choose_strategy(
+    config: DistributedConfig, group: Group, device: torch.device, precision: str
+) -> Plain:
+    """The strategy of a configuration; torch's engines are imported by those who use them."""
+    if config.strategy == "plain":
+        return Plain(group, device, precision)
+    from unmask.training import distributed
+
+    kind = distributed.Replicated if config.strategy == "ddp" else distributed.Sharded
+    return kind(group, device, precision)

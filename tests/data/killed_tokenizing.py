@@ -1,0 +1,43 @@
+"""Tokenises a file in small blocks, several times over, killed after some of them each time."""
+
+import os
+import signal
+import sys
+from dataclasses import replace
+
+from unmask.data import DataConfig, TokenizerConfig, blocks, cache, load, load_data
+
+
+def tokenise(source: str, folder: str, packing: str, after: int) -> None:
+    """Prints how many blocks were made, unless it is killed after some."""
+    made = 0
+    pack = load.pack
+
+    def killed(*args, **options):
+        nonlocal made
+        for table in pack(*args, **options):
+            yield table
+            made += 1
+            if made == after:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    load.pack = killed
+    config = DataConfig(source, source, tokenizer=TokenizerConfig("bytes"), length=20, cache=folder)
+    load_data(replace(config, packing=packing, separator="line"))
+    print(made, flush=True)
+
+
+def main() -> None:
+    source, folder, packing, *kills = sys.argv[1:]
+    blocks._BLOCK, blocks._PIECE, cache._NOTED = 300, 100, 2
+    for after in map(int, kills):
+        child = os.fork()
+        if not child:
+            tokenise(source, folder, packing, after)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print("status", status, sorted(os.listdir(folder)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Tokenising that is killed, shared out over processes, or done by two at once gives the same rows."""
+
+import hashlib
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unmask.data import DataConfig, TokenizerConfig, blocks, load, load_data, rows_from
+from unmask.data.packing import PACKERS, Place, Totals, pack
+from unmask.data.pairs import Pair
+
+SCRIPT = Path(__file__).with_name("killed_tokenizing.py")
+
+
+@pytest.fixture
+def corpus(tmp_path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(f"word{i} " * (i % 7 * 9 + 1) for i in range(200)))
+    return path
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("packing", ["wrap", "pad"])
+def test_a_killed_tokenizing_goes_on(corpus, tmp_path, packing):
+    def run(folder: Path, *kills: int) -> list[str]:
+        command = [sys.executable, SCRIPT, corpus, folder, packing, *map(str, kills)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    made, _ = run(tmp_path / "whole", 0)
+    *killed, made_at_last, ended = run(tmp_path / "killed", 7, 1, 8, 5, 0)
+    assert all(line.startswith("status -9 ") for line in killed) and len(killed) == 4
+    assert not any(f"{name}.json'" in line for line in killed for name in "0123456789abcdef")
+    assert ended.startswith("status 0 ")
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+    # it went on from the last note, at most two blocks before each kill, and read a little again
+    assert int(made_at_last) <= int(made) - 15
+
+
+def pairs(documents: list[str]) -> list[str]:
+    return [Pair(document[:5], document) for document in documents]
+
+
+@pytest.mark.parametrize("packing", list(PACKERS))
+@pytest.mark.parametrize("kind", ["bpe", "bytes"])
+def test_packing_goes_on_at_any_place(tokenizers, packing, kind, monkeypatch):
+    monkeypatch.setattr(blocks, "_BLOCK", 30)
+    monkeypatch.setattr(blocks, "_PIECE", 20)
+    documents = ["the cat sat on the mat", "é", "a b c d e f g h i j k l m", "dogs and cats " * 9]
+    documents = pairs(documents) if packing == "pairs" else documents
+    options = (tokenizers[kind], 24 if packing == "pairs" else 9, packing)
+    totals = Totals()
+    whole = list(pack(documents, *options, totals))
+    for stop in range(len(whole)):
+        place, before = Place(), Totals()
+        begun = pack(documents, *options, before, place=place)
+        first = [next(begun) for _ in range(stop + 1)]
+        settled, onward = place.settled(before), Place(place.pieces, place.tokens)
+        rest = list(pack(documents, *options, settled, place=onward))
+        assert np.array_equal(np.concatenate([*first, *rest]), np.concatenate(whole))
+        assert settled == totals
+
+
+PARALLEL = """
+import hashlib, os, signal, sys
+import numpy as np
+from unmask.data import blocks, load_tokenizer
+from unmask.data.packing import Totals, pack
+
+if __name__ == "__main__":
+    blocks._BLOCK = 500
+    documents, tokenizer = open(sys.argv[1]).read().split("\\n"), load_tokenizer(sys.argv[2])
+    with blocks.encoding(tokenizer, 2) as encode:
+        tables = list(pack(documents, tokenizer, 20, "wrap", totals := Totals(), encode=encode))
+        print(hashlib.sha256(np.concatenate(tables).tobytes()).hexdigest(), totals, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_several_processes_give_the_rows_of_one_and_leave_with_their_parent(
+    corpus, tokenizers, tmp_path
+):
+    tokenizer = tokenizers["bpe"].with_labels(["x"])
+    tokenizer.save(tmp_path / "tokenizer")
+    script = tmp_path / "script.py"
+    script.write_text(PARALLEL)
+    # the pipe ends when the last process that holds it is gone
+    done = subprocess.run(
+        [sys.executable, script, corpus, tmp_path / "tokenizer"],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == -9
+    tables = list(pack(corpus.read_text().split("\n"), tokenizer, 20, "wrap", totals := Totals()))
+    expected = hashlib.sha256(np.concatenate(tables).tobytes()).hexdigest()
+    assert done.stdout.strip() == f"{expected} {totals}"
+
+
+def test_two_at_once_tokenise_once(corpus, monkeypatch):
+    made = []
+    monkeypatch.setattr(load, "pack", lambda *a, **o: (made.append(1), pack(*a, **o))[1])
+    config = DataConfig(tokenizer=TokenizerConfig("bytes"), length=20, separator="line")
+    tokenizer = load_data(replace(config, train="builtin:pydoc", length=64)).tokenizer
+    made.clear()
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: rows_from(str(corpus), tokenizer, config), range(4)))
+    assert len(made) == 1 and len({len(rows) for rows in found}) == 1
+
+
+def test_a_tokenizer_learns_from_a_spread_sample(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("\n".join(f"{'early' if i < 500 else 'later'} {i}" for i in range(1000)))
+    seen: list[str] = []
+    config = DataConfig(str(path), str(path), separator="line", length=9)
+    with pytest.MonkeyPatch.context() as patch:
+        build = load.build_tokenizer
+
+        def spy(config, texts):
+            seen.extend(texts)
+            return build(config, seen)
+
+        patch.setattr(load, "build_tokenizer", spy)
+        load_data(replace(config, tokenizer=TokenizerConfig("bpe", 300, sample=2000)))
+        assert 1800 < sum(map(len, seen)) < 2200
+        assert abs(sum(text.startswith("early") for text in seen) / len(seen) - 0.5) < 0.05
+        seen.clear()
+        load_data(replace(config, tokenizer=TokenizerConfig("bpe", 300)))
+        assert len(seen) == 1000

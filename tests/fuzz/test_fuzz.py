@@ -1,0 +1,39 @@
+"""Hostile files in small; `benchmarks/fuzz.py` gives the loaders 10,000."""
+
+import runpy
+import signal
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def fuzz(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    script = runpy.run_path(str(BENCHMARKS / "fuzz.py"))
+    before = signal.signal(signal.SIGALRM, script["stop"])
+    yield script["fuzz"]
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize(
+    ("loader", "inputs"), [("configs", 40), ("checkpoints", 60), ("tokenizers", 120), ("data", 60)]
+)
+def test_a_loader_loads_or_refuses(fuzz, tmp_path, loader, inputs):
+    row = fuzz(loader, inputs, tmp_path)
+    assert row["wrong"] == []
+    assert row["inputs"] == inputs
+    assert row["loaded"] + row["refused"] == inputs and row["refused"] > 0
+
+
+def test_anything_else_is_a_failure_and_its_input_is_kept(fuzz, tmp_path):
+    def load(folder: Path) -> None:
+        raise KeyError("x")
+
+    loaders = fuzz.__globals__["LOADERS"]
+    loaders["broken"] = lambda _: ([{"a.json": b'{"a": 1}'}], load)
+    row = fuzz("broken", 5, tmp_path)
+    assert row["failed"] == 5 and row["wrong"] == ["KeyError: 'x'"]
+    assert (tmp_path / "broken-1" / "a.json").is_file()
