@@ -4,11 +4,20 @@ PYTHON ?= python3
 VENV := .venv
 RUN := runs/demo
 UNMASK := $(VENV)/bin/unmask
+SHIPPED := $(wildcard src/unmask/shipped/stories/model.safetensors)
+STORY := Lily had a red ball. She ran on the desk with her purple cow. The ball was happy and Lily ate it.
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint clean
 
 demo: $(VENV)/.runs
+ifneq ($(SHIPPED),)
+	$(UNMASK) generate stories --seed 0 --time
+	$(UNMASK) fill stories "Tom was [MASK:3] because his [MASK] was lost." --n 4
+	echo "$(STORY)" | $(UNMASK) edit stories - --remask-uncertain 6 --n 2
+else
+	@echo "no model ships with this checkout: going on to the small one"
+endif
 	$(UNMASK) train demo --run $(RUN)
 	$(UNMASK) evaluate $(RUN)
 	$(UNMASK) generate $(RUN) --prompt "The import statement" --length 64 --temperature 0.7

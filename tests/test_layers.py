@@ -12,7 +12,10 @@ ROOT = Path(unmask.__file__).parent
 
 # lowest first; the members of one layer may not import each other, except in the first
 LAYERS = [
-    {"errors", "registry", "vocabulary", "randomness", "recipes", "replay", "transfer", "kernels"},
+    {
+        *("errors", "registry", "vocabulary", "randomness"),
+        *("recipes", "shipped", "replay", "transfer", "kernels"),
+    },
     {"diffusion", "backbones", "constraints"},
     {"methods", "samplers", "data"},
     {"training", "evaluation"},

@@ -1,13 +1,18 @@
-"""What training measures on the way: parts of a text, and targets that are far too unlikely."""
+"""What training starts from, and what it measures on the way."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
+import torch
+from tiny_models import one_line
 
 import unmask
 from unmask.api.runs import FirstRows
 from unmask.config import resolve
 from unmask.data import ByteTokenizer, DataConfig, rows_from
+from unmask.errors import UnmaskError
 
 
 @pytest.mark.parametrize("packing", ["pad", "split"])
@@ -43,3 +48,63 @@ def test_a_validation_that_costs_more_than_floating_point_can_tell_is_logged(tmp
     assert validation["nats"] > 710
     assert validation["perplexity"] is None
     assert (validation["text_estimated"], validation["left_out"]) == (True, 1)
+
+
+SETTINGS = {
+    "data.separator": "line", "data.packing": "fit", "data.length": "24", "data.shorten": "0.3",
+    "training.steps": "1", "training.batch": "8", "training.lr": "1e-12", "training.ema": "0",
+    "training.warmup": "0", "training.device": "cpu", "training.save_every": "1",
+    "backbone.width": "32", "backbone.depth": "1", "backbone.heads": "2", "backbone.dropout": "0",
+}  # fmt: skip
+
+
+@pytest.fixture
+def settings(run, tmp_path) -> dict[str, str]:
+    """A run that goes on from the trained one, on other text."""
+    text = tmp_path / "other.txt"
+    text.write_text("\n".join(f"A mouse ran under bed number {i}." for i in range(40)))
+    own = {"data.train": str(text), "data.cache": str(tmp_path / "cache"), "initial": str(run)}
+    return SETTINGS | own
+
+
+def train(settings: dict[str, str], run: Path, **options) -> unmask.Model:
+    return unmask.train(resolve({}, list(settings.items())), run, say=lambda line: None, **options)
+
+
+def test_a_run_goes_on_from_another_models_weights_and_tokens(settings, model, tmp_path):
+    begun = train(settings, tmp_path / "run")
+    assert begun.tokenizer.fingerprint == model.tokenizer.fingerprint
+    for name, weight in begun.method.state_dict().items():
+        assert torch.allclose(weight, model.method.state_dict()[name], atol=1e-9), name
+    fresh = train(settings | {"initial": ""}, tmp_path / "fresh")
+    assert fresh.tokenizer.fingerprint != model.tokenizer.fingerprint
+
+
+def test_a_resumed_run_needs_its_start_no_more(settings, run, tmp_path):
+    first = shutil.copytree(run, tmp_path / "first")
+    settings |= {"initial": str(first)}
+    train(settings, tmp_path / "run")
+    shutil.rmtree(first)
+    again = train(settings | {"training.steps": "2"}, tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])["step"] == 2
+    assert again.config.initial == str(first)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"backbone.width": "64"}, r"initial .* does not fit: .* instead of"),
+        ({"backbone.depth": "2"}, r"initial .* does not fit: .* is missing"),
+        ({"initial": "nowhere"}, "no model 'nowhere'"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(settings, tmp_path, change, message):
+    with pytest.raises(UnmaskError, match=message) as caught:
+        train(settings | change, tmp_path / "run")
+    one_line(caught)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_tokenizer_that_is_not_the_starts_is_refused(settings, tmp_path):
+    with pytest.raises(UnmaskError, match="has another tokenizer than the one given"):
+        train(settings, tmp_path / "run", tokenizer=ByteTokenizer())

@@ -1,5 +1,6 @@
 """A model that was saved is the same model, and one that was damaged is none."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from tiny_models import PROMPTS, TEXTS, content, one_line
 
 import unmask
 from unmask.errors import UnmaskError
+from unmask.training import atomic_folder
 
 
 def test_an_exported_model_is_the_same_model(either, tmp_path):
@@ -58,6 +60,69 @@ def test_a_run_with_a_damaged_configuration_is_refused(run, tmp_path, text):
     with pytest.raises(UnmaskError) as caught:
         unmask.load(running)
     one_line(caught)
+
+
+def test_a_model_in_bf16_is_rounded_once_and_half_as_large(model, tmp_path):
+    model.save(tmp_path / "full")
+    model.save(tmp_path / "half", "bf16")
+    copy = unmask.load(tmp_path / "half")
+    for name, weight in model.method.state_dict().items():
+        found = copy.method.state_dict()[name]
+        assert found.dtype == weight.dtype
+        assert torch.equal(found, weight.bfloat16().float())
+    sizes = [(tmp_path / each / "model.safetensors").stat().st_size for each in ("full", "half")]
+    assert 0.48 < sizes[1] / sizes[0] < 0.54
+    copy.save(tmp_path / "again", "bf16")
+    files = [(tmp_path / each / "model.safetensors").read_bytes() for each in ("half", "again")]
+    assert files[0] == files[1]
+    with pytest.raises(UnmaskError, match="unknown precision 'fp16'"):
+        model.save(tmp_path / "other", "fp16")
+
+
+def test_weights_of_another_precision_than_the_model_says_are_refused(model, tmp_path):
+    model.save(tmp_path / "half", "bf16")
+    content = json.loads((tmp_path / "half" / "model.json").read_text())
+    with atomic_folder(tmp_path / "wrong") as wrong:  # with a manifest that fits
+        shutil.copytree(tmp_path / "half", wrong, dirs_exist_ok=True)
+        (wrong / "manifest.json").unlink()
+        (wrong / "model.json").write_text(json.dumps(content | {"precision": "fp32"}))
+    with pytest.raises(UnmaskError, match=r"does not fit: .* is bfloat16.* instead of float32"):
+        unmask.load(tmp_path / "wrong")
+
+
+def test_how_a_model_writes_is_saved_with_it(model, tmp_path):
+    model.save(tmp_path / "model", defaults={"length": "9", "steps": "3", "temperature": "0.5"})
+    usual = unmask.load(tmp_path / "model")
+    assert usual.defaults == {"length": 9, "steps": 3, "temperature": 0.5}
+    assert content(usual.generate()[0]) == content(
+        model.generate(length=9, steps=3, temperature=0.5)[0]
+    )
+    assert content(usual.generate(steps=None)[0]) == content(usual.generate()[0])
+    frames = list(usual.stream("The"))
+    assert frames[-1].tokens.shape == (1, 9)
+    # what is given wins, and a sampler that is given has a clock of its own
+    given = {"length": 12, "temperature": 1.0, "sampler": "first_hitting"}
+    assert content(usual.generate(**given)[0]) == content(model.generate(**given)[0])
+    gap = "The [MASK] sat on the [MASK:2]."
+    assert content(usual.fill(gap)[0]) == content(model.fill(gap)[0])
+    usual.save(tmp_path / "copy", defaults={"steps": 5})
+    assert unmask.load(tmp_path / "copy").defaults == {**usual.defaults, "steps": 5}
+
+
+@pytest.mark.parametrize(
+    ("defaults", "message"),
+    [
+        ({"seed": 3}, "unknown default 'seed'"),
+        ({"steps": "few"}, "steps: 'few' is not a whole number"),
+        ({"length": "long"}, "length: 'long' is not a whole number"),
+        ({"length": 1}, "length must be 2 or more"),
+    ],
+)
+def test_defaults_are_checked_when_they_are_saved(model, tmp_path, defaults, message):
+    with pytest.raises(UnmaskError, match=message) as caught:
+        model.save(tmp_path / "model", defaults=defaults)
+    one_line(caught)
+    assert not (tmp_path / "model").exists()
 
 
 FILES = ["model.safetensors", "model.json", "manifest.json"]

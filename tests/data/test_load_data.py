@@ -246,3 +246,12 @@ def test_rows_of_texts_stay_in_memory(config, tmp_path):
 def test_config_ranges(fields, message):
     with pytest.raises(UnmaskError, match=message):
         DataConfig(**fields)
+
+
+def test_a_tokenizer_learns_from_its_own_source(config, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text("xyz " * 40)
+    learned = replace(config, tokenizer=TokenizerConfig("characters", source=str(other)))
+    assert load_data(learned).tokenizer.encode("document") == load_data(learned).tokenizer.encode(
+        "????????"
+    )

@@ -54,15 +54,28 @@ class _Unfilled(TorchFunctionMode):
 
 
 def restored(
-    config: RunConfig, vocabulary: Vocabulary, tensors: Mapping[str, Tensor], where: Path
+    config: RunConfig,
+    vocabulary: Vocabulary,
+    tensors: Mapping[str, Tensor],
+    where: Path,
+    dtype: torch.dtype = torch.float32,
 ) -> Method:
-    """The method with its network and these weights, which must be of the size that it asks for."""
+    """The method with its network and these weights, of the size that it asks for, as stored in `dtype`."""
     # a file may ask for more than there is memory: first without any
     with torch.device("meta"), _Unfilled():
-        check_fit(tensors, build_method(config, vocabulary).state_dict(), where)
+        check_fit(tensors, stored(build_method(config, vocabulary).state_dict(), dtype), where)
     method = build_method(config, vocabulary)
-    load_weights(method, tensors, where)
+    own = method.state_dict()
+    load_weights(method, {name: tensors[name].to(own[name].dtype) for name in own}, where)
     return method
+
+
+def stored(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Weights as a file holds them; what is not in fp32 stays as it is."""
+    return {
+        name: tensor.to(dtype) if tensor.dtype == torch.float32 else tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def _component(registry: Registry[Any], choice: Choice) -> Any:
@@ -76,12 +89,4 @@ def within(folder: Path, name: str) -> Path:
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise UnmaskError(f"{path} is a link that leads out of its folder")
-    return path
-
-
-def existing(folder: str | Path, what: str) -> Path:
-    """A folder that must be there."""
-    path = Path(folder)
-    if not path.is_dir():
-        raise UnmaskError(f"no {what} {str(folder)!r}: give a run folder or an exported folder")
     return path

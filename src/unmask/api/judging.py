@@ -4,9 +4,11 @@ import hashlib
 import json
 from pathlib import Path
 
+from unmask import shipped
 from unmask.api.model import Model
 from unmask.api.rows import Conditions
-from unmask.api.runs import PRECISIONS, load
+from unmask.api.runs import load
+from unmask.api.saving import PRECISIONS
 from unmask.config import to_dict
 from unmask.errors import UnmaskError
 from unmask.evaluation.causal import CausalJudge, hash_tensors
@@ -22,11 +24,11 @@ NO_GAPS = "it fills no gaps in text; 'unmask evaluate MODEL --suite translation'
 def load_judge(
     spec: str | Path, device: str = "auto", prefix: str | None = None
 ) -> Model | CausalJudge:
-    """A judge: a run or exported folder, a GGUF file, or a causal model by folder or hub name.
+    """A judge: a model as `load` takes it, a GGUF file, or a causal model by folder or hub name.
 
     `prefix` is the token that stands before every text, unless the judge's usual one should.
     """
-    folder = Path(spec)
+    folder = shipped.locate(spec) if str(spec) in shipped.NAMES else Path(spec)
     if (folder / "model.json").exists() or (folder / "config.yaml").exists():
         if prefix is not None:
             raise UnmaskError("a prefix is for a judge with a tokenizer of its own: leave it out")

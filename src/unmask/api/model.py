@@ -1,6 +1,6 @@
 """A trained model: what a user holds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,16 +21,17 @@ from unmask.api.canvases import (
 from unmask.api.guidance import first_tokens
 from unmask.api.running import Result, Running
 from unmask.api.sampling import Sampling
-from unmask.config import RunConfig, to_dict
+from unmask.api.saving import checked_defaults, write_model
+from unmask.config import RunConfig
 from unmask.data import Rows, Tokenizer, load_data, rows_from
 from unmask.errors import UnmaskError
 from unmask.evaluation import Bound, How, Order, choose_estimator, likelihood
 from unmask.methods import Method
 from unmask.randomness import row_seeds
 from unmask.samplers import Frame
-from unmask.training import atomic_folder, write_json, write_weights
 
 Length = int | Literal["auto"] | None
+_CLOCK = ("sampler", "steps")
 
 
 class Model:
@@ -40,10 +41,17 @@ class Model:
     grid, temperature, top_k, top_p, strategy, seed, regex, ban, include, label, guidance, and more.
     """
 
-    def __init__(self, method: Method, tokenizer: Tokenizer, config: RunConfig) -> None:
+    def __init__(
+        self,
+        method: Method,
+        tokenizer: Tokenizer,
+        config: RunConfig,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:
         self.method = method.eval()
         self.tokenizer = tokenizer
         self.config = config
+        self.defaults = checked_defaults(defaults or {})  # of what `generate` is not told
 
     @property
     def length(self) -> int:
@@ -71,11 +79,12 @@ class Model:
         """Writes `n` texts after each prompt, or from nothing, to their end or `length` tokens in all.
 
         A text longer than the model is written in windows that slide over it; "auto" goes on until the
-        model ends the text. `stop=False` writes all of the length, with no end.
+        model ends the text. `stop=False` writes all of the length, with no end. What is not given is as
+        the model's `defaults` say, or else the length that it was trained on and as many steps as tokens.
 
         To a conditional model a prompt is a source, and the text is the target that it writes for it.
         """
-        sampling = Sampling.of(options)
+        sampling, length = self._usual(options, length)
         if prompts is not None and not isinstance(prompts, str) and not prompts:
             return []
         return Running(self, self._writing(prompts, length, stop, sampling), sampling).results()
@@ -118,7 +127,10 @@ class Model:
         **options: Any,
     ) -> Iterator[Frame]:
         """Every step of `generate`, or of filling or editing a text, as it is taken."""
-        sampling = Sampling.of(options)
+        if fill is None and edit is None:
+            sampling, length = self._usual(options, length)
+        else:
+            sampling = Sampling.of(options)
         if fill is not None:
             job = self._filling(fill, sampling)
         elif edit is not None:
@@ -161,15 +173,29 @@ class Model:
                 self.method, rows, draws=draws, seed=seed, batch=batch, shard=shard, **how
             )
 
-    def save(self, folder: str | Path) -> None:
-        """Writes the model without its training state to a folder that `load` reads."""
-        target = Path(folder)
-        if target.exists() and not (target / "model.json").exists():
-            raise UnmaskError(f"{target} is there already and is no exported model")
-        with atomic_folder(target) as new:
-            write_weights(new, self.method.state_dict())
-            write_json(new / "model.json", {"format": 1, "config": to_dict(self.config)})
-            self.tokenizer.save(new / "tokenizer")
+    def save(
+        self,
+        folder: str | Path,
+        precision: str = "fp32",
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes the model without its training state to a folder that `load` reads.
+
+        In `precision` bf16 the weights are rounded and take half the room. `defaults` are added to its
+        own: options of `generate` (length, sampler, steps, temperature, top_k, top_p) as it takes them
+        unless told otherwise.
+        """
+        usual = {**self.defaults, **(defaults or {})}
+        write_model(folder, self.method, self.tokenizer, self.config, usual, precision)
+
+    def _usual(self, options: Mapping[str, Any], length: Length) -> tuple[Sampling, Length]:
+        """How a text is written; what is not given is as usual for this model."""
+        usual = dict(self.defaults)
+        most = usual.pop("length", None)
+        given = {name: value for name, value in options.items() if value is not None}
+        if "sampler" in given:  # which has a clock of its own
+            usual = {name: usual[name] for name in usual if name not in _CLOCK}
+        return Sampling.of(usual | given), most if length is None else length
 
     def _rows(
         self, data: Sequence[str | tuple[str, str]] | str | None, packing: str | None

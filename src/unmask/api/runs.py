@@ -5,11 +5,22 @@ from pathlib import Path
 
 import torch
 
-from unmask.api.build import build_method, existing, restored, within
+from unmask import shipped
+from unmask.api.build import build_method, restored, within
 from unmask.api.model import Model
+from unmask.api.saving import PRECISIONS, read_model
 from unmask.api.together import Shard, measured_together, written_together
-from unmask.config import RunConfig, dump_yaml, from_dict, load_recipe, resolve, to_dict
-from unmask.data import Data, LabelDropout, Loader, Rows, Tokenizer, load_data, load_tokenizer
+from unmask.config import RunConfig, dump_yaml, load_recipe, resolve, to_dict
+from unmask.data import (
+    Data,
+    LabelDropout,
+    Loader,
+    Rows,
+    ShortRows,
+    Tokenizer,
+    load_data,
+    load_tokenizer,
+)
 from unmask.errors import UnmaskError, unknown
 from unmask.evaluation import Bound, likelihood
 from unmask.randomness import row_seeds
@@ -26,8 +37,6 @@ from unmask.training import (
     local_device,
     locked,
     newest,
-    read_json,
-    read_weights,
     resolve_device,
     run_weights,
     seal,
@@ -35,7 +44,6 @@ from unmask.training import (
 )
 
 Say = Callable[[str], None]
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def train(
@@ -69,13 +77,15 @@ def _train(
     group: Group,
 ) -> Model:
     begun = _begun(run, say, group)
-    data = group.in_turn(lambda: _data(config, run, tokenizer, begun, group))
+    start = _starting(config, tokenizer) if config.initial and not begun else None
+    learned = start.tokenizer if start else tokenizer
+    data = group.in_turn(lambda: _data(config, run, learned, begun, group))
     corpus = {"rows": len(data.train), "tokens": data.train.tokens}
     fingerprint = {**to_dict(config), "corpus": corpus}
     if begun:  # before anything in the folder is touched
         group.told(lambda: str(agree(run, begun, fingerprint)))
     torch.manual_seed(config.seed)  # the initial weights
-    method = build_method(config, data.tokenizer.vocabulary)
+    method = start.method if start else build_method(config, data.tokenizer.vocabulary)
     model = Model(method, data.tokenizer, config)
     valid = FirstRows(data.valid, config.training.validation_rows)
 
@@ -93,9 +103,10 @@ def _train(
         return written_together(group, model, sources, row_seeds(config.seed, 2))
 
     dropout = LabelDropout(data.tokenizer, config.data.label_dropout)
+    loader = Loader(data.train, config.training.batch, config.seed, dropout)
     trainer = Trainer(
         method,
-        Loader(data.train, config.training.batch, config.seed, dropout),
+        _shortened(loader, config, data.tokenizer),
         config.training,
         run,
         config.seed,
@@ -131,6 +142,24 @@ def _train(
     return Model(method, data.tokenizer, config)
 
 
+def _starting(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
+    """The network of a configuration with the weights of the model that it goes on from."""
+    found = _load(shipped.locate(config.initial), config.initial)
+    if tokenizer is not None and tokenizer.fingerprint != found.tokenizer.fingerprint:
+        raise UnmaskError(f"initial {config.initial} has another tokenizer than the one given")
+    method = build_method(config, found.tokenizer.vocabulary)
+    load_weights(method, found.method.state_dict(), f"initial {config.initial}")
+    return Model(method, found.tokenizer, config)
+
+
+def _shortened(loader: Loader, config: RunConfig, tokenizer: Tokenizer) -> Loader | ShortRows:
+    """The loader with some rows cut short, if they are to be."""
+    eos_id = tokenizer.vocabulary.eos_id
+    if not config.data.shorten or eos_id is None:
+        return loader
+    return ShortRows(loader, config.data.shorten, eos_id)
+
+
 def _begun(run: Path, say: Say, group: Group) -> Path | None:
     """The newest checkpoint, which the main process looks for."""
     found = group.told(lambda: str(newest(run, lambda _: None) or ""))
@@ -164,7 +193,7 @@ def _tell_damage(run: Path, say: Say) -> None:
 def load(
     path: str | Path, device: str = "auto", precision: str = "fp32", compile: bool = False
 ) -> Model:
-    """The model in a run folder or an exported folder.
+    """The model in a run folder or an exported folder, or one that ships with the package, by name.
 
     `precision` bf16 computes as training in bf16 does, with weights that are cast once. `compile`
     makes the first texts wait, and those after them come sooner on a GPU.
@@ -172,7 +201,7 @@ def load(
     if precision not in PRECISIONS:
         raise unknown("precision", precision, PRECISIONS)
     where = resolve_device(device)
-    model = _load(existing(path, "model"), path)
+    model = _load(shipped.locate(path), path)
     model.method.to(where).serve(PRECISIONS[precision], compile)
     return model
 
@@ -191,17 +220,7 @@ def _load(folder: Path, path: str | Path) -> Model:
 
 
 def _load_exported(folder: Path) -> Model:
-    verify(folder)
-    verify(folder, "model.json")
-    try:
-        content = read_json(folder / "model.json")
-        config = from_dict(content["config"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise Damaged(f"{folder} is damaged: model.json cannot be read") from None
-    tokenizer = load_tokenizer(within(folder, "tokenizer"))
-    where = folder / "model.safetensors"
-    method = restored(config, tokenizer.vocabulary, read_weights(folder), where)
-    return Model(method, tokenizer, config)
+    return Model(*read_model(folder))
 
 
 def first_sources(data: Data, count: int) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from unmask import __version__
 from unmask.cli import (
+    card,
     check,
     compare,
     config,
@@ -17,6 +18,7 @@ from unmask.cli import (
     generate,
     harness,
     listing,
+    models,
     report,
     reproduce,
     runs,
@@ -26,12 +28,13 @@ from unmask.cli.parser import Parser
 from unmask.errors import UnmaskError, unknown
 
 _COMMANDS = (
-    *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness, export),
-    *(runs, check, config, listing),
+    *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness),
+    *(export, card, models, runs, check, config, listing),
 )
 
 _START = """\
 start here:
+  unmask generate stories                   a model that ships writes a story
   unmask train demo                         train a small model on a bundled corpus
   unmask generate runs/demo                 let it write
   unmask fill runs/demo "The [MASK:3] is"   let it fill gaps

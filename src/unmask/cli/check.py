@@ -19,10 +19,10 @@ def add(commands: Commands) -> None:
 
 
 def execute(args: Namespace) -> None:
-    from unmask.api.build import existing
+    from unmask import shipped
     from unmask.training.inspection import inspect
 
-    parts = inspect(existing(args.folder, "run"))
+    parts = inspect(shipped.locate(args.folder))
     damaged = [part for part in parts if part.problems]
     for part in parts if not args.json else ():
         print(f"{'damaged' if part.problems else 'intact':<8} {part.name}{_told(part.problems)}")

@@ -53,7 +53,7 @@ def add(commands: Commands) -> None:
     options.add_argument(
         "--packing",
         metavar="MODE",
-        help="wrap, join, pad or split (as the training text was packed)",
+        help="wrap, join, fit, pad or split (as the training text was packed)",
     )
     options.add_argument("--batch", type=int, metavar="N", help="rows at a time (32)")
     add_arithmetic(options)

@@ -111,6 +111,9 @@ def add_sampling(parser: Parser) -> None:
     )
     add("--guide", metavar="MODEL", help="a labelled model whose gradient guides")
     parser.add_argument("--watch", action="store_true", help="show the text forming")
+    parser.add_argument(
+        "--time", action="store_true", help="tell how long the first text and all of it took"
+    )
 
 
 def refuse_others(args: argparse.Namespace, what: str, *own: str) -> None:
@@ -156,7 +159,7 @@ def add_model(parser: Parser, optional: bool = False) -> None:
         "model",
         metavar="MODEL",
         nargs="?" if optional else None,
-        help="a run folder or an exported model",
+        help="a shipped model ('unmask models'), a run folder or an exported one",
     )
     parser.add_argument(
         "--device", default=argparse.SUPPRESS, help="cpu, cuda, mps; by default the best there is"

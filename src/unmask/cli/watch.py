@@ -1,7 +1,7 @@
 """Text forming in the terminal: masked tokens as blocks, what is new in colour."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -33,8 +33,12 @@ def watch(
     console: Console | None = None,
     pause: float = _PAUSE,
     conditional: bool = False,
+    on_screen: Callable[[], None] = lambda: None,
 ) -> "Frame | None":
-    """Shows frames as they come and prints the finished texts; elsewhere than in a terminal only these."""
+    """Shows frames as they come and prints the finished texts; elsewhere than in a terminal only these.
+
+    `on_screen` is called whenever text has been shown.
+    """
     console = Console(highlight=False) if console is None else console
     last = None
     if console.is_terminal:
@@ -49,6 +53,7 @@ def watch(
                     patience, wait = patience - wait, 0.0
                 if wait <= 0:
                     live.update(picture.draw(last), refresh=True)
+                    on_screen()
                     drawn = time.monotonic()
     else:
         for last in frames:  # noqa: B007
@@ -63,6 +68,7 @@ def watch(
         if console.is_terminal:
             texts = [text.translate(_CONTROLS) for text in texts]
         console.print(*texts, sep="\n\n", markup=False, highlight=False, soft_wrap=True)
+        on_screen()
         if console.is_terminal:
             console.print(Text(footer(last, picture.frames), style=_FOOTER))
     return last

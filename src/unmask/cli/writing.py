@@ -1,12 +1,14 @@
 """What generate, fill and edit share: the model and its options, frames to watch, results to print."""
 
 import json
+import time
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from unmask.cli.parser import SAMPLING, given
+from unmask.cli.timing import Stopwatch
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
@@ -33,15 +35,25 @@ def write(
     options = {**options, **given(args, *SAMPLING)}
     if hasattr(args, "guide"):
         options["guide"] = api.load(args.guide, **given(args, "device"))
+    clock = Stopwatch()
     if args.watch:
         source = "prompts" if verb == "generate" else verb
         frames = model.stream(**{source: text}, **options)
-        watch(frames, model.tokenizer, conditional=model.conditional)
+        last = watch(frames, model.tokenizer, conditional=model.conditional, on_screen=clock.shown)
+        if args.time and last is not None:
+            clock.tell(last.tokens.numel(), int(last.calls.max()), last.seconds)
         return
     console = Console(highlight=False, soft_wrap=True)
-    for number, result in enumerate(getattr(model, verb)(text, **options)):
+    begun = time.perf_counter()
+    results = getattr(model, verb)(text, **options)
+    seconds = time.perf_counter() - begun
+    for number, result in enumerate(results):
         if args.json:
-            print(json.dumps(asdict(result)))
+            print(json.dumps(asdict(result)), flush=True)
         else:
             console.print(gap * bool(number), end="")
             console.print(form(result), markup=False)
+        clock.shown()
+    if args.time:
+        tokens = sum(len(result.ids) for result in results)
+        clock.tell(tokens, max(result.calls for result in results), seconds)

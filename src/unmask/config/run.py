@@ -51,6 +51,7 @@ class RunConfig:
     """Everything that decides what a run computes."""
 
     seed: int = 0
+    initial: str = ""  # a model to go on from: its tokenizer and weights; "": start anew
     method: Choice = field(default_factory=partial(_default, "method"))
     schedule: Choice = field(default_factory=partial(_default, "schedule"))
     times: Choice = field(default_factory=partial(_default, "times"))

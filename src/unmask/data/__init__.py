@@ -13,6 +13,7 @@ from unmask.data.loader import Loader
 from unmask.data.pairs import Pair
 from unmask.data.records import Columns, Form, Lines, Objects, file_corpus
 from unmask.data.rows import Rows, batches
+from unmask.data.shortening import ShortRows
 from unmask.data.subwords import SubwordTokenizer
 from unmask.data.tokenizer import Tokenizer
 from unmask.data.tokenizers import build_tokenizer, load_tokenizer
@@ -34,6 +35,7 @@ __all__ = [
     "Portion",
     "Reading",
     "Rows",
+    "ShortRows",
     "SubwordTokenizer",
     "Text8Tokenizer",
     "Tokenizer",

@@ -7,17 +7,23 @@ from unmask.data.detokenizers import DETOKENIZERS
 from unmask.errors import UnmaskError, unknown
 
 KINDS = ("bpe", "bytes", "characters", "hf", "text8")
-PACKINGS = ("join", "pad", "split", "wrap")
+LEARNED = ("bpe", "characters")
+PACKINGS = ("fit", "join", "pad", "split", "wrap")
 STREAMS = ("join", "wrap")  # rows that do not begin where a document begins
+SHARED = ("fit", *STREAMS)  # rows that may hold several documents
 
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """Which tokenizer: a kind, the ids in all (bpe; specials included), a folder or hub name (hf)."""
+    """Which tokenizer: a kind, the ids in all (bpe; specials included), a folder or hub name (hf).
+
+    What bpe and characters learn from is the training text, or another source.
+    """
 
     kind: str = "bpe"
     size: int = 4096
     path: str = ""
+    source: str = ""
     sample: int = 10**9  # characters that a bpe learns from at most
 
     def __post_init__(self) -> None:
@@ -28,6 +34,8 @@ class TokenizerConfig:
             raise UnmaskError(f"tokenizer.size is {self.size}; a byte-level BPE needs at least 260")
         if self.kind == "hf" and not self.path:
             raise UnmaskError("tokenizer.kind hf needs tokenizer.path: a folder or a hub name")
+        if self.source and self.kind not in LEARNED:
+            raise UnmaskError(f"tokenizer.source is for {' and '.join(LEARNED)}, not {self.kind}")
         if self.sample < 1:
             raise UnmaskError(f"tokenizer.sample is {self.sample}; it must be at least 1")
 
@@ -56,6 +64,7 @@ class DataConfig:
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     length: int = 128
     packing: str = "wrap"
+    shorten: float = 0.0  # share of rows that train cut to a random length
     separator: str = "<|endoftext|>"  # a line between documents, or "line", or "file"
     text_field: str = "text"
     detokenizer: str = ""  # "": the text is taken as it is
@@ -85,7 +94,7 @@ class DataConfig:
             raise UnmaskError('data.text_field is empty; the usual name is "text"')
         if self.detokenizer and self.detokenizer not in DETOKENIZERS:
             raise unknown("detokenizer", self.detokenizer, DETOKENIZERS)
-        if self.label_field and self.packing in STREAMS:
+        if self.label_field and self.packing in SHARED:
             raise UnmaskError(
                 "data.label_field needs one document a row: set data.packing pad, or split for long ones"
             )
@@ -95,6 +104,8 @@ class DataConfig:
             raise UnmaskError(f"data.workers is {self.workers}; it must lie between 0 and 1,024")
         if not 0 <= self.label_dropout < 1:
             raise UnmaskError(f"data.label_dropout is {self.label_dropout}; it must lie in [0, 1)")
+        if not 0 <= self.shorten < 1:
+            raise UnmaskError(f"data.shorten is {self.shorten}; it must lie in [0, 1)")
         self._check_pairs()
 
     @property
@@ -123,6 +134,8 @@ class DataConfig:
             )
         if self.paired and self.packing != "pad":
             raise UnmaskError("data.source_field needs one pair a row: set data.packing pad")
+        if self.paired and self.shorten:
+            raise UnmaskError("data.shorten is for text, not for pairs: leave it 0")
         if self.paired and self.label_field:
             raise UnmaskError("data.label_field is for text, not for pairs: leave it empty")
         if self.paired and self.detokenizer:

@@ -83,6 +83,9 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
 
 def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> Tokenizer:
     """The tokenizer of the training documents: a bpe learns from at most its sample, of each its share."""
+    labelled = parts
+    if config.tokenizer.source:
+        parts, weights = [_Part.all_of(_opened(config.tokenizer.source, config))], [1.0]
     texts: Iterable[str] = sides(chain.from_iterable(part.documents() for part in parts))
     if config.tokenizer.kind == "bpe":
         room = [config.tokenizer.sample * weight / sum(weights) for weight in weights]
@@ -93,7 +96,7 @@ def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> To
     if config.packing not in STREAMS and isinstance(tokenizer, SubwordTokenizer):
         tokenizer = tokenizer.with_pad()
     if config.label_field:
-        documents = chain.from_iterable(part.documents() for part in parts)
+        documents = chain.from_iterable(part.documents() for part in labelled)
         tokenizer = tokenizer.with_labels(class_names(documents, config.label_field))
     return tokenizer
 

@@ -5,6 +5,8 @@
 `join`: like `wrap`, but nothing stands between the documents. So the zero-shot sets are measured.
 `pad`: one document a row, BOS text EOS, cut or filled to `length`.
 `split`: like `pad`, but what does not fit goes on in the next row, so that nothing is left out.
+`fit`: BOS, then whole documents, each with an EOS, as many as go into a row; what is longer than a
+row goes on in another one. Few rows begin inside a document, and little of a row stays empty.
 
 In `pad` and `split` the rows of a document with a class begin with the class in place of BOS.
 
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 
 from unmask.data.blocks import Encode, Piece, encoded_blocks, in_this_process, pieces, whole
 from unmask.data.faults import Faults
+from unmask.data.fitting import best_fit
 from unmask.data.labels import first_token
 from unmask.data.pairs import source_of
 from unmask.data.tokenizer import Ids, Tokenizer, encoded
@@ -184,6 +187,31 @@ def split(
         yield _filled(rows, length, tokenizer)
 
 
+def fit(
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    length: int,
+    totals: Totals,
+    place: Place,
+    encode: Encode,
+) -> Iterator[Table]:
+    """Whole documents, several a row, each in the fullest row that has room for it."""
+    bos, eos = _frame(tokenizer.vocabulary)
+    body = length - 1
+    for texts, encodings in _documents(documents, place, encode):
+        parts: list[Ids] = []
+        for text, ids in zip(texts, encodings, strict=True):
+            ended = np.append(ids, eos)
+            parts += [ended[start : start + body] for start in range(0, len(ended), body)]
+            totals.add_text(text)
+        bins = best_fit([len(part) for part in parts], body)
+        table = _empty(len(bins), length, tokenizer)
+        for row, members in zip(table, bins, strict=True):
+            content = np.concatenate([parts[member] for member in members])
+            row[0], row[1], row[2 : 2 + len(content)] = 1 + len(content), bos, content
+        yield table
+
+
 def pairs(
     documents: Iterable[str],
     tokenizer: Tokenizer,
@@ -238,6 +266,7 @@ PACKERS: dict[str, Callable[..., Iterator[Table]]] = {
     "join": partial(wrap, between=False),
     "pad": pad,
     "split": split,
+    "fit": fit,
     "pairs": pairs,
 }
 
@@ -258,16 +287,20 @@ def _framed(chunks: Ids, bos: int, eos: int) -> Table:
 
 def _filled(rows: list[tuple[str, Ids]], length: int, tokenizer: Tokenizer) -> Table:
     """Rows of documents, framed, of their own lengths; the filling behind them is never valid."""
-    vocabulary = tokenizer.vocabulary
-    bos, eos = _frame(vocabulary)
-    # A tokenizer without a pad id may fill with EOS, never with MASK.
-    fill = eos if vocabulary.pad_id is None else vocabulary.pad_id
-    table = np.full((len(rows), 1 + length), fill, dtype=np.int64)
+    bos, eos = _frame(tokenizer.vocabulary)
+    table = _empty(len(rows), length, tokenizer)
     for row, (document, ids) in zip(table, rows, strict=True):
         row[0] = len(ids) + 2
         row[1], row[2 + len(ids)] = first_token(document, tokenizer.labels, bos), eos
         row[2 : 2 + len(ids)] = ids
     return table
+
+
+def _empty(rows: int, length: int, tokenizer: Tokenizer) -> Table:
+    """Rows of padding."""
+    # A tokenizer without a pad id may fill with EOS, never with MASK.
+    pad_id, (_, eos) = tokenizer.vocabulary.pad_id, _frame(tokenizer.vocabulary)
+    return np.full((rows, 1 + length), eos if pad_id is None else pad_id, dtype=np.int64)
 
 
 def _reaching(recent: list[tuple[str, int]], tokens: int) -> list[tuple[str, int]]:

@@ -1,0 +1,170 @@
+"""Models that come with the package: found by name, listed, measured, and told from folders."""
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import unmask
+from unmask import shipped
+from unmask.api import Model, load_judge
+from unmask.api.build import build_method
+from unmask.api.cards import training_command
+from unmask.cli import main
+from unmask.cli.parser import Parser
+from unmask.config import load_recipe, resolve
+from unmask.data import TokenizerConfig, build_tokenizer
+from unmask.errors import UnmaskError
+
+TEXT = "Once upon a time there was a small cat. The cat saw a red ball and was happy. " * 3
+SETTINGS = {"backbone.width": "32", "backbone.depth": "1", "backbone.heads": "2"}
+TRAINED = {"data.length": "24", "training.betas": "0.9,0.97", "training.compile": "false"}
+
+
+@pytest.fixture
+def held(tmp_path, monkeypatch) -> Path:
+    """An installation whose model 'stories' has random weights, in a folder of its own to work in."""
+    monkeypatch.setattr(shipped, "_FOLDER", tmp_path / "shipped")
+    monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    config = resolve(load_recipe("stories"), list((SETTINGS | TRAINED).items()))
+    tokenizer = build_tokenizer(TokenizerConfig("bpe", 300), [TEXT])
+    torch.manual_seed(0)
+    method = build_method(config, tokenizer.vocabulary)
+    for weight in method.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    model = Model(method, tokenizer, config, {"length": 20, "steps": 6})
+    model.save(tmp_path / "shipped" / "stories", "bf16")
+    return tmp_path / "shipped"
+
+
+def run(capsys, *arguments: str) -> str:
+    assert main(arguments) == 0
+    return capsys.readouterr().out
+
+
+def test_a_shipped_model_is_loaded_by_name(held, capsys):
+    by_name, by_path = unmask.load("stories"), unmask.load(held / "stories")
+    assert str(by_name.generate(seed=3)[0]) == str(by_path.generate(seed=3)[0])
+    assert isinstance(load_judge("stories"), Model)
+    written = run(capsys, "generate", "stories", "--seed", "0")
+    assert written == run(capsys, "generate", "stories", "--seed", "0")
+    assert written != run(capsys, "generate", "stories", "--seed", "1")
+    assert run(capsys, "fill", "stories", "The [MASK:3] cat").startswith("The")
+    Path("text.txt").write_text(TEXT)
+    assert "bits per byte" in run(capsys, "evaluate", "stories", "--data", "text.txt", "--draws=2")
+
+
+def test_a_folder_that_holds_a_model_wins_and_one_of_data_does_not(held, capsys):
+    shipped_text = run(capsys, "generate", "stories")
+    Path("stories").mkdir()
+    Path("stories", "notes.txt").write_text("no model")
+    assert run(capsys, "generate", "stories") == shipped_text
+    shutil.rmtree("stories")
+    model = unmask.load("stories")
+    torch.nn.init.normal_(model.method.backbone.head.weight)
+    model.save("stories")
+    assert run(capsys, "generate", "stories") != shipped_text
+    assert run(capsys, "generate", "./stories") == run(capsys, "generate", "stories")
+
+
+@pytest.mark.parametrize("name", ["wiki", "stories-ar"])
+def test_an_installation_without_a_model_says_so_in_one_line(held, name):
+    for ask in (unmask.load, load_judge):
+        with pytest.raises(UnmaskError, match="this installation was built without it") as caught:
+            ask(name)
+        message = str(caught.value)
+        assert "\n" not in message
+        (recipe,) = re.findall(r"unmask train ([\w-]+)", message)
+        resolve(load_recipe(recipe))
+
+
+def test_a_name_that_is_nothing_leads_to_those_that_are(held):
+    with pytest.raises(UnmaskError, match=r"no model 'storys': .*\(stories\)"):
+        unmask.load("storys")
+
+
+def test_the_list_tells_what_is_there_and_what_is_not(held, capsys):
+    listed = run(capsys, "models")
+    assert re.search(r"stories .* \? .* MB", listed)
+    assert "wiki is not in this installation; 'unmask train wiki' trains it" in listed
+    (line,) = run(capsys, "models", "--json").splitlines()
+    size = sum(path.stat().st_size for path in (held / "stories").rglob("*") if path.is_file())
+    assert json.loads(line) == {"name": "stories", "bytes": size}
+
+
+def test_a_card_holds_what_was_measured(held, capsys, monkeypatch):
+    Path("valid.txt").write_text(TEXT)
+    card = ["card", str(held / "stories"), "--data", "valid.txt", "--about", "Stories, small."]
+    card += ["--licence", "CC0", "--judge", "stories", "--draws", "2", "--samples", "3"]
+    before = run(capsys, "generate", "stories", "--seed", "4")
+    assert "is written" in run(capsys, *card)
+    assert run(capsys, "generate", "stories", "--seed", "4") == before  # still whole
+    facts = shipped.card("stories")
+    bound = unmask.load("stories").perplexity("valid.txt", draws=2)
+    assert facts["bound"]["nats"] == bound.nats
+    assert facts["bound"]["bits_per_byte"] == bound.bits_per_byte
+    relative = [
+        bound.error / bound.nats,
+        facts["bound"]["bits_per_byte_error"] / bound.bits_per_byte,
+    ]
+    assert relative[0] == pytest.approx(relative[1])
+    (texts,) = facts["texts"]
+    assert (texts["n"], texts["steps"], texts["length"]) == (3, 6, 20)
+    assert [sample["seed"] for sample in facts["samples"]] == list(range(10))
+    assert facts["samples"][4]["text"] == before.rstrip("\n")
+    page = (held / "stories" / "README.md").read_text()
+    for part in ("Stories, small.", "CC0", f"{bound.bits_per_byte:.1f}", facts["command"]):
+        assert part in page
+    assert all(f"Seed {seed}:" in page for seed in range(10))
+    assert re.search(r"stories .* ≤ .* bits/byte .* CC0 .* MB", run(capsys, "models"))
+
+
+def test_the_command_of_a_card_trains_the_same_configuration(held):
+    config = unmask.load("stories").config
+    program, verb, recipe, *overrides = shlex.split(training_command(config, "stories"))
+    assert (program, verb, recipe) == ("unmask", "train", "stories")
+    parsed = Parser(overrides=True).parse_args([recipe, *overrides])
+    assert resolve(load_recipe(recipe), parsed.overrides) == config
+    assert {name for name, _ in parsed.overrides} == (SETTINGS | TRAINED).keys()
+    with pytest.raises(UnmaskError, match="was not trained by the recipe demo-d3pm"):
+        training_command(config, "demo-d3pm")
+
+
+def test_only_an_exported_folder_gets_a_card(tmp_path, capsys):
+    assert main(["card", str(tmp_path), "--data=x", "--about=x", "--licence=x"]) == 2
+    assert "make one with 'unmask export'" in capsys.readouterr().err
+
+
+def test_time_is_told_beside_the_text(held, capsys):
+    plain = run(capsys, "generate", "stories", "--seed", "0")
+    for watched in ([], ["--watch"]):
+        assert main(["generate", "stories", "--seed", "0", "--time", *watched]) == 0
+        captured = capsys.readouterr()
+        assert captured.out == plain
+        first, tokens, calls, took = re.fullmatch(
+            r"first text after ([\d.]+) s; (\d+) tokens in (\d+) network calls took ([\d.]+) s\n",
+            captured.err,
+        ).groups()
+        assert float(first) >= float(took) > 0
+        assert 1 <= int(tokens) <= 20
+        assert 1 <= int(calls) <= 6
+
+
+@pytest.mark.parametrize("name", shipped.names())
+def test_what_ships_is_small_measured_and_works(name):
+    facts, folder = shipped.card(name), shipped.folder(name)
+    assert shipped.size(name) <= 40e6
+    assert facts["parameters"] <= 20e6
+    assert json.loads((folder / "model.json").read_text())["precision"] == "bf16"
+    assert len(facts["samples"]) == 10
+    assert facts["bound"]["bits_per_byte_error"] < 0.01 * facts["bound"]["bits_per_byte"]
+    model = unmask.load(name)
+    assert model.length >= 256
+    assert str(model.generate(length=16, seed=0)[0]) == str(model.generate(length=16, seed=0)[0])
