@@ -28,7 +28,7 @@ from types import FrameType
 
 import pyarrow
 import pyarrow.parquet
-from hostile import Files, Seeds, hostile
+from hostile_files import Files, Seeds, hostile
 from hypothesis import HealthCheck, Phase, given, settings
 
 import unmask
