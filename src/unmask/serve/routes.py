@@ -172,7 +172,7 @@ def _check(model: Model, text: str, options: dict[str, Any], settings: Settings)
     tokens = len(parse_blanks(text, model.tokenizer))
     if tokens > settings.length:
         raise UnmaskError(f"a text has {settings.length} tokens at most here, not {tokens}")
-    check_sampler(model, sampling, max(tokens, 1), settings)
+    check_sampler(model, sampling, settings)
 
 
 def _seed(given: int | None) -> int:

@@ -10,7 +10,6 @@ from unmask.api.sampling import choose_sampler
 from unmask.data import count_blanks, parse_blanks
 from unmask.errors import UnmaskError
 from unmask.randomness import row_seeds
-from unmask.samplers import Sampler
 from unmask.serve.questions import Completing
 from unmask.serve.settings import Settings
 
@@ -47,23 +46,21 @@ def completing(
     """Pieces of all texts, prompt by prompt, each sent as soon as all before it is there."""
     _refuse(question, settings)
     sampling = Sampling.of(question.options(seed))
-    check_sampler(model, sampling, question.max_tokens, settings)
+    check_sampler(model, sampling, settings)
     tasks = [_task(model, question, sampling, prompt, settings) for prompt in question.prompts]
     for number, task in enumerate(tasks):
         yield from _write(model, question, sampling, task, number * question.n)
 
 
-def check_sampler(model: Model, sampling: Sampling, openings: int, settings: Settings) -> Sampler:
-    """The sampler that will run, if it takes no more steps than a request may."""
-    sampler = choose_sampler(sampling, model.method.order == "left_to_right", openings)
-    part: Any = sampler
+def check_sampler(model: Model, sampling: Sampling, settings: Settings) -> None:
+    """Refuses more texts, or more steps of a sampler, than a request may ask for."""
+    part: Any = choose_sampler(sampling, model.method.order == "left_to_right", openings=1)
     while part is not None:
         if getattr(part, "steps", 1) > settings.steps:
             raise UnmaskError(f"steps must be {settings.steps} or less here, not {part.steps}")
         part = getattr(part, "inner", None)
     if sampling.n > settings.texts:
         raise UnmaskError(f"n must be {settings.texts} or less here, not {sampling.n}")
-    return sampler
 
 
 def _refuse(question: Completing, settings: Settings) -> None:
