@@ -230,3 +230,12 @@ def test_the_documentation_needs_nothing_from_elsewhere(server):
     assert "max_tokens" in page
     assert "http" not in page.replace("HTTP", "") and "<script" not in page
     assert httpx.get(f"{server.url}/openapi.json").json()["openapi"].startswith("3.")
+
+
+def test_constraints_can_be_switched_off(models, server):
+    body = {"text": "A [MASK:4] b", "ban": ["x"], "seed": 1}
+    assert post(server, "/v1/fill", body).status_code == 200
+    with Engine(models, workers=1) as engine, live(engine, constraints=False) as strict:
+        assert "not offered here" in post(strict, "/v1/fill", body).json()["error"]["message"]
+        del body["ban"]
+        assert post(strict, "/v1/fill", body).status_code == 200

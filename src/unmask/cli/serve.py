@@ -66,6 +66,12 @@ def add_limits(parser: Parser) -> None:
     add("--timeout", type=float, metavar="SECONDS", help="for the answer to a request (300)")
     for name, (option, kind, metavar, text) in _LIMITS.items():
         add(option, dest=name, type=kind, metavar=metavar, help=text)
+    add(
+        "--no-constraints",
+        action="store_false",
+        dest="constraints",
+        help="refuse regex, ban and include, which can take seconds to work out",
+    )
     group = parser.add_argument_group("arithmetic", argument_default=argparse.SUPPRESS)
     add = group.add_argument
     add("--device", help="cpu, cuda, mps; by default the best there is")
@@ -105,7 +111,9 @@ def start(
             f"{args.host} can be reached from elsewhere, and there is no token: set {TOKEN}, give "
             "--token-file, or --no-token if something in front keeps strangers out"
         )
-    settings = Settings(token=token, local=local and not args.no_token, **given(args, *_LIMITS))
+    settings = Settings(
+        token=token, local=local and not args.no_token, **given(args, "constraints", *_LIMITS)
+    )
     with bind(args.host, args.port) as listening:
         options = given(args, "device", "precision")
         loaded = {name: load(path, **options) for name, path in models.items()}

@@ -21,6 +21,7 @@ class Settings:
     texts: int = 16  # that a request may ask for
     steps: int = 1024
     draws: int = 64
+    constraints: bool = True  # regex, ban and include, which can take seconds to work out
     local: bool = True  # answers only requests that name this machine, unless they bring the token
 
     def __post_init__(self) -> None:

@@ -54,6 +54,8 @@ def completing(
 
 def check_sampler(model: Model, sampling: Sampling, settings: Settings) -> None:
     """Refuses more texts, or more steps of a sampler, than a request may ask for."""
+    if not settings.constraints and (sampling.regex or sampling.ban or sampling.include):
+        raise UnmaskError("regex, ban and include are not offered here: leave them out")
     part: Any = choose_sampler(sampling, model.method.order == "left_to_right", openings=1)
     while part is not None:
         if getattr(part, "steps", 1) > settings.steps:
