@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,7 @@ PROMPTS = [
     "Once upon a time there was",
 ]
 LENGTHS = (16, 32, 48)  # tokens to write; 16 is what the API writes unless told
+NO_LIMITS = httpx.Limits(max_connections=None)
 GAPS = (4, 8, 16)  # tokens between a prompt and a suffix
 
 
@@ -169,7 +171,7 @@ async def load_with(
 ) -> Tally:
     """So many streams at once, each taking the next request; all that began in time are counted."""
     tally, numbers = Tally(), iter(range(10**9))
-    async with httpx.AsyncClient(base_url=address, timeout=300) as client:
+    async with httpx.AsyncClient(base_url=address, timeout=300, limits=NO_LIMITS) as client:
         start = time.perf_counter()
 
         async def stream() -> None:
@@ -185,12 +187,53 @@ async def load_with(
 async def alone(address: str, bodies: list[dict[str, Any]]) -> Tally:
     """Every request once, one after the other."""
     tally = Tally()
-    async with httpx.AsyncClient(base_url=address, timeout=300) as client:
+    async with httpx.AsyncClient(base_url=address, timeout=300, limits=NO_LIMITS) as client:
         start = time.perf_counter()
         for number, body in enumerate(bodies):
             await one(client, number, body, tally)
         tally.seconds = time.perf_counter() - start
     return tally
+
+
+async def over_capacity(address: str, streams: int) -> dict[str, Any]:
+    """As many long streams as there is room for; how soon others are refused, and streams end when left."""
+    body = {"prompt": "The", "max_tokens": 1000, "stream": True}
+    refused: list[float] = []
+    healthy: list[float] = []
+    async with httpx.AsyncClient(base_url=address, timeout=300, limits=NO_LIMITS) as client:
+
+        async def timed(
+            method: str, path: str, status: int, into: list[float], **more: Any
+        ) -> None:
+            start = time.perf_counter()
+            answer = await client.request(method, path, **more)
+            into.append(1000 * (time.perf_counter() - start))
+            assert answer.status_code == status, answer.text
+
+        async def hold() -> None:
+            async with client.stream("POST", "/v1/completions", json=body) as answer:
+                async for _ in answer.aiter_lines():
+                    pass
+
+        held = [asyncio.create_task(hold()) for _ in range(streams)]
+        while (await client.get("/healthz")).json()["jobs"] < streams:
+            await asyncio.sleep(0.1)
+        for _ in range(50):
+            await timed("POST", "/v1/completions", 429, refused, json={"prompt": "a"})
+            await timed("GET", "/healthz", 200, healthy)
+        for task in held:
+            task.cancel()
+        left = time.perf_counter()
+        while (await client.get("/healthz")).json()["jobs"]:
+            await asyncio.sleep(0.01)
+        left = time.perf_counter() - left
+    return {
+        "refused_ms_median": round(statistics.median(refused), 1),
+        "refused_ms_worst": round(max(refused), 1),
+        "healthz_ms_median": round(statistics.median(healthy), 1),
+        "healthz_ms_worst": round(max(healthy), 1),
+        "seconds_until_left_streams_cost_nothing": round(left, 2),
+    }
 
 
 def in_python(model: Model, bodies: list[dict[str, Any]], threads: int) -> float:
@@ -240,7 +283,8 @@ def main() -> None:
         direct = {threads: in_python(model, bodies, threads) for threads in {1, cores}}
         told = {f"tokens_per_second_{n}_threads": round(rate, 1) for n, rate in direct.items()}
         tell(row="python", **told)
-        with server(path, ["--active", str(args.streams), "--device", "cpu"]) as (address, process):
+        limits = ["--active", str(args.streams), "--waiting", "0", "--device", "cpu"]
+        with server(path, limits) as (address, process):
             asyncio.run(load_with(address, bodies, args.streams, 3))  # what is made once is made
             before = resident(process)
             spent = cpu_seconds(process)
@@ -250,6 +294,7 @@ def main() -> None:
             many = asyncio.run(load_with(address, bodies, args.streams, args.seconds))
             many.cpu = cpu_seconds(process) - spent - single.cpu
             after = resident(process)
+            tell(row="over capacity", **asyncio.run(over_capacity(address, args.streams)))
         best = max(single.tokens / single.seconds, *direct.values())
         same = all(many.texts[number] == single.texts[number] for number in many.texts)
         tell(
