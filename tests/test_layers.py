@@ -21,8 +21,9 @@ LAYERS = [
     {"training", "evaluation"},
     {"config"},
     {"api"},
-    {"harness"},
-    {"hub", "serving", "cli"},
+    {"serve", "harness"},
+    {"play"},
+    {"cli"},
     {"__main__"},
 ]
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}

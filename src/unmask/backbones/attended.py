@@ -40,6 +40,10 @@ class Attended(NamedTuple):
     causal: bool
     cache: KVCache | None
 
+    def by_token(self, x: Float[Tensor, "#rows values"]) -> Tensor:
+        """What each row has, for all of its tokens."""
+        return x[:, None]
+
 
 def attended(
     length: int,

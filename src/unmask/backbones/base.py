@@ -1,8 +1,8 @@
 """What every network offers: features of a token sequence, and a head that scores them where asked."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,6 +19,15 @@ Tokens = Int[Tensor, "rows length"]
 Features = Float[Tensor, "rows length width"]
 # (query positions, key positions) -> may the query see the key?
 Rule = Callable[[Tensor, Tensor], Tensor]
+
+
+class Call(NamedTuple):
+    """What is asked of `features`, at all tokens, by somebody who may have company."""
+
+    tokens: Tokens
+    condition: Float[Tensor, "rows"] | None = None
+    positions: Int[Tensor, "length"] | None = None
+    cache: KVCache | None = None
 
 
 class Backbone(Freezable, ABC):
@@ -49,6 +58,13 @@ class Backbone(Freezable, ABC):
 
         Whoever needs some tokens only says which: `at` counts them through all rows, none twice.
         """
+
+    def together(self, calls: Sequence[Call]) -> list[Features]:
+        """Features of several calls, each what it is alone; networks that can share the work."""
+        return [
+            self.features(call.tokens, call.condition, positions=call.positions, cache=call.cache)
+            for call in calls
+        ]
 
     def keys(self, tokens: Tokens) -> Keys | None:
         """What decides the dropout of each row: the first of the keys that were set, or else fresh ones."""

@@ -1,5 +1,6 @@
 """The left-to-right transformer of the autoregressive baseline."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,9 +9,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.backbones.attended import Attended, attended
-from unmask.backbones.base import BACKBONES, Backbone, Rule, Tokens
+from unmask.backbones.base import BACKBONES, Backbone, Call, Features, Rule, Tokens
 from unmask.backbones.cache import KVCache, OneMore
 from unmask.backbones.dropout import Keys
+from unmask.backbones.together import SideBySide, Together
 from unmask.backbones.transformer import Block, TransformerConfig, embedding, zero_linear
 
 
@@ -59,10 +61,19 @@ class Causal(Backbone):
             cache.advance(tokens.shape[1])
         return h
 
+    def together(self, calls: Sequence[Call]) -> list[Features]:
+        """In one pass, each call with its own cache."""
+        side = SideBySide(calls, self.config.width // self.config.heads, causal=True)
+        h = side.apart(Causal.trunk(self, side.tokens, side.seen, None, None))
+        for call in calls:
+            if call.cache is not None:
+                call.cache.advance(call.tokens.shape[1])
+        return h
+
     def trunk(
         self,
         tokens: Tokens,
-        seen: Attended,
+        seen: Attended | Together,
         keys: Keys | None,
         at: Int[Tensor, "tokens"] | None,
     ) -> Float[Tensor, "*tokens width"]:

@@ -1,6 +1,7 @@
 """The diffusion transformer: bidirectional, conditioned on the noise level through adaLN."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,10 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.backbones.attended import Attended, attended
-from unmask.backbones.base import BACKBONES, Backbone, Rule, Tokens
+from unmask.backbones.base import BACKBONES, Backbone, Call, Features, Rule, Tokens
 from unmask.backbones.cache import KVCache
 from unmask.backbones.dropout import Keys
 from unmask.backbones.products import modulate
+from unmask.backbones.together import SideBySide, Together
 from unmask.backbones.transformer import Block, TransformerConfig, embedding, zero_linear
 
 
@@ -83,11 +85,20 @@ class DiT(Backbone):
         seen = attended(tokens.shape[1], head_width, tokens.device, valid, positions, mask, cache)
         return self.trunk(tokens, condition, seen, self.keys(tokens), at=at)
 
+    def together(self, calls: Sequence[Call]) -> list[Features]:
+        """In one pass; a network without time conditioning reads no condition."""
+        side = SideBySide(calls, self.config.width // self.config.heads, causal=False)
+        condition = None if self.usable else torch.zeros(1, device=side.tokens.device)
+        if self.time_conditioning:
+            condition = side.condition
+        # not what was compiled: each company is another shape
+        return side.apart(DiT.trunk(self, side.tokens, condition, side.seen, None, None))
+
     def trunk(
         self,
         tokens: Tokens,
-        condition: Float[Tensor, "#rows"] | None,
-        seen: Attended,
+        condition: Float[Tensor, "times"] | None,  # one, one a row, or more than are read
+        seen: Attended | Together,
         keys: Keys | None,
         at: Int[Tensor, "tokens"] | None,
     ) -> Float[Tensor, "*tokens width"]:
@@ -102,7 +113,8 @@ class DiT(Backbone):
             x = block(x, layer, seen, c, keys, at if layer == last else None)
         if c is None:
             return F.layer_norm(x, x.shape[-1:], *self.final)
-        final = self.modulation(c)[:, None]
+        final = self.modulation(c)
+        final = seen.by_token(final) if self.time_conditioning else final[:, None]
         if at is not None:
             by_row = final.expand(len(tokens), -1, -1)
             final = by_row[at // tokens.shape[1]][:, 0] if self.time_conditioning else final[0]

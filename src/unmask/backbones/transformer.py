@@ -13,6 +13,7 @@ from unmask.backbones.base import Features
 from unmask.backbones.dropout import Keys, dropout
 from unmask.backbones.freezing import Freezable
 from unmask.backbones.products import BlockWeights, feed_forward, linear, modulate, normal, taken
+from unmask.backbones.together import Together
 from unmask.errors import UnmaskError, unknown
 
 # width, depth, heads as the authors name them
@@ -96,8 +97,8 @@ class Block(Freezable):
         self,
         x: Features,
         layer: int,
-        seen: Attended,
-        c: Float[Tensor, "#rows condition"] | None,
+        seen: Attended | Together,
+        c: Float[Tensor, "times condition"] | None,
         keys: Keys | None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
@@ -168,14 +169,14 @@ class Block(Freezable):
         self,
         x: Features,
         layer: int,
-        seen: Attended,
-        c: Float[Tensor, "#rows condition"],
+        seen: Attended | Together,
+        c: Float[Tensor, "times condition"],
         keys: Keys | None,
     ) -> Features:
         """Each row with a shift, a scale and a gate of its own."""
         assert self.modulation is not None
         w = self.usable or self._plain()
-        parts = self.modulation(c)[:, None].chunk(6, -1)
+        parts = seen.by_token(self.modulation(c)).chunk(6, -1)
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts
         h = self._attend(modulate(self.attention_norm(x), shift, scale), layer, seen, w)
         h = linear(h, w.out, None)
@@ -183,11 +184,20 @@ class Block(Freezable):
         h = feed_forward(modulate(self.mlp_norm(x), mlp_shift, mlp_scale), w)
         return x + mlp_gate * dropout(h, self.dropout, keys, 2 * layer + 1)
 
-    def _attend(self, h: Features, layer: int, seen: Attended, w: BlockWeights) -> Features:
-        """What every head saw, with rotary positions, by torch's fused kernel."""
-        rows, length, width = h.shape
-        heads = self.attention.heads
+    def _attend(
+        self, h: Features, layer: int, seen: Attended | Together, w: BlockWeights
+    ) -> Features:
+        """What every head saw; of texts side by side, each sees itself alone."""
         products = [linear(h, part, bias) for part, bias in zip(w.qkv, w.qkv_bias, strict=True)]
+        if isinstance(seen, Attended):
+            return self._heads(products, layer, seen)
+        apart = zip(seen.parts, *map(seen.split, products), strict=True)
+        return seen.join([self._heads(list(own), layer, part) for part, *own in apart])
+
+    def _heads(self, products: list[Tensor], layer: int, seen: Attended) -> Features:
+        """Attention with rotary positions, by torch's fused kernel."""
+        (rows, length), width = products[0].shape[:2], self.attention.out.in_features
+        heads = self.attention.heads
         apart = [part.view(rows, length, -1, heads, width // heads) for part in products]
         qk, v = apart if len(apart) == 2 else apart[0].split([2, 1], 2)
         q, k = (part.transpose(1, 2) for part in seen.rotation(qk).unbind(2))

@@ -22,6 +22,7 @@ from unmask.cli import (
     report,
     reproduce,
     runs,
+    serve,
     train,
 )
 from unmask.cli.parser import Parser
@@ -29,7 +30,7 @@ from unmask.errors import UnmaskError, unknown
 
 _COMMANDS = (
     *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness),
-    *(export, card, models, runs, check, config, listing),
+    *(serve, export, card, models, runs, check, config, listing),
 )
 
 _START = """\
@@ -39,6 +40,7 @@ start here:
   unmask generate runs/demo                 let it write
   unmask fill runs/demo "The [MASK:3] is"   let it fill gaps
   unmask generate runs/demo --watch         see the text form
+  unmask serve runs/demo                    answer over HTTP
 """
 
 

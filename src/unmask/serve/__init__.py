@@ -1,0 +1,1 @@
+"""Serving models over HTTP: requests that arrive together share network calls."""

@@ -1,0 +1,77 @@
+"""Answers as OpenAI's clients expect them: errors, and events of a stream."""
+
+import json
+from typing import Any
+
+from starlette.responses import Response
+
+from unmask.errors import UnmaskError
+from unmask.serve.engine import Busy, Closing, TimedOut
+
+RETRY = 1  # seconds after which it is worth asking again
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+class Json(Response):
+    """JSON that any client can read: ASCII, so that no text can break it, and no NaN."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return to_json(content).encode()
+
+
+def to_json(content: Any) -> str:
+    """One line of JSON."""
+    return json.dumps(content, allow_nan=False, separators=(",", ":"))
+
+
+class Problem(Exception):
+    """An error as a client is told it."""
+
+    def __init__(
+        self, status: int, message: str, code: str | None = None, closing: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.closing = status, message, code, closing
+
+    @property
+    def content(self) -> dict[str, Any]:
+        kind = _TYPES.get(self.status, "invalid_request_error")
+        if self.status >= 500:
+            kind = "server_error"
+        error = {"message": self.message, "type": kind, "param": None, "code": self.code}
+        return {"error": error}
+
+    def response(self) -> Json:
+        headers = {}
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        if self.status in (429, 503):
+            headers["Retry-After"] = str(RETRY)
+        if self.closing:
+            headers["Connection"] = "close"
+        return Json(self.content, self.status, headers)
+
+
+def problem_of(error: Exception) -> Problem:
+    """What a client is told of an error; of our own mistakes, only that there was one."""
+    match error:
+        case Problem():
+            return error
+        case UnmaskError():
+            return Problem(400, str(error))
+        case Busy():
+            return Problem(429, str(error), "overloaded")
+        case Closing():
+            return Problem(503, str(error), "shutting_down")
+        case TimedOut():
+            return Problem(504, str(error), "timeout")
+    return Problem(500, "the server made a mistake; its log says which")
+
+
+def event(content: Any, name: str = "") -> str:
+    """A server-sent event."""
+    return (
+        f"event: {name}\ndata: {to_json(content)}\n\n" if name else f"data: {to_json(content)}\n\n"
+    )

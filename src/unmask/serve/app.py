@@ -1,0 +1,93 @@
+"""The application: routes, and errors as OpenAI's clients expect them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from unmask import __version__
+from unmask.errors import UnmaskError
+from unmask.serve.answers import Problem, problem_of
+from unmask.serve.completions import completions
+from unmask.serve.engine import Busy, Closing, Engine, TimedOut
+from unmask.serve.guard import Guard
+from unmask.serve.metrics import Metrics
+from unmask.serve.pages import documentation
+from unmask.serve.routes import about, our_routes
+from unmask.serve.settings import Settings
+
+_ABOUT = "Masked diffusion language models: text written in any order, gaps filled, texts measured."
+
+
+def create_app(
+    engine: Engine, settings: Settings | None = None, routers: Sequence[APIRouter] = ()
+) -> FastAPI:
+    """An application that serves the engine's models, with more routes if given."""
+    settings = settings or Settings()
+    metrics = Metrics(engine)
+    app = FastAPI(
+        title="unmask",
+        version=__version__,
+        description=_ABOUT,
+        docs_url=None,  # these pages fetch their scripts from elsewhere; ours needs none
+        redoc_url=None,
+        redirect_slashes=False,
+        responses={code: {"description": text, **_ERROR} for code, text in _REFUSALS.items()},
+    )
+    for router in (
+        completions(engine, settings),
+        our_routes(engine, settings),
+        about(engine, metrics),
+        documentation(app),
+        *routers,
+    ):
+        app.include_router(router)
+    app.add_middleware(Guard, settings=settings, metrics=metrics)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(Exception, _failed)
+    for kind in _KNOWN:
+        app.add_exception_handler(kind, _known)
+    return app
+
+
+_ERROR: dict[str, Any] = {
+    "content": {"application/json": {"schema": {"type": "object", "required": ["error"]}}}
+}
+_REFUSALS: dict[int | str, str] = {
+    400: "The request cannot be answered; the message says why",
+    401: "The token is missing or wrong",
+    403: "The request is not to this machine, and brings no token",
+    404: "There is no such model",
+    408: "The request did not arrive in time",
+    413: "The body is too large",
+    429: "There are too many requests: try again after Retry-After seconds",
+    503: "The server shuts down",
+    504: "The answer took too long",
+}
+_KNOWN: tuple[type[Exception], ...] = (Problem, UnmaskError, Busy, Closing, TimedOut)
+
+
+def _known(request: Request, error: Exception) -> Response:
+    return problem_of(error).response()
+
+
+def _invalid(request: Request, error: Exception) -> Response:
+    """What is wrong with the first field, without what was sent: it may be large, or no text at all."""
+    assert isinstance(error, RequestValidationError)
+    found = error.errors()[0]
+    where = ".".join(str(part) for part in found["loc"][1:])[:100]
+    message = f"{where}: {found['msg']}" if where else str(found["msg"])
+    return Problem(400, message[:500].encode("ascii", "backslashreplace").decode()).response()
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return Problem(error.status_code, str(error.detail)).response()
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    return problem_of(error).response()

@@ -1,0 +1,161 @@
+"""Network calls of many jobs, answered together: each as it would be answered alone."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from unmask.backbones.base import Call
+from unmask.methods import Method
+
+# tokens in one pass: beyond that a CPU is no faster, because activations leave its caches
+MOST_TOKENS = {"cpu": 512, "cuda": 1 << 16, "mps": 1 << 14}
+
+
+class Stopped(BaseException):
+    """A job is to end: nobody waits for it any more."""
+
+
+class Ticket:
+    """The right of a job to ask for network calls, until it is stopped."""
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+
+
+@dataclass(eq=False)
+class Question:
+    """A call of a network, and where the answer goes; `alone` answers what knows no company."""
+
+    ticket: Ticket
+    method: Method
+    tokens: int
+    call: Call | None
+    alone: Callable[[], Tensor]
+    answer: "Future[Tensor]" = field(default_factory=Future)
+
+
+@dataclass
+class Counts:
+    """What has been computed so far."""
+
+    passes: int = 0  # of a network
+    calls: int = 0  # that they answered
+    tokens: int = 0
+    seconds: float = 0.0  # spent in them, by all workers
+
+
+class Batcher:
+    """Workers that take what is pending, as much as goes together, and answer it in one pass.
+
+    On a CPU each worker computes with one thread: two passes side by side are faster than one pass on
+    two threads, and the bits of a product depend on how many threads share it.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.counts = Counts()
+        self._pending: deque[Question] = deque()
+        self._changed = threading.Condition()
+        self._idle = 0
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"network {number}", daemon=True)
+            for number in range(workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def pending(self) -> int:
+        """Calls that wait for a worker."""
+        return len(self._pending)
+
+    def ask(self, question: Question) -> Tensor:
+        """Waits for the answer, or raises Stopped as soon as the job is stopped."""
+        with self._changed:
+            if question.ticket.stopped.is_set() or self._closed:
+                raise Stopped
+            self._pending.append(question)
+            self._changed.notify()
+        return question.answer.result()
+
+    def stop(self, ticket: Ticket) -> None:
+        """Lets a job end where it waits, or at its next call."""
+        with self._changed:
+            ticket.stopped.set()
+            mine = [question for question in self._pending if question.ticket is ticket]
+            for question in mine:
+                self._pending.remove(question)
+                question.answer.set_exception(Stopped())
+
+    def close(self) -> None:
+        """Ends the workers; who still waits is stopped."""
+        with self._changed:
+            self._closed = True
+            left, self._pending = self._pending, deque()
+            self._changed.notify_all()
+        for question in left:
+            question.answer.set_exception(Stopped())
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while taken := self._take():
+            start = time.perf_counter()
+            answer(taken)
+            with self._changed:
+                self.counts.passes += 1
+                self.counts.calls += len(taken)
+                self.counts.tokens += sum(question.tokens for question in taken)
+                self.counts.seconds += time.perf_counter() - start
+
+    def _take(self) -> list[Question]:
+        """The oldest question and what goes with it, shared fairly with workers that are idle too."""
+        with self._changed:
+            self._idle += 1
+            while not self._pending and not self._closed:
+                self._changed.wait()
+            taken = [] if self._closed else company(self._pending, self._idle)
+            self._idle -= 1
+        return taken
+
+
+def company(pending: deque[Question], workers: int) -> list[Question]:
+    """Takes the oldest question out of those pending, and others of its model up to a worker's share."""
+    first = pending.popleft()
+    if first.call is None:
+        return [first]
+    others = [one for one in pending if one.method is first.method and one.call is not None]
+    total = first.tokens + sum(one.tokens for one in others)
+    room = min(MOST_TOKENS[first.method.device.type], -(-total // workers)) - first.tokens
+    taken = [first]
+    for one in others:
+        if one.tokens <= room:
+            room -= one.tokens
+            taken.append(one)
+            pending.remove(one)
+    return taken
+
+
+@torch.inference_mode()
+def answer(questions: Sequence[Question]) -> None:
+    """Answers all questions in one pass; if that fails, each by itself, so that only its own fault fails it."""
+    calls = [question.call for question in questions if question.call is not None]
+    backbone, arithmetic = questions[0].method.backbone, questions[0].method.arithmetic()
+    try:
+        with arithmetic:
+            found = backbone.together(calls) if calls else [questions[0].alone()]
+    except Exception as error:
+        if len(questions) == 1:
+            questions[0].answer.set_exception(error)
+            return
+        for question in questions:
+            answer([question])
+        return
+    for question, features in zip(questions, found, strict=True):
+        question.answer.set_result(features)

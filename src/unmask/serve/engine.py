@@ -1,0 +1,208 @@
+"""Jobs side by side: each in a thread of its own, their network calls answered together."""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from unmask.api import Model
+from unmask.errors import unknown
+from unmask.serve.batching import Batcher, Counts, Stopped, Ticket
+from unmask.serve.sharing import sharing
+
+T = TypeVar("T")
+AHEAD = 32  # results that a job may be ahead of their reader
+
+
+class Busy(Exception):
+    """There are as many jobs as the engine takes."""
+
+
+class Closing(Exception):
+    """The engine shuts down and takes no more jobs, or has ended this one."""
+
+
+class TimedOut(Exception):
+    """The job took longer than a job may."""
+
+
+class Engine:
+    """Runs jobs over models: `active` of them at a time, `waiting` more in line, then Busy.
+
+    A result is what the job gives alone, to the bit on a CPU in float32, whatever runs beside it.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        *,
+        active: int = 32,
+        waiting: int = 32,
+        timeout: float | None = None,
+        workers: int | None = None,
+    ) -> None:
+        self.models = dict(models)
+        self.timeout = timeout
+        self._limit = active + waiting
+        self._tickets: set[Ticket] = set()
+        self._lock = threading.Lock()
+        self._closing = False
+        on_cpu = all(model.device.type == "cpu" for model in self.models.values())
+        self._threads_before = torch.get_num_threads()
+        if on_cpu:  # one a worker: see Batcher
+            torch.set_num_threads(1)
+        self._batcher = Batcher(workers or (available_cores() if on_cpu else 1))
+        self._pool = ThreadPoolExecutor(active, "job")
+
+    async def run(self, model: str, job: Callable[[Model], Iterator[T]]) -> AsyncGenerator[T, None]:
+        """What the job gives, as it gives it; closing the iterator ends the job at its next network call."""
+        if model not in self.models:
+            raise unknown("model", model, self.models)
+        line = _Line[T](asyncio.get_running_loop(), self._admit())
+        limit = None if self.timeout is None else time.monotonic() + self.timeout
+        self._pool.submit(self._work, self.models[model], job, line)
+        try:
+            while (item := await line.next(limit)) is not _END:
+                yield item
+        finally:
+            self._batcher.stop(line.ticket)
+            line.let_go()
+
+    @property
+    def jobs(self) -> int:
+        """How many there are, waiting ones included."""
+        return len(self._tickets)
+
+    @property
+    def full(self) -> bool:
+        """Whether another job would be refused."""
+        return self.jobs >= self._limit
+
+    @property
+    def counts(self) -> Counts:
+        """What the networks have computed."""
+        return self._batcher.counts
+
+    @property
+    def pending(self) -> int:
+        """Network calls that wait for a worker."""
+        return self._batcher.pending
+
+    @property
+    def closing(self) -> bool:
+        """Whether jobs are no longer taken."""
+        return self._closing
+
+    async def drain(self, grace: float) -> None:
+        """Takes no more jobs, lets those that are there finish within `grace` seconds, and ends the rest."""
+        self._closing = True
+        end = time.monotonic() + grace
+        while self._tickets and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        self._stop_all()
+
+    def close(self) -> None:
+        """Ends all jobs and threads."""
+        self._closing = True
+        self._stop_all()
+        self._batcher.close()
+        self._pool.shutdown()
+        torch.set_num_threads(self._threads_before)
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _admit(self) -> Ticket:
+        with self._lock:
+            if self._closing:
+                raise Closing("the server is shutting down")
+            if self.full:
+                raise Busy(f"{self.jobs} requests are being answered or wait: try again later")
+            ticket = Ticket()
+            self._tickets.add(ticket)
+            return ticket
+
+    def _stop_all(self) -> None:
+        with self._lock:
+            tickets = list(self._tickets)
+        for ticket in tickets:
+            self._batcher.stop(ticket)
+
+    def _work(self, model: Model, job: Callable[[Model], Iterator[T]], line: "_Line[T]") -> None:
+        """In a thread of the job's own, from its start to its end."""
+        end: Any = _END
+        try:
+            if line.ticket.stopped.is_set():
+                raise Stopped
+            for item in job(sharing(model, self._batcher, line.ticket)):
+                line.put(item)
+        except Stopped:
+            end = Closing("the server is shutting down")
+        except Exception as error:
+            end = error
+        finally:
+            with self._lock:
+                self._tickets.discard(line.ticket)
+            line.finish(end)
+
+
+_END: Any = object()
+
+
+class _Line(Generic[T]):
+    """From a job's thread to the loop where its results are awaited."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ticket: Ticket) -> None:
+        self.ticket = ticket
+        self._loop = loop
+        self._items: asyncio.Queue[T | Exception] = asyncio.Queue()
+        self._room = threading.Semaphore(AHEAD)
+
+    async def next(self, limit: float | None) -> Any:
+        """The next result; raises what the job raised."""
+        wait = None if limit is None else max(0.0, limit - time.monotonic())
+        try:
+            item = await asyncio.wait_for(self._items.get(), wait)
+        except TimeoutError:
+            raise TimedOut("the request took too long: ask for less") from None
+        self._room.release()
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    def put(self, item: T) -> None:
+        """Hands a result over; waits while the reader is far behind."""
+        self._room.acquire()
+        if self.ticket.stopped.is_set():
+            raise Stopped
+        self._send(item)
+
+    def finish(self, end: Any) -> None:
+        """The last word of the job."""
+        self._send(end)
+
+    def let_go(self) -> None:
+        """The reader has left: nobody need wait for it."""
+        self._room.release()
+
+    def _send(self, item: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._items.put_nowait, item)
+        except RuntimeError:  # the loop is closed, so nobody listens
+            self.ticket.stopped.set()
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        return os.cpu_count() or 1

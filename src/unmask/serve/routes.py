@@ -1,0 +1,202 @@
+"""Our own routes: gaps, likelihoods, and every step of a text forming."""
+
+import secrets
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from fastapi import APIRouter
+from fastapi.responses import Response, StreamingResponse
+
+from unmask.api import Model, Sampling
+from unmask.api.canvases import MOST_TOKENS
+from unmask.data import parse_blanks
+from unmask.errors import UnmaskError
+from unmask.samplers import Frame
+from unmask.serve.answers import Json, event, problem_of
+from unmask.serve.engine import Engine
+from unmask.serve.known import STREAMED, chosen, described
+from unmask.serve.metrics import Metrics
+from unmask.serve.questions import Filling, Scoring, Watching
+from unmask.serve.settings import Settings
+from unmask.serve.writing import check_sampler
+
+T = TypeVar("T")
+
+
+def our_routes(engine: Engine, settings: Settings) -> APIRouter:
+    """Filling, scoring and watching."""
+    routes = APIRouter(tags=["unmask"])
+
+    @routes.post("/v1/fill", response_model=None)
+    async def fill(question: Filling) -> Response:
+        """Fills the gaps of a text, in `n` ways."""
+        name, seed = chosen(engine, question.model), _seed(question.seed)
+
+        def job(model: Model) -> Iterator[list[dict[str, Any]]]:
+            options = question.options(seed)
+            _check(model, question.text, options, settings)
+            results = model.fill(question.text, **options)
+            wanted = ("text", "ids", "calls", "seed")
+            yield [{key: getattr(result, key) for key in wanted} for result in results]
+
+        return Json({"object": "fill", "model": name, "results": await _only(engine, name, job)})
+
+    @routes.post("/v1/score", response_model=None)
+    async def score(question: Scoring) -> Response:
+        """The likelihood of texts or a bound of it, with its standard error, in nats per token."""
+        name = chosen(engine, question.model)
+
+        def job(model: Model) -> Iterator[dict[str, Any]]:
+            yield scored(model, question, settings)
+
+        return Json({"object": "score", "model": name, **await _only(engine, name, job)})
+
+    @routes.post("/v1/stream", responses=STREAMED, response_model=None)
+    async def stream(question: Watching) -> Response:
+        """Every step of a text forming, as server-sent events: `frame`, and `done` at the end."""
+        name, seed = chosen(engine, question.model), _seed(question.seed)
+
+        def job(model: Model) -> Iterator[dict[str, Any]]:
+            yield from watched(model, question, seed, settings)
+
+        frames = engine.run(name, job)
+        first = await anext(frames)  # a mistake is a plain answer, before any stream begins
+        return StreamingResponse(_events(name, seed, first, frames), media_type="text/event-stream")
+
+    return routes
+
+
+def about(engine: Engine, metrics: Metrics) -> APIRouter:
+    """What is served, and how it is doing."""
+    routes = APIRouter(tags=["about"])
+
+    @routes.get("/v1/models", response_model=None)
+    async def models() -> Response:
+        """The models that are served."""
+        return Json({"object": "list", "data": [described(engine, name) for name in engine.models]})
+
+    @routes.get("/v1/models/{name:path}", response_model=None)
+    async def model(name: str) -> Response:
+        """One of them."""
+        return Json(described(engine, chosen(engine, name)))
+
+    @routes.get("/healthz", response_model=None)
+    async def health() -> Response:
+        """200 while requests are taken, 503 while the server shuts down."""
+        status = "closing" if engine.closing else "full" if engine.full else "ok"
+        return Json({"status": status, "jobs": engine.jobs}, 503 if engine.closing else 200)
+
+    @routes.get("/metrics", response_model=None)
+    async def figures() -> Response:
+        """For Prometheus."""
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return routes
+
+
+def scored(model: Model, question: Scoring, settings: Settings) -> dict[str, Any]:
+    """The bound of the texts; an unknown figure is null."""
+    texts = [question.texts] if isinstance(question.texts, str) else question.texts
+    if question.draws > settings.draws:
+        raise UnmaskError(f"draws must be {settings.draws} or less here, not {question.draws}")
+    pairs = [isinstance(text, tuple) for text in texts]
+    if any(pairs) != model.conditional or any(pairs) != all(pairs):
+        kind = "pairs of source and target" if model.conditional else "texts, not pairs"
+        raise UnmaskError(f"this model measures {kind}")
+    parts = [part for text in texts for part in ([text] if isinstance(text, str) else text)]
+    if sum(map(len, parts)) > MOST_TOKENS:
+        raise UnmaskError("the texts are too long to be measured here")
+    tokens = sum(len(model.tokenizer.encode(part)) for part in parts)
+    if tokens > settings.length:
+        raise UnmaskError(f"{settings.length} tokens are measured at most here, not {tokens}")
+    return model.perplexity(texts, draws=question.draws, seed=question.seed).to_dict()
+
+
+def watched(
+    model: Model, question: Watching, seed: int, settings: Settings
+) -> Iterator[dict[str, Any]]:
+    """Frames as plain data."""
+    asked = [question.prompt, question.fill, question.edit]
+    if sum(text is not None for text in asked) > 1:
+        raise UnmaskError("give one of prompt, fill and edit")
+    if question.edit is None and any(
+        value is not None
+        for value in (question.remask, question.remask_span, question.remask_uncertain)
+    ):
+        raise UnmaskError("remask, remask_span and remask_uncertain are for edit")
+    options = question.options(seed)
+    if question.length is not None and question.length > settings.length:
+        raise UnmaskError(f"length must be {settings.length} or less here, not {question.length}")
+    _check(model, next((text for text in asked if text is not None), ""), options, settings)
+    frames = model.stream(
+        question.prompt,
+        fill=question.fill,
+        edit=question.edit,
+        length=question.length,
+        remask=question.remask,
+        remask_span=question.remask_span,
+        remask_uncertain=question.remask_uncertain,
+        **options,
+    )
+    for number, frame in enumerate(frames):
+        yield told(model, number, frame)
+
+
+def told(model: Model, number: int, frame: Frame) -> dict[str, Any]:
+    """A frame: the ids of each row, the MASK among them, and what has changed with which confidence."""
+    rows = []
+    for ids, changed, sure in zip(
+        frame.tokens.tolist(), frame.changed, frame.confidence, strict=True
+    ):
+        columns = changed.nonzero()[:, 0]
+        confidence = [round(value, 4) for value in sure[columns].tolist()]
+        text = model.tokenizer.decode(ids)
+        rows.append(
+            {"text": text, "ids": ids, "changed": columns.tolist(), "confidence": confidence}
+        )
+    figures = {"calls": frame.calls.tolist(), "t": frame.t.tolist(), "seconds": frame.seconds}
+    return {
+        "number": number,
+        "mask_id": model.tokenizer.vocabulary.mask_id,
+        **figures,
+        "rows": rows,
+    }
+
+
+def _check(model: Model, text: str, options: dict[str, Any], settings: Settings) -> None:
+    """Refuses what is too long or takes too many steps, before anything is computed."""
+    sampling = Sampling.of(options)
+    if len(text) > MOST_TOKENS:
+        raise UnmaskError("the text is too long")
+    tokens = len(parse_blanks(text, model.tokenizer))
+    if tokens > settings.length:
+        raise UnmaskError(f"a text has {settings.length} tokens at most here, not {tokens}")
+    check_sampler(model, sampling, settings)
+
+
+def _seed(given: int | None) -> int:
+    return secrets.randbits(31) if given is None else given
+
+
+async def _only(engine: Engine, name: str, job: Any) -> Any:
+    """The one result of a job."""
+    async with aclosing(engine.run(name, job)) as results:
+        return await anext(results)
+
+
+async def _events(
+    name: str, seed: int, first: dict[str, Any], frames: AsyncGenerator[dict[str, Any], None]
+) -> AsyncGenerator[str, None]:
+    """Frames as events; whoever stops listening stops the job, and a stream that breaks says so."""
+    last = first
+    async with aclosing(frames):
+        try:
+            yield event(first, "frame")
+            async for last in frames:
+                yield event(last, "frame")
+        except Exception as error:
+            yield event(problem_of(error).content, "error")
+            return
+    texts = [row["text"] for row in last["rows"]]
+    yield event({"model": name, "seed": seed, "texts": texts}, "done")

@@ -1,0 +1,116 @@
+"""Running the application: a protocol that does not wait for ever, and a shutdown that lets streams end."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from unmask.serve.engine import Engine
+from unmask.serve.settings import Settings
+
+LAST_WORDS = 5.0  # seconds for what streams say when they are ended
+
+
+def protocol(seconds: float) -> type[H11Protocol]:
+    """HTTP/1.1 that closes a connection whose request line and headers do not arrive in time."""
+
+    class Impatient(H11Protocol):
+        _late: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._wait()
+
+        def data_received(self, data: bytes) -> None:
+            before = self.cycle
+            if self._late is None and (before is None or before.response_complete):
+                self._wait()  # the first bytes of another request
+            super().data_received(data)
+            if self.cycle is not before:
+                self._begun()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._begun()
+            super().connection_lost(exc)
+
+        def _wait(self) -> None:
+            self._late = self.loop.call_later(seconds, self.transport.close)
+
+        def _begun(self) -> None:
+            if self._late is not None:
+                self._late.cancel()
+                self._late = None
+
+    return Impatient
+
+
+class Server(uvicorn.Server):
+    """uvicorn, whose shutdown lets the engine's jobs finish, and then ends them."""
+
+    def __init__(
+        self, app: FastAPI, engine: Engine, settings: Settings, started: Callable[[], None]
+    ) -> None:
+        # past the grace every stream has said why it ends, or nobody reads it
+        patience = round(settings.grace + LAST_WORDS)
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=protocol(settings.read),
+                ws="none",
+                log_level="warning",
+                timeout_graceful_shutdown=patience,
+                server_header=False,
+            )
+        )
+        self._engine, self._grace, self._started = engine, settings.grace, started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._started()
+
+    async def _serve(self, sockets: list[socket.socket] | None = None) -> None:
+        await super()._serve(sockets)
+        self._captured_signals.clear()  # a server that was told to stop and did has not failed
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        draining = asyncio.create_task(self._engine.drain(self._grace))
+        await super().shutdown(sockets)
+        await draining
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """The address to listen at, taken before any model is loaded; port 0 is any free one."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    bound = socket.socket(family)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def address(bound: socket.socket) -> str:
+    """What a browser is told."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def serve(
+    app: FastAPI,
+    engine: Engine,
+    settings: Settings,
+    listening: socket.socket,
+    started: Callable[[], None] = lambda: None,
+) -> None:
+    """Serves until it is told to stop (SIGTERM, Ctrl-C)."""
+    try:
+        Server(app, engine, settings, started).run([listening])
+    finally:
+        engine.close()

@@ -1,0 +1,53 @@
+"""A model whose network calls go to the batcher: all else of it is the model that was loaded."""
+
+import copy
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmask.api import Model
+from unmask.backbones import KVCache
+from unmask.backbones.base import Call
+from unmask.errors import UnmaskError
+from unmask.methods import Method
+from unmask.serve.batching import Batcher, Question, Ticket
+
+
+def sharing(model: Model, batcher: Batcher, ticket: Ticket) -> Model:
+    """The model for one job: samplers, constraints and likelihoods run where the job runs.
+
+    The one seam is the backbone's `features`, through which every method asks its network.
+    """
+    method = copy.copy(model.method)
+    backbone = copy.copy(method.backbone)
+    vars(backbone)["features"] = partial(_features, model.method, batcher, ticket)
+    vars(method)["_modules"] = {**vars(method)["_modules"], "backbone": backbone}
+    # graphs of single requests would go past the batcher
+    method.serving = replace(method.serving, fixed=False)
+    twin = copy.copy(model)
+    twin.method = method
+    return twin
+
+
+def _features(
+    method: Method,
+    batcher: Batcher,
+    ticket: Ticket,
+    tokens: Tensor,
+    condition: Tensor | None = None,
+    *,
+    positions: Tensor | None = None,
+    cache: KVCache | None = None,
+    **others: Any,
+) -> Tensor:
+    """The backbone's features: in company where all tokens are asked for, and no padding is there."""
+    if torch.is_grad_enabled():
+        raise UnmaskError("gradients cannot be shared between requests: generate without a guide")
+    plain = all(value is None for value in others.values())
+    call = Call(tokens, condition, positions, cache) if plain else None
+    others |= {"positions": positions, "cache": cache}
+    alone = partial(method.backbone.features, tokens, condition, **others)
+    return batcher.ask(Question(ticket, method, tokens.numel(), call, alone))

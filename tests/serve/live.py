@@ -1,0 +1,48 @@
+"""A server on a free port of this machine, in a thread."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from unmask.serve.app import create_app
+from unmask.serve.engine import Engine
+from unmask.serve.server import Server, address, bind
+from unmask.serve.settings import Settings
+
+
+class Live:
+    """A running server: where it is, and what it runs on."""
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        self.engine = engine
+        self.started = threading.Event()
+        self.listening = bind("127.0.0.1", 0)
+        self.url = address(self.listening)
+        self.port = self.listening.getsockname()[1]
+        self.server = Server(create_app(engine, settings), engine, settings, self.started.set)
+        self.thread = threading.Thread(target=self.server.run, args=([self.listening],))
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+
+    def until_idle(self, seconds: float = 5.0) -> float:
+        """Seconds until no job is left."""
+        begun = time.monotonic()
+        while self.engine.jobs and time.monotonic() - begun < seconds:
+            time.sleep(0.01)
+        return time.monotonic() - begun
+
+
+@contextmanager
+def live(engine: Engine, **settings: object) -> Iterator[Live]:
+    running = Live(engine, Settings(**settings))
+    running.thread.start()
+    try:
+        assert running.started.wait(10)
+        yield running
+    finally:
+        running.stop()
+        running.thread.join(20)
+        running.listening.close()
+        assert not running.thread.is_alive()

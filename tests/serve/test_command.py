@@ -1,0 +1,87 @@
+"""The command: where it listens, what it needs, and how it ends."""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import httpx
+import pytest
+from random_models import random_model
+
+from unmask.cli import main
+from unmask.cli.serve import named, read_token
+from unmask.errors import UnmaskError
+
+TOKEN = "a token that nobody can guess"
+
+
+def refused(capsys, *arguments: str) -> str:
+    assert main(["serve", *arguments]) == 2
+    return capsys.readouterr().err
+
+
+def test_strangers_need_a_token(capsys, monkeypatch, tmp_path):
+    monkeypatch.delenv("UNMASK_TOKEN", raising=False)
+    assert "there is no token" in refused(capsys, "runs/none", "--host", "0.0.0.0", "--port", "0")
+    assert "no model" in refused(
+        capsys, "runs/none", "--host", "0.0.0.0", "--port", "0", "--no-token"
+    )
+    monkeypatch.setenv("UNMASK_TOKEN", "short")
+    assert "too short" in refused(capsys, "runs/none", "--port", "0")
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    assert read_token(str(file)) == TOKEN
+    monkeypatch.setenv("UNMASK_TOKEN", TOKEN)
+    assert read_token(None) == TOKEN
+    file.write_text("\n")
+    with pytest.raises(UnmaskError, match="holds no token"):
+        read_token(str(file))
+
+
+def test_what_is_missing_is_named(capsys, monkeypatch):
+    real = importlib.import_module
+
+    def missing(name: str, *rest):
+        if name == "uvicorn":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    assert "pip install 'unmask[serve]'" in refused(capsys, "runs/demo", "--port", "0")
+
+
+def test_models_have_names(tmp_path):
+    (tmp_path / "demo").mkdir()
+    assert named([f"{tmp_path}/demo/", "best=runs/x"]) == {
+        "demo": f"{tmp_path}/demo/",
+        "best": "runs/x",
+    }
+    with pytest.raises(UnmaskError, match="two models are called 'demo'"):
+        named([f"{tmp_path}/demo", "demo=other"])
+
+
+def test_the_command_serves_and_ends_when_it_is_told_to(tmp_path):
+    random_model().save(tmp_path / "words")
+    command = [sys.executable, "-m", "unmask", "serve", str(tmp_path / "words"), "--port", "0"]
+    environment = {**os.environ, "UNMASK_TOKEN": TOKEN, "PYTHONUNBUFFERED": "1"}
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "--grace", "0.5"], env=environment, **options) as running:
+        line = running.stdout.readline()
+        url = next(word for word in line.split() if word.startswith("http://127.0.0.1:"))
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        assert httpx.get(f"{url}/v1/models").status_code == 401
+        models = httpx.get(f"{url}/v1/models", headers=headers).json()["data"]
+        assert [model["id"] for model in models] == ["words"]
+        body = {"length": 2000, "seed": 1}
+        post = httpx.stream("POST", f"{url}/v1/stream", json=body, headers=headers, timeout=30)
+        with post as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            running.send_signal(signal.SIGTERM)
+            last = [line for line in lines if line.startswith("data: ")][-1]
+        assert "shutting down" in json.loads(last.removeprefix("data: "))["error"]["message"]
+        assert running.wait(20) == 0
+        assert "Traceback" not in running.stderr.read()

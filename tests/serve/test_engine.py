@@ -1,0 +1,212 @@
+"""Jobs side by side: shared calls, results as alone, an end when nobody listens."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+import torch
+from random_models import content
+
+from unmask.errors import UnmaskError
+from unmask.samplers import SAMPLERS
+from unmask.serve.engine import Busy, Closing, Engine, TimedOut
+
+ANY_ORDER = [name for name in SAMPLERS if name != "analytic"]  # which needs scores
+
+
+def job(verb: str, *args: object, **options: object):
+    """A call of the API as a job of one result."""
+
+    def work(model):
+        yield getattr(model, verb)(*args, **options)
+
+    return work
+
+
+async def all_of(engine: Engine, model: str, work) -> list:
+    return [item async for item in engine.run(model, work)]
+
+
+def together(engine: Engine, asked: list[tuple[str, object]]) -> list[list]:
+    async def gather() -> list[list]:
+        return await asyncio.gather(*(all_of(engine, *one) for one in asked))
+
+    return asyncio.run(gather())
+
+
+def requests() -> list[tuple[str, object]]:
+    """Texts of all lengths by all samplers, gaps, edits and constraints, from three models."""
+    prompts = ["", "Once upon", "The", "A time when", "Tom said, "]
+    asked: list[tuple[str, object]] = []
+    for seed, name in enumerate(ANY_ORDER):
+        prompt, length = prompts[seed % 5], 14 + seed
+        options = {"sampler": name, "seed": seed}
+        asked.append(("words", job("generate", prompt, length=length, **options)))
+        if seed % 3 == 0:
+            asked.append(("timed", job("generate", prompt, length=length, **options)))
+            asked.append(("words", job("fill", f"{prompt} [MASK:{3 + seed}] end.", n=2, seed=seed)))
+    asked += [
+        ("reader", job("generate", prompt, length=20 + len(prompt), seed=seed, n=1 + seed % 2))
+        for seed, prompt in enumerate(prompts)
+    ]
+    asked.append(("timed", job("generate", "A", sampler="analytic", seed=3, length=30, steps=5)))
+    asked.append(("words", job("generate", "The", length=100, seed=1, stop=False, steps=4)))
+    asked.append(("words", job("edit", "The old cat sat.", remask_uncertain=4, seed=5)))
+    asked.append(("words", job("generate", regex="[A-Z][a-z]+", length=12, seed=2)))
+    return asked
+
+
+def test_jobs_together_give_what_they_give_alone(engine):
+    asked = requests()
+    before = engine.counts.passes, engine.counts.calls
+    found = together(engine, asked)
+    passes, calls = engine.counts.passes - before[0], engine.counts.calls - before[1]
+    assert passes < 0.8 * calls, (passes, calls)  # they did share
+    for one, ((results,),) in zip(asked, zip(found, strict=True), strict=True):
+        ((alone,),) = together(engine, [one])
+        assert [content(result) for result in alone] == [content(result) for result in results]
+
+
+def test_frames_and_scores_are_the_same_to_the_bit(engine):
+    def frames(seed: int):
+        return lambda model: model.stream("Once", length=17 + seed, seed=seed, n=2)
+
+    asked = [(name, frames(seed)) for seed in range(3) for name in ("words", "timed")]
+    scored = [("words", job("perplexity", ["The cat sat.", "A dog."], seed=s)) for s in range(2)]
+    found = together(engine, asked + scored)
+    for one, items in zip(asked + scored, found, strict=True):
+        (alone,) = together(engine, [one])
+        if one in asked:
+            assert len(items) == len(alone) > 5
+            for ours, theirs in zip(items, alone, strict=True):
+                assert torch.equal(ours.tokens, theirs.tokens)
+                assert torch.equal(ours.confidence, theirs.confidence)
+        else:
+            assert (items[0].nats, items[0].error) == (alone[0].nats, alone[0].error)
+
+
+@pytest.mark.parametrize("name", ["words", "timed", "reader"])
+def test_the_engine_writes_what_the_model_writes(engine, models, name):
+    options = {"length": 30, "seed": 4, "n": 2}
+    ((results,),) = together(engine, [(name, job("generate", "The", **options))])
+    direct = models[name].generate("The", **options)
+    assert [content(result) for result in results] == [content(result) for result in direct]
+    text = ["The cat sat on the mat."]
+    ((bound,),) = together(engine, [(name, job("perplexity", text, draws=4))])
+    assert bound.nats == models[name].perplexity(text, draws=4).nats
+
+
+def test_a_closed_iterator_ends_its_job_at_the_next_call(engine):
+    seen: list[int] = []
+    left, ended = threading.Event(), threading.Event()
+
+    def work(model):
+        try:
+            frames = model.stream("The", length=2048, stop=False, seed=0)
+            yield next(frames)
+            left.wait(5)
+            for number, frame in enumerate(frames):
+                seen.append(number)
+                yield frame
+        finally:
+            ended.set()
+
+    async def leave() -> None:
+        running = engine.run("words", work)
+        await anext(running)
+        await running.aclose()
+
+    asyncio.run(leave())
+    passes = engine.counts.passes
+    left.set()
+    assert ended.wait(5)
+    assert seen == []
+    assert engine.counts.passes == passes
+    while engine.jobs:
+        time.sleep(0.01)
+
+
+def test_more_jobs_than_there_is_room_for_are_refused(models):
+    hold = threading.Event()
+
+    def waiting(model):
+        hold.wait(10)
+        yield 1
+
+    async def fill(engine: Engine) -> list:
+        jobs = [asyncio.create_task(all_of(engine, "words", waiting)) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        with pytest.raises(Busy):
+            await all_of(engine, "words", waiting)
+        hold.set()
+        found = await asyncio.gather(*jobs)
+        return [*found, await all_of(engine, "words", waiting)]
+
+    with Engine(models, active=2, waiting=1) as engine:
+        assert asyncio.run(fill(engine)) == [[1]] * 4
+
+
+def test_time_is_limited(models):
+    async def ask(engine: Engine) -> None:
+        with pytest.raises(TimedOut):
+            await all_of(engine, "words", lambda model: model.stream("T", length=4096, stop=False))
+
+    with Engine(models, timeout=0.3) as engine:
+        asyncio.run(ask(engine))
+
+
+def test_draining_lets_jobs_finish_and_ends_those_that_do_not(models):
+    def work(length: int):
+        return lambda model: model.stream("The", length=length, stop=False, steps=4)
+
+    async def drain(engine: Engine) -> None:
+        short = asyncio.create_task(all_of(engine, "words", work(20)))
+        long = asyncio.create_task(all_of(engine, "words", work(9000)))
+        await asyncio.sleep(0.05)
+        await engine.drain(1.0)
+        assert len(await short) == 4
+        with pytest.raises(Closing):
+            await long
+        with pytest.raises(Closing):
+            await all_of(engine, "words", work(20))
+
+    with Engine(models) as engine:
+        asyncio.run(drain(engine))
+
+
+def test_mistakes_reach_whoever_asked_and_nobody_else(engine):
+    asked = [
+        ("words", job("generate", "The", length=20, seed=1)),
+        ("words", job("generate", "The", temperature=-1.0)),
+        ("../words", job("generate", "The")),
+    ]
+
+    async def gather() -> list:
+        runs = (all_of(engine, *one) for one in asked)
+        return await asyncio.gather(*runs, return_exceptions=True)
+
+    found = asyncio.run(gather())
+    assert len(found[0]) == 1
+    assert all(isinstance(error, UnmaskError) for error in found[1:])
+    assert "unknown model '../words'" in str(found[2])
+
+
+def test_a_call_that_fails_does_not_fail_its_company(engine, models, monkeypatch):
+    backbone = models["words"].method.backbone
+    real = type(backbone).together
+
+    def fails(self, calls):
+        if any(call.tokens.shape[1] == 13 for call in calls):
+            raise RuntimeError("no memory left")
+        return real(self, calls)
+
+    monkeypatch.setattr(type(backbone), "together", fails)
+    asked = [("words", job("generate", "T", length=n, seed=n)) for n in (11, 12, 13, 14)]
+
+    async def gather() -> list:
+        runs = (all_of(engine, *one) for one in asked)
+        return await asyncio.gather(*runs, return_exceptions=True)
+
+    found = asyncio.run(gather())
+    assert [isinstance(one, RuntimeError) for one in found] == [False, False, True, False]

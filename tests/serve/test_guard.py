@@ -1,0 +1,251 @@
+"""Who is let in, what is too large or too slow, and what happens to those who leave or come too many."""
+
+import json
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from live import Live, live
+
+from unmask.errors import UnmaskError
+from unmask.serve.engine import Engine
+from unmask.serve.settings import Settings, host_name, is_loopback
+
+TOKEN = "a token that nobody can guess"
+LONG = {"prompt": "The", "length": 2000, "seed": 1}  # of /v1/stream: many seconds of work
+FILL = {"text": "Tom was [MASK:4].", "seed": 1}
+
+
+@contextmanager
+def serving(models, active: int = 4, waiting: int = 4, **settings):
+    engine = Engine(models, active=active, waiting=waiting, workers=1)
+    with engine, live(engine, **settings) as running:
+        yield running
+
+
+def status(server: Live, path: str = "/v1/fill", body: object = FILL, **headers: str) -> int:
+    return httpx.post(server.url + path, json=body, headers=headers, timeout=20).status_code
+
+
+def connected(server: Live, seconds: float = 5.0) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), seconds)
+
+
+def posted(connection: socket.socket, path: str, body: dict) -> None:
+    """Sends a request, and does not wait for the answer."""
+    data = json.dumps(body)
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n{data}".encode())
+
+
+def sent(server: Live, data: bytes, seconds: float = 5.0) -> bytes:
+    """What comes back for raw bytes until the server closes."""
+    with connected(server, seconds) as connection:
+        connection.sendall(data)
+        parts = []
+        while part := connection.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+# Tokens and names
+
+
+def test_only_the_token_opens_the_door(models):
+    with serving(models, token=TOKEN) as server:
+        assert status(server) == 401
+        for wrong in ("Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}s", "Bearer", TOKEN):
+            assert status(server, Authorization=wrong) == 401
+        for path in ("/v1/models", "/metrics", "/docs", "/openapi.json", "/nothing"):
+            answer = httpx.get(server.url + path)
+            assert answer.status_code == 401
+            assert answer.json()["error"]["type"] == "authentication_error"
+            assert answer.headers["www-authenticate"] == "Bearer"
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
+        assert status(server, Authorization=f"Bearer {TOKEN}") == 200
+        assert b" 401 " in sent(
+            server,
+            b"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: "
+            b"Bearer \xff\xfe\r\nConnection: close\r\n\r\n",
+        )
+
+
+@pytest.mark.parametrize("token", ["", "short", "x" * 15, "line\nbreak" * 4, "naïve" * 8])
+def test_a_token_that_protects_nothing_is_refused(token):
+    with pytest.raises(UnmaskError, match="token"):
+        Settings(token=token)
+
+
+def test_without_a_token_only_this_machine_is_answered(models):
+    with serving(models) as server:
+        assert status(server, Host="evil.example") == 403
+        for name in ("localhost", "127.0.0.1:8000", "[::1]:8000"):
+            assert status(server, Host=name) == 200
+    with serving(models, local=False) as server:
+        assert status(server, Host="models.example") == 200
+    with serving(models, token=TOKEN) as server:
+        assert status(server, Host="models.example", Authorization=f"Bearer {TOKEN}") == 200
+
+
+def test_addresses_of_this_machine():
+    assert all(map(is_loopback, ["localhost", "127.0.0.1", "127.8.9.1", "::1", "[::1]"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "192.168.0.1", "localhost.evil.example", ""]))
+    assert host_name("[::1]:80") == "[::1]" and host_name("a:80") == "a"
+
+
+OPENED: list[str] = []
+WATCHING = threading.Event()
+
+
+def _audit(event: str, args: tuple) -> None:
+    if event == "open" and WATCHING.is_set():
+        OPENED.append(str(args[0]))
+
+
+def test_a_name_never_becomes_a_path(models, tmp_path):
+    sys.addaudithook(_audit)  # for good: hooks cannot be taken back
+    (tmp_path / "secret").mkdir()
+    names = ["../words", "../../etc/passwd", str(tmp_path / "secret"), "words/../words", "", "\0"]
+    with serving(models) as server:
+        status(server)
+        WATCHING.set()
+        try:
+            for name in names:
+                assert status(server, body={**FILL, "model": name}) == 404
+                assert status(server, "/v1/completions", {"model": name}) == 404
+            for path in ("..%2Fwords", "../words", "%2e%2e/%2e%2e/etc/passwd", "%00"):
+                answer = sent(
+                    server,
+                    f"GET /v1/models/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode(),
+                )
+                assert answer.startswith(b"HTTP/1.1 404")
+        finally:
+            WATCHING.clear()
+    # the framework reads its own source for the log
+    assert [path for path in OPENED if not path.endswith(".py")] == []
+
+
+# Sizes and times
+
+
+def test_a_body_that_is_too_large_is_refused_however_it_comes(models):
+    with serving(models, body=10_000) as server:
+        large = {"text": "a" * 20_000}
+        assert status(server, body=large) == 413
+        data = json.dumps(large).encode()
+
+        def chunks(size: int):
+            yield from (data[i : i + size] for i in range(0, len(data), size))
+
+        for size in (500, 15_000):
+            answer = httpx.post(f"{server.url}/v1/fill", content=chunks(size), timeout=10)
+            assert answer.status_code == 413
+            assert answer.json()["error"]["type"] == "invalid_request_error"
+        head = b"POST /v1/fill HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n"
+        assert sent(server, head).startswith(b"HTTP/1.1 413")  # nobody waits for all that
+        assert status(server) == 200
+
+
+def test_what_is_sent_by_half_is_not_waited_for(models):
+    half = b"POST /v1/fill HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+    with serving(models, read=0.3) as server:
+        for data in (b"", b"POST /v1/fill HT", b"POST /v1/fill HTTP/1.1\r\nHost: loc"):
+            assert sent(server, data) == b""
+        assert sent(server, half).startswith(b"HTTP/1.1 408")
+        chunked = half.replace(b"Content-Length: 100", b"Transfer-Encoding: chunked")
+        assert sent(server, chunked.replace(b"{", b"5\r\nabc")).startswith(b"HTTP/1.1 408")
+        # and a second request on a connection that has had an answer
+        first = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        assert sent(server, first + b"GET /hea").count(b"HTTP/1.1") == 1
+        assert status(server) == 200
+
+
+def test_drops_of_a_request_do_not_keep_it_alive(models):
+    with serving(models, read=0.5) as server, connected(server) as connection:
+        begun = time.monotonic()
+        with pytest.raises(OSError):
+            while time.monotonic() - begun < 5:
+                connection.sendall(b"X")
+                time.sleep(0.05)
+
+
+# Too many, and those who leave
+
+
+@contextmanager
+def streaming(server: Live):
+    """A stream that has begun, and will take long."""
+    with httpx.stream("POST", f"{server.url}/v1/stream", json=LONG, timeout=20) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "event: frame"
+        yield lines
+
+
+def test_over_capacity_there_is_an_answer_at_once(models):
+    with serving(models, active=1, waiting=0) as server, streaming(server):
+        answer = httpx.post(f"{server.url}/v1/fill", json=FILL)
+        assert answer.status_code == 429
+        assert int(answer.headers["retry-after"]) >= 1
+        assert answer.json()["error"]["type"] == "rate_limit_error"
+        health = httpx.get(f"{server.url}/healthz")
+        assert health.status_code == 200 and health.json()["status"] == "full"
+
+
+def test_a_client_that_leaves_costs_nothing_more(models):
+    with serving(models) as server:
+        with streaming(server):
+            assert server.engine.jobs == 1
+        assert server.until_idle() < 1
+        passes = server.engine.counts.passes
+        with connected(server) as connection:
+            posted(connection, "/v1/completions", {"prompt": "The", "max_tokens": 1900, "seed": 2})
+            while server.engine.counts.passes < passes + 3:
+                time.sleep(0.01)
+        assert server.until_idle() < 1
+        passes = server.engine.counts.passes
+        time.sleep(0.2)
+        assert server.engine.counts.passes == passes
+
+
+def test_a_reader_that_does_not_read_is_given_up(models):
+    with serving(models, write=0.5) as server, connected(server) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        # megabytes of frames
+        posted(connection, "/v1/stream", {"length": 2000, "seed": 1, "n": 16})
+        while not server.engine.jobs:
+            time.sleep(0.01)
+        assert server.until_idle(20) < 20
+
+
+def begun(server: Live, route: str, body: dict) -> Iterator[str]:
+    """The lines of a stream whose first has come."""
+
+    def lines() -> Iterator[str]:
+        with httpx.stream("POST", server.url + route, json=body, timeout=20) as answer:
+            yield from answer.iter_lines()
+
+    coming = lines()
+    next(coming)
+    return coming
+
+
+@pytest.mark.parametrize("route", ["/v1/stream", "/v1/completions"])
+def test_a_server_that_stops_lets_streams_end_in_words(models, route):
+    body = LONG if route == "/v1/stream" else {"prompt": "a", "max_tokens": 1900, "stream": True}
+    with serving(models, grace=0.3) as server:
+        lines = begun(server, route, body)
+        server.stop()
+        last = [line for line in lines if line.startswith("data: ")][-1]
+    assert "shutting down" in json.loads(last.removeprefix("data: "))["error"]["message"]
+
+
+def test_a_server_that_stops_lets_short_requests_finish(models):
+    with serving(models, grace=20) as server:
+        lines = begun(server, "/v1/stream", {"fill": "Tom [MASK:40]", "seed": 1})
+        server.stop()
+        assert "event: done" in list(lines)

@@ -1,0 +1,32 @@
+"""A small part of benchmarks/hostile.py: nothing that is sent breaks the server."""
+
+import random
+import sys
+from pathlib import Path
+
+import httpx
+from live import live
+
+from unmask.serve.engine import Engine
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from hostile import Outcome, attack, fixed, generated, hand_made
+
+ALWAYS = ("deep", "large", "no JSON", "unknown fields", "path")  # beside a sample of the others
+FEW = 60
+
+
+def test_nothing_that_is_sent_breaks_the_server(models):
+    every = list(hand_made(limit=1 << 20))
+    chosen = random.Random(0).sample(every, FEW)
+    chosen += [one for one in every if one.name in ALWAYS or not one.method]
+    with Engine(models, workers=1) as engine, live(engine, body=1 << 18) as server:
+        document = httpx.get(f"{server.url}/openapi.json").json()
+        chosen += generated(document, 24)
+        before = fixed(server.url)
+        outcome = attack(server.url, chosen, Outcome())
+        assert outcome.wrong == []
+        assert {"200", "400", "404", "405", "413"} <= set(outcome.statuses)
+        assert fixed(server.url) == before
+        assert httpx.get(f"{server.url}/healthz").json() == {"status": "ok", "jobs": 0}

@@ -1,0 +1,241 @@
+"""What clients get: OpenAI's own, and plain HTTP."""
+
+import json
+
+import httpx
+import openai
+import pytest
+from live import Live, live
+
+from unmask.serve.engine import Engine
+
+
+@pytest.fixture(scope="module")
+def server(models):
+    with Engine(models, workers=2, timeout=60) as engine, live(engine) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server):
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def post(server: Live, path: str, body: dict, **more) -> httpx.Response:
+    return httpx.post(server.url + path, json=body, timeout=30, **more)
+
+
+def written(model, prompt: str, tokens: int, **options) -> list[str]:
+    """What the Python API writes behind a prompt."""
+    length = 1 + len(model.tokenizer.encode(prompt)) + tokens
+    return [str(r).removeprefix(prompt) for r in model.generate(prompt, length=length, **options)]
+
+
+# OpenAI's client
+
+
+@pytest.mark.parametrize("name", ["words", "reader", "timed"])
+def test_completions_are_what_the_api_writes(client, models, name):
+    options = {"temperature": 0.8, "top_p": 0.9, "seed": 7, "n": 3}
+    answer = client.completions.create(model=name, prompt="Once upon", max_tokens=20, **options)
+    texts = written(models[name], "Once upon", 20, **options)
+    assert [choice.text for choice in answer.choices] == texts
+    assert [choice.index for choice in answer.choices] == [0, 1, 2]
+    assert answer.object == "text_completion" and answer.model == name
+    assert answer.usage.prompt_tokens == len("Once upon")
+    assert answer.usage.completion_tokens == sum(map(len, texts))
+    for choice in answer.choices:
+        ended = len(choice.text) < 20
+        assert choice.finish_reason == ("stop" if ended else "length")
+    alone = client.completions.create(
+        model=name,
+        prompt="Once upon",
+        max_tokens=20,
+        **{**options, "n": 1, "seed": answer.choices[2].seed},
+    )
+    assert alone.choices[0].text == texts[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "sampler"),
+    [("words", "ancestral"), ("words", "remask"), ("words", "left_to_right"), ("reader", None)],
+)
+def test_a_stream_is_the_whole_text_in_pieces(client, name, sampler):
+    options = {"model": name, "prompt": "The", "max_tokens": 30, "seed": 3, "n": 2}
+    extra = {"sampler": sampler} if sampler else {}
+    whole = client.completions.create(**options, extra_body=extra)
+    chunks = list(
+        client.completions.create(
+            **options, stream=True, stream_options={"include_usage": True}, extra_body=extra
+        )
+    )
+    texts = ["", ""]
+    for chunk in chunks:
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+    assert texts == [choice.text for choice in whole.choices]
+    assert chunks[-1].usage == whole.usage
+    finished = [c.finish_reason for chunk in chunks for c in chunk.choices if c.finish_reason]
+    assert finished == [choice.finish_reason for choice in whole.choices]
+    if sampler != "remask":  # which may change what it has written
+        assert sum(bool(c.text) for chunk in chunks for c in chunk.choices) > 4
+
+
+def test_a_suffix_is_kept_and_the_gap_filled(client, models):
+    answer = client.completions.create(
+        model="words", prompt="Tom was ", suffix=" lost.", max_tokens=6, seed=2, n=2
+    )
+    results = models["words"].fill("Tom was [MASK:6] lost.", seed=2, n=2)
+    for choice, result in zip(answer.choices, results, strict=True):
+        assert f"Tom was {choice.text} lost." == str(result)
+        assert len(choice.text) == 6 and choice.finish_reason == "length"
+    with pytest.raises(openai.BadRequestError, match="cannot see what follows"):
+        client.completions.create(model="reader", prompt="Tom", suffix=" lost.")
+
+
+def test_texts_end_where_they_are_told_to(client):
+    options = {"model": "words", "prompt": "The", "max_tokens": 40, "seed": 5}
+    whole = client.completions.create(**options).choices[0].text
+    stop = whole[10:12]
+    cut = client.completions.create(**options, stop=[stop, "no such text"]).choices[0]
+    assert cut.text == whole[: whole.index(stop)] and cut.finish_reason == "stop"
+    chunks = client.completions.create(**options, stop=stop, stream=True)
+    assert "".join(c.text for chunk in chunks for c in chunk.choices) == cut.text
+    echoed = client.completions.create(**options, stop=stop, echo=True).choices[0].text
+    assert echoed == "The" + cut.text
+
+
+def test_several_prompts_are_answered_in_order(client):
+    def texts(prompt) -> list[str]:
+        options = {"model": "words", "max_tokens": 8, "seed": 1, "n": 2}
+        return [c.text for c in client.completions.create(prompt=prompt, **options).choices]
+
+    assert texts(["A", "The old"]) == [*texts("A"), *texts("The old")]
+
+
+def test_a_seed_that_was_not_given_is_told(client):
+    first, second = (
+        client.completions.create(model="words", prompt="A", max_tokens=30).choices[0]
+        for _ in range(2)
+    )
+    assert first.seed != second.seed
+    again = client.completions.create(model="words", prompt="A", max_tokens=30, seed=first.seed)
+    assert again.choices[0].text == first.text
+
+
+def test_models_are_listed(client):
+    assert [model.id for model in client.models.list()] == ["words", "timed", "reader"]
+    assert client.models.retrieve("reader").fills is False
+    with pytest.raises(openai.NotFoundError, match="unknown model 'wrods'; did you mean 'words'"):
+        client.completions.create(model="wrods", prompt="A")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"logprobs": 3}, "logprobs is not offered"),
+        ({"best_of": 4}, "best_of is not offered"),
+        ({"presence_penalty": 1.0}, "presence_penalty is not offered"),
+        ({"max_tokens": 10**6}, "max_tokens must be 2048 or less here"),
+        ({"prompt": "a" * 2045}, "a text has 2048 tokens at most here"),
+        ({"n": 17}, "16 texts in all"),
+        ({"prompt": ["a"] * 9, "n": 2}, "16 texts in all"),
+        ({"extra_body": {"steps": 2000}}, "steps must be 1024 or less here"),
+        ({"extra_body": {"sampler": "gibbs:steps=5000"}}, "steps must be 1024 or less here"),
+        ({"extra_body": {"sampler": "no such"}}, "unknown sampler"),
+        ({"extra_body": {"temprature": 1}}, "temprature: Extra inputs"),
+        ({"temperature": -1}, "temperature: Input should be greater"),
+        ({"prompt": "The [MASK]"}, "has a gap: fill fills gaps"),
+        ({"prompt": [1, 2, 3]}, "prompt"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_in_words(client, wrong, message):
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(**{"model": "words", "prompt": "A", **wrong})
+    assert message in caught.value.body["message"]
+    assert caught.value.body["type"] == "invalid_request_error"
+
+
+# Our own routes
+
+
+def test_gaps_are_filled_as_the_api_fills_them(server, models):
+    body = {"text": "Tom was [MASK:3] and [MASK].", "n": 2, "seed": 4, "sampler": "confidence"}
+    answer = post(server, "/v1/fill", body).json()
+    results = models["words"].fill(body.pop("text"), **body)
+    assert answer["model"] == "words"
+    assert answer["results"] == [
+        {"text": r.text, "ids": r.ids, "calls": r.calls, "seed": r.seed} for r in results
+    ]
+
+
+def test_a_score_is_the_bound_with_its_error(server, models):
+    texts = ["The cat sat on the mat.", "A dog."]
+    answer = post(server, "/v1/score", {"texts": texts, "draws": 4, "seed": 2}).json()
+    bound = models["words"].perplexity(texts, draws=4, seed=2)
+    assert (answer["nats"], answer["error"]) == (bound.nats, bound.error)
+    assert answer["certificate"] == "upper" and answer["error"] > 0
+    exact = post(server, "/v1/score", {"model": "reader", "texts": texts[0]}).json()
+    assert exact["certificate"] == "exact" and exact["error"] == 0
+    refused = post(server, "/v1/score", {"texts": "a" * 3000})
+    assert refused.status_code == 400 and "2048 tokens" in refused.json()["error"]["message"]
+    assert post(server, "/v1/score", {"texts": [["a", "b"]]}).status_code == 400
+
+
+def events(response: httpx.Response) -> list[tuple[str, dict]]:
+    found = []
+    for block in response.text.split("\n\n")[:-1]:
+        name, data = block.split("\n")
+        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
+def test_every_frame_is_sent(server, models):
+    body = {"fill": "Tom [MASK:8] end", "seed": 6, "n": 2}
+    response = post(server, "/v1/stream", body)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    *frames, (last, done) = events(response)
+    expected = list(models["words"].stream(fill=body["fill"], seed=6, n=2))
+    assert [name for name, _ in frames] == ["frame"] * len(expected) and last == "done"
+    for (_, frame), theirs in zip(frames, expected, strict=True):
+        assert [row["ids"] for row in frame["rows"]] == theirs.tokens.tolist()
+        assert frame["calls"] == theirs.calls.tolist()
+        for row, changed in zip(frame["rows"], theirs.changed, strict=True):
+            assert row["changed"] == changed.nonzero()[:, 0].tolist()
+    assert done["texts"] == [str(r) for r in models["words"].fill(body["fill"], seed=6, n=2)]
+    edited = events(post(server, "/v1/stream", {"edit": "The cat.", "remask": 0.5, "seed": 1}))
+    assert edited[-1][0] == "done"
+    assert post(server, "/v1/stream", {"prompt": "a", "fill": "[MASK]"}).status_code == 400
+
+
+def test_figures_for_prometheus_count_requests(server):
+    post(server, "/v1/fill", {"text": "A [MASK]"})
+    post(server, "/v1/fill", {"text": "A"})
+    text = httpx.get(f"{server.url}/metrics").text
+    assert 'unmask_requests_total{path="/v1/fill",status="200"}' in text
+    assert 'unmask_requests_total{path="/v1/fill",status="400"}' in text
+    figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+    assert (
+        float(figures["unmask_network_calls_total"])
+        >= float(figures["unmask_network_passes_total"])
+        > 0
+    )
+
+
+def test_the_documentation_needs_nothing_from_elsewhere(server):
+    page = httpx.get(f"{server.url}/docs").text
+    for path in ("/v1/completions", "/v1/fill", "/v1/score", "/v1/stream", "/healthz"):
+        assert path in page
+    assert "max_tokens" in page
+    assert "http" not in page.replace("HTTP", "") and "<script" not in page
+    assert httpx.get(f"{server.url}/openapi.json").json()["openapi"].startswith("3.")
+
+
+def test_constraints_can_be_switched_off(models, server):
+    body = {"text": "A [MASK:4] b", "ban": ["x"], "seed": 1}
+    assert post(server, "/v1/fill", body).status_code == 200
+    with Engine(models, workers=1) as engine, live(engine, constraints=False) as strict:
+        assert "not offered here" in post(strict, "/v1/fill", body).json()["error"]["message"]
+        del body["ban"]
+        assert post(strict, "/v1/fill", body).status_code == 200

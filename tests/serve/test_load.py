@@ -1,0 +1,25 @@
+"""A small part of benchmarks/serving.py: many streams at once, each with the text that it has alone."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from live import live
+
+from unmask.serve.engine import Engine
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from serving import alone, load_with, requests
+
+
+def test_streams_at_once_have_the_texts_that_they_have_alone(models):
+    bodies = [{**body, "prompt": "The", "max_tokens": 12} for body in requests(9)]
+    with Engine(models, active=8, waiting=0, workers=2) as engine, live(engine) as server:
+        single = asyncio.run(alone(server.url, bodies))
+        many = asyncio.run(load_with(server.url, bodies, 8, seconds=0.5))
+    assert single.failed == many.failed == 0
+    assert single.requests == len(bodies)
+    assert many.requests >= 8
+    assert all(many.texts[number] == single.texts[number] for number in many.texts)
+    assert len(set.union(*single.texts.values())) > 5
