@@ -1,0 +1,30 @@
+// What went wrong, said kindly, with a way on.
+
+import { Failure } from "./api.js";
+import { el } from "./dom.js";
+
+const root = () => document.getElementById("notice");
+
+/** Shows a failure; `again` is what a retry does. */
+export function complain(error, again = null) {
+  if (error.name === "AbortError") return;
+  if (!(error instanceof Failure)) console.error(error);
+  const expected = error instanceof Failure;
+  say(expected ? error.message : `Something went wrong on this page: ${error.message}`, again);
+}
+
+export function say(message, again = null, calm = false) {
+  const box = root();
+  box.classList.toggle("calm", calm);
+  box.replaceChildren(
+    el("p", {}, message),
+    ...(again ? [el("button", { onclick: () => { hush(); again(); } }, "Try again")] : []),
+    el("button", { class: "quiet", onclick: hush, "aria-label": "Close this message" }, "Close"),
+  );
+  box.hidden = false;
+}
+
+export function hush() {
+  root().hidden = true;
+  root().replaceChildren();
+}
