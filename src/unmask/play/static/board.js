@@ -17,7 +17,14 @@ function look(frame, place, marks) {
     was: marks.was?.get(place), // what stood here before it was masked by hand
     guess: marks.guesses?.get(place),
     room: marks.room?.(place), // what will stand here
+    joined: continues(frame.row, place),
   };
+}
+
+/** Whether a token goes on with the word before it. */
+function continues(row, place) {
+  const [before, here] = [row[place - 1]?.text ?? "", row[place].text];
+  return /[\p{L}\p{N}]$/u.test(before) && /^[\p{L}\p{N}'’]/u.test(here);
 }
 
 function same(a, b) {
@@ -131,11 +138,11 @@ function hidden({ room, was }) {
   return was?.text ?? (room && room.id !== null ? room.text : "");
 }
 
-function content(token, text, { cell, guess }, masked) {
+function content(token, text, { cell, guess, joined }, masked) {
   const tile = token.parentElement.classList.contains("tiles");
   const shown = tile ? visible(text) : text.replace(/\n/g, "↵\n");
   if (masked) return [tile || !text ? "\u00a0" : shown];
-  if (!guess) return [shown];
+  if (!guess) return tile && joined ? [el("span", { class: "join" }, "‧"), shown] : [shown];
   if (guess.right) return [el("span", { class: "sign" }, "✓"), el("span", {}, shown)];
   return [
     el("span", {}, el("span", { class: "sign" }, "✗"), shown),

@@ -1,6 +1,7 @@
 // Two samplers on the same text, side by side: what they write, in how many calls and seconds.
 
 import { Board } from "./board.js";
+import { Composer } from "./composer.js";
 import { announce, el } from "./dom.js";
 import { complain, hush } from "./notice.js";
 import { legend, layouts } from "./pieces.js";
@@ -8,7 +9,6 @@ import { Player } from "./player.js";
 import { asking, collect } from "./running.js";
 import { SamplerPicker } from "./settings.js";
 
-const GAP = /\[MASK(:\d+)?\]/;
 const SHORTEST = 4; // seconds that a race is looked at, at speed 1
 
 export function compareView(root, app) {
@@ -59,25 +59,21 @@ class CompareView {
     this.app = app;
     const { state } = app;
     this.sides = [new Side("left", "left", app), new Side("right", "right", app)];
-    this.text = el("textarea", {
-      id: "compare-text", rows: 2, value: state.get("text"), spellcheck: "false", maxlength: 20000,
-      placeholder: "Leave this empty, begin a text, or write one with gaps",
-      oninput: () => state.set({ text: this.text.value }),
-      onkeydown: (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.race(); },
+    this.composer = new Composer({
+      id: "compare-text", state, go: () => this.race(), stop: () => this.abort?.abort(),
+      main: { empty: "Write both", start: "Go on with both", gaps: "Fill with both" },
+      beside: [
+        el("span", { class: "lead" }, "One after the other, so that the seconds are fair; then both against one clock."),
+        el("span", { class: "end" }, layouts(state, (name) => this.#layout(name))),
+      ],
     });
-    this.start = el("button", { class: "primary", id: "race", onclick: () => this.race() }, "Write both");
-    this.stop = el("button", { hidden: true, onclick: () => this.abort?.abort() }, "Stop");
     this.player = new Player({
       show: (index) => this.#show(index), speed: state.get("speed"), label: "Time",
       onspeed: (speed) => state.set({ speed }),
     });
     this.ending = el("div", { class: "card", hidden: true }, this.player.root, legend());
     root.append(
-      el("div", { class: "card composer" },
-        el("label", { for: "compare-text", class: "unseen" }, "The text that both begin with, or fill"), this.text,
-        el("div", { class: "row" }, this.start, this.stop,
-          el("span", { class: "lead" }, "One after the other, so that the seconds are fair; then both are shown against one clock."),
-          el("span", { class: "end" }, layouts(state, (name) => this.#layout(name))))),
+      this.composer.root,
       el("div", { class: "columns" }, ...this.sides.map((side) => side.root)),
       this.ending,
     );
@@ -95,8 +91,7 @@ class CompareView {
   }
 
   #questions() {
-    const shared = { ...this.app.settings.question(), text: this.text.value };
-    if (GAP.test(shared.text)) delete shared.length;
+    const shared = this.composer.question(this.app.settings.question());
     return this.sides.map((side) => asking(shared, side.picker));
   }
 
@@ -106,8 +101,7 @@ class CompareView {
     hush();
     this.times = null;
     this.ending.hidden = true;
-    this.start.disabled = true;
-    this.stop.hidden = false;
+    this.composer.refresh(true);
     for (const side of this.sides) side.clear();
     try {
       for (const [index, side] of this.sides.entries()) {
@@ -121,10 +115,7 @@ class CompareView {
     } catch (error) {
       complain(error, () => this.race(questions));
     } finally {
-      if (this.abort === abort) {
-        this.start.disabled = false;
-        this.stop.hidden = true;
-      }
+      if (this.abort === abort) this.composer.refresh(false);
     }
   }
 
@@ -159,7 +150,7 @@ class CompareView {
   }
 
   shown() {
-    this.text.value = this.app.state.get("text");
+    this.composer.put(this.app.state.get("text"));
   }
 
   hidden() {

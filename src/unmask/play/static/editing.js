@@ -10,14 +10,19 @@ export class Editing {
   /** Another text: nothing was done to it. */
   forget(locked = new Set()) {
     this.locked = locked;
-    this.began();
+    this.past = [];
+    this.#fresh();
   }
 
-  /** A text is written on from here: what was masked is no longer to be brought back. */
-  began() {
+  /** The masks of this text are filled: what they were comes back by undoing that alone. */
+  began(moment) {
+    this.past.push({ ...moment, was: this.was, locked: this.locked });
+    this.#fresh();
+  }
+
+  #fresh() {
     this.selected = new Set();
     this.was = new Map(); // what stood at a place before it was masked
-    this.past = [];
   }
 
   /** Does a deed, `(row) => row`, and keeps what there was before it as `moment`. */

@@ -59,7 +59,7 @@ class ForwardView {
       return el("span", { class: "fact" }, this.values[name], el("span", { class: "name" }, ...label));
     };
     const sub = (letter) => [letter, el("sub", {}, "t")];
-    this.curve = svg("svg", { class: "curve", viewBox: "0 0 100 50", preserveAspectRatio: "none", role: "img", "aria-label": "alpha of t, from one to zero" });
+    this.curve = svg("svg", { class: "curve", viewBox: "-9 -6 118 68", role: "img", "aria-label": "alpha of t, from one to zero" });
     root.append(
       el("div", { class: "card composer" },
         el("label", { for: "clean", class: "lead" }, "A clean text x. Time hides it, one token after the other; each has a moment of its own, so what is hidden stays hidden."),
@@ -175,7 +175,9 @@ class ForwardView {
       svg("line", { x1: 0, y1: 50, x2: 100, y2: 50 }),
       svg("line", { x1: this.#t * 100, y1: 0, x2: this.#t * 100, y2: 50 }),
       svg("path", { d: path }),
-      svg("ellipse", { cx: this.#t * 100, cy: 50 - 50 * this.#alpha, rx: 2.4, ry: 2.4 }),
+      svg("circle", { cx: this.#t * 100, cy: 50 - 50 * this.#alpha, r: 2.6 }),
+      svg("text", { x: -8, y: 4 }, "1"), svg("text", { x: -8, y: 52 }, "0"),
+      svg("text", { x: 3, y: -1 }, "α"), svg("text", { x: 98, y: 60 }, "t"),
     );
   }
 

@@ -12,7 +12,7 @@ export function legend(guesses = false) {
   const signs = guesses
     ? [swatch("right", "guessed right"), swatch("wrong", "guessed wrong")]
     : [swatch("masked", "masked"), swatch("back", "taken back")];
-  return el("p", { class: "legend" }, guesses ? null : scale, ...signs);
+  return el("p", { class: "legend" }, scale, ...signs);
 }
 
 /** Tiles, on which nothing moves, or flowing text. */

@@ -43,7 +43,7 @@ export class SamplerPicker {
     this.steps = el("input", { type: "number", min: 1, max: 4096, value: steps, placeholder: "one a token", oninput: () => this.#told() });
     this.stepsField = field("Steps", this.steps);
     this.own = el("div", { class: "fields" });
-    this.root = el("div", { class: "field" }, field("Sampler", this.select), this.about, this.stepsField, this.own);
+    this.root = el("div", { class: "field" }, field("Sampler", this.select), this.about, this.own);
     this.#draw();
   }
 
@@ -77,9 +77,8 @@ export class SamplerPicker {
 
   #draw() {
     this.about.textContent = this.sampler.summary;
-    this.stepsField.hidden = !this.sampler.steps;
-    this.own.replaceChildren(...this.sampler.fields.map((each) => this.#field(each)));
-    this.own.hidden = !this.sampler.fields.length;
+    const fields = this.sampler.fields.map((each) => this.#field(each));
+    this.own.replaceChildren(...(this.sampler.steps ? [this.stepsField] : []), ...fields);
   }
 
   #field({ name, kind, default: usual, choices }) {
@@ -184,7 +183,7 @@ export class Settings {
       type: "button", class: "icon", "aria-label": "Another seed", title: "Another seed",
       onclick: () => { this.seed.value = Math.floor(Math.random() * 1e6); told(); this.seed.dispatchEvent(new Event("change")); },
     }, icon("dice"));
-    return field("Seed", this.seed, el("div", { class: "with" }, this.seed, roll), hint("The same seed writes the same text."));
+    return field("Seed", this.seed, el("div", { class: "with" }, this.seed, roll), hint("The same seed gives the same result."));
   }
 }
 
