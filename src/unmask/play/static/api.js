@@ -1,10 +1,10 @@
 // Questions to the server that served this page.
 
-/** What went wrong, in one line; `gone` if nobody answered. */
+/** What went wrong, in one line; `passing` if the same question may be answered later. */
 export class Failure extends Error {
-  constructor(message, gone = false) {
+  constructor(message, passing) {
     super(message);
-    this.gone = gone;
+    this.passing = passing;
   }
 }
 
@@ -25,7 +25,7 @@ async function asked(path, body, signal) {
     if (error.name === "AbortError") throw error;
     throw new Failure(GONE, true);
   }
-  if (!answer.ok) throw new Failure(await complaint(answer));
+  if (!answer.ok) throw new Failure(await complaint(answer), answer.status === 429 || answer.status >= 500);
   return answer;
 }
 
@@ -66,7 +66,7 @@ export async function* stream(question, signal) {
       for (const part of parts) {
         const event = parsed(part);
         if (!event) continue;
-        if (event.error) throw new Failure(event.error.message ?? String(event.error));
+        if (event.error) throw new Failure(event.error.message ?? String(event.error), true);
         ended ||= event.kind === "end";
         yield event;
       }

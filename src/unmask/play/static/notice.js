@@ -5,12 +5,12 @@ import { el } from "./dom.js";
 
 const root = () => document.getElementById("notice");
 
-/** Shows a failure; `again` is what a retry does. */
+/** Shows a failure; `again` is what a retry does, where one can help. */
 export function complain(error, again = null) {
   if (error.name === "AbortError") return;
-  if (!(error instanceof Failure)) console.error(error);
-  const expected = error instanceof Failure;
-  say(expected ? error.message : `Something went wrong on this page: ${error.message}`, again);
+  if (error instanceof Failure) return say(error.message, error.passing ? again : null);
+  console.error(error);
+  say(`Something went wrong on this page: ${error.message}`);
 }
 
 export function say(message, again = null, calm = false) {
