@@ -29,6 +29,12 @@ class Playground:
     def masked(self, inside: str = "#stage") -> list[int]:
         return [place for place, text in enumerate(self.row(inside)) if text is None]
 
+    def take(self, text: str) -> None:
+        """Shows a text as tokens."""
+        self.page.fill("#text", text)
+        self.page.click("#take")
+        expect(self.tokens().first).to_be_visible()
+
     def write(self) -> None:
         """Presses the button and waits for the last step."""
         self.page.click("#text-go")

@@ -10,7 +10,7 @@ import uvicorn
 
 from unmask import Model
 from unmask.play import router
-from plain_app import create_app
+from unmask.serve.app import create_app
 from unmask.serve.engine import Engine
 
 

@@ -100,8 +100,7 @@ def test_play_pause_and_steps_by_hand(play):
 
 
 def test_a_masked_word_is_filled_again_and_the_rest_stays(play, model):
-    play.page.fill("#text", "The queen sat on the hill by the sea.")
-    play.page.click("#take")
+    play.take("The queen sat on the hill by the sea.")
     ids = model.tokenizer.encode("The queen sat on the hill by the sea.")
     assert bare(play.row()) == tiles(model, ids)
     for place in (1, 4):
@@ -123,8 +122,7 @@ def test_a_masked_word_is_filled_again_and_the_rest_stays(play, model):
 
 
 def test_locked_words_outlive_a_rewriting(play):
-    play.page.fill("#text", "The queen sat on the hill by the sea.")
-    play.page.click("#take")
+    play.take("The queen sat on the hill by the sea.")
     before = play.row()
     play.page.keyboard.press("Escape")
     play.tokens().nth(0).focus()
@@ -145,8 +143,7 @@ def test_locked_words_outlive_a_rewriting(play):
 
 
 def test_a_span_is_dragged_and_masked(play):
-    play.page.fill("#text", "The queen sat on the hill by the sea.")
-    play.page.click("#take")
+    play.take("The queen sat on the hill by the sea.")
     start, stop = (play.tokens().nth(place).bounding_box() for place in (2, 5))
     play.page.mouse.move(start["x"] + 8, start["y"] + 8)
     play.page.mouse.down()
@@ -167,8 +164,7 @@ def test_gaps_of_a_typed_text_are_filled(play, model):
 
 
 def test_alternatives_come_with_probabilities_and_can_be_chosen(play, model):
-    play.page.fill("#text", "The queen sat on the mat.")
-    play.page.click("#take")
+    play.take("The queen sat on the mat.")
     play.tokens().nth(1).hover()
     rows = play.page.locator(".alternatives button:visible")
     expect(rows).to_have_count(8)
@@ -255,14 +251,12 @@ def test_time_masks_more_and_more_and_the_model_guesses(play, server, model):
     expect(play.tokens(stage)).to_have_count(len(ids))
     hidden: set[int] = set()
     for t in (0, 30, 60, 100):
-        play.page.locator("#time").evaluate(
-            "(input, t) => { input.value = t; input.dispatchEvent(new Event('input')); }", t
-        )
+        play.scrub(t, "#view-forward")
         values = play.page.locator("#view-forward .value")
         alpha_t = float(model.method.schedule.alpha(torch.tensor([t / 100]).double()))
         assert float(values.nth(1).inner_text()) == pytest.approx(alpha_t, abs=5e-4)
         if t:
-            expect(values.nth(3)).not_to_have_text("–")
+            expect(values.nth(4)).not_to_have_text("–")
         guessed = play.tokens(stage).evaluate_all(
             "tokens => tokens.flatMap((token, place) => token.matches('.guess') ? [place] : [])"
         )

@@ -121,6 +121,7 @@ function paint(token, now, place) {
   else classes.push(cell.given ? "given" : "known");
   if (now.isNew) classes.push(masked ? "back" : "new");
   if (masked && now.was) classes.push("was");
+  if (masked && hidden(now)) classes.push("sized");
   for (const name of ["locked", "selected", "beyond"]) if (now[name]) classes.push(name);
   if (now.ends) classes.push("end-mark");
   token.className = classes.join(" ");

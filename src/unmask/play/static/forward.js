@@ -3,13 +3,14 @@
 import { guesses, tokens } from "./api.js";
 import { Alternatives } from "./alternatives.js";
 import { Board } from "./board.js";
-import { announce, debounced, el, percent, svg, visible } from "./dom.js";
+import { debounced, el, percent, svg, visible } from "./dom.js";
 import { complain, hush } from "./notice.js";
-import { legend, layouts } from "./pieces.js";
+import { layouts, legend } from "./pieces.js";
+import { Player } from "./player.js";
 import { given, MASKED } from "./recording.js";
 import { selecting } from "./selecting.js";
 
-const WAIT = 140; // milliseconds without a move of the slider before the model is asked
+const PACE = 0.08; // seconds from one hundredth of t to the next, at speed 1
 
 export function forwardView(root, app) {
   return new ForwardView(root, app);
@@ -20,11 +21,11 @@ class ForwardView {
     this.state = state;
     this.settings = settings;
     this.cells = [];
+    this.uniforms = [];
     this.found = new Map(); // the guesses at the masked places
     this.board = new Board({ label: "The masked text, token by token" });
     this.board.layout = state.get("layout");
     this.read = debounced(350, () => this.#tokens());
-    this.guess = debounced(WAIT, () => this.#guesses());
     this.alternatives = new Alternatives({
       ask: (place) => this.#asked(place),
       title: (place) => `Hidden: “${visible(this.cells[place].text)}”; the model's guesses`,
@@ -40,6 +41,8 @@ class ForwardView {
     });
     settings.seed.addEventListener("input", () => this.read());
     settings.seed.addEventListener("change", () => this.read());
+    const t = Math.round(100 * Number(state.get("t"))) || 0;
+    this.player.load(Array.from({ length: 101 }, (_, index) => index * PACE), t);
     this.remodelled();
   }
 
@@ -49,9 +52,9 @@ class ForwardView {
       id: "clean", rows: 2, value: state.get("clean"), spellcheck: "false", maxlength: 20000,
       oninput: () => { state.set({ clean: this.text.value }); this.read(); },
     });
-    this.slider = el("input", {
-      type: "range", id: "time", min: 0, max: 100, step: 1, value: Math.round(100 * Number(state.get("t")) || 0),
-      oninput: () => this.#moved(),
+    this.player = new Player({
+      show: () => this.#moved(), speed: state.get("speed"), label: "Time t, in hundredths",
+      onspeed: (speed) => state.set({ speed }),
     });
     this.values = {};
     const fact = (name, label) => {
@@ -67,11 +70,11 @@ class ForwardView {
       el("div", { class: "card composer" },
         el("div", { class: "noise" },
           el("div", { class: "composer" },
-            el("label", { for: "time" }, "Time t: from the clean text to nothing but masks"),
-            this.slider,
+            el("p", {}, "Time t: from the clean text to nothing but masks"),
+            this.player.root,
             el("div", { class: "facts" },
               fact("t", ["time t"]), fact("alpha", [...sub("α"), ", the chance to be seen"]), fact("masked", ["masked"]),
-              fact("right", ["guessed right"]), fact("nats", ["nats per hidden token"]))),
+              fact("right", ["guessed right"]), fact("nats", ["nats a hidden token"]))),
           this.curve)),
       el("div", { class: "card composer", id: "forward-stage" },
         this.board.root,
@@ -80,11 +83,11 @@ class ForwardView {
   }
 
   get #t() {
-    return Number(this.slider.value) / 100;
+    return this.player.index / 100;
   }
 
   get #alpha() {
-    return this.settings.chosen.alpha[Number(this.slider.value)];
+    return this.settings.chosen.alpha[this.player.index];
   }
 
   /** A token is masked once its uniform lies below 1 - alpha_t: more and more of them as t grows. */
@@ -98,19 +101,29 @@ class ForwardView {
     for (const place of this.found.keys()) if (!hidden.has(place)) this.found.delete(place);
     this.stale = true;
     this.#draw();
-    this.guess();
+    this.#guess();
+  }
+
+  /** Guesses as fast as the network can, and once more for where the time has come to meanwhile. */
+  async #guess() {
+    this.wanted = true;
+    if (this.guessing) return;
+    this.guessing = true;
+    while (this.wanted) {
+      this.wanted = false;
+      await this.#guesses();
+    }
+    this.guessing = false;
   }
 
   async #tokens() {
-    this.asking?.abort();
     try {
       const answer = await tokens({ model: this.settings.model.value, text: this.text.value, seed: this.settings.question().seed });
       hush();
       this.cells = answer.tokens.map(({ id, text }) => given(id, text));
       this.uniforms = answer.uniforms;
       this.found = new Map();
-      this.#draw();
-      await this.#guesses();
+      this.#moved();
     } catch (error) {
       complain(error, () => this.#tokens());
     }
@@ -118,24 +131,25 @@ class ForwardView {
 
   /** One look of the network at z_t guesses all that is hidden. */
   async #guesses() {
-    this.asking?.abort();
     const { chosen } = this.settings;
     const places = this.#masked().filter((place) => this.cells[place].id !== null);
     if (!places.length || chosen.order !== "any" || chosen.conditional) {
       this.found = new Map();
       return this.#draw();
     }
-    this.asking = new AbortController();
-    const question = { model: chosen.name, tokens: this.cells.map(({ id }) => id), places, t: this.#t };
+    const { cells } = this;
+    const question = { model: chosen.name, tokens: cells.map(({ id }) => id), places, t: this.#t };
     try {
-      const answer = await guesses(question, this.asking.signal);
-      const marked = answer.guesses.map((each) => [each.place, { ...each, right: each.likely[0].id === this.cells[each.place].id }]);
-      this.found = new Map(marked);
-      this.stale = false;
+      const answer = await guesses(question);
+      if (cells !== this.cells) return null; // another text stands there now
+      const hidden = new Set(this.#masked());
+      const marked = answer.guesses.filter(({ place }) => hidden.has(place));
+      this.found = new Map(marked.map((each) => [each.place, { ...each, right: each.likely[0].id === cells[each.place].id }]));
+      this.stale = question.t !== this.#t;
       this.#draw();
-      announce(`${this.values.right.textContent} guessed right`);
     } catch (error) {
-      complain(error, () => this.#guesses());
+      this.player.pause();
+      complain(error, () => this.#guess());
     }
     return null;
   }
@@ -191,6 +205,7 @@ class ForwardView {
   shown() {}
 
   hidden() {
+    this.player.pause();
     this.alternatives.close();
   }
 }

@@ -3,7 +3,9 @@
 import { Failure } from "./api.js";
 import { el } from "./dom.js";
 
+const CALM = 6000; // milliseconds that good news stay
 const root = () => document.getElementById("notice");
+let leaving = 0;
 
 /** Shows a failure; `again` is what a retry does, where one can help. */
 export function complain(error, again = null) {
@@ -22,6 +24,8 @@ export function say(message, again = null, calm = false) {
     el("button", { class: "quiet", onclick: hush, "aria-label": "Close this message" }, "Close"),
   );
   box.hidden = false;
+  clearTimeout(leaving);
+  if (calm) leaving = setTimeout(hush, CALM);
 }
 
 export function hush() {

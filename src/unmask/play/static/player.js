@@ -5,7 +5,7 @@ import { el, icon } from "./dom.js";
 const SPEEDS = ["0.25", "0.5", "1", "2", "4", "8"];
 
 export class Player {
-  /** `show(index)` draws a step; `speed` is one of SPEEDS and is told by `onspeed`. */
+  /** `show(index)` draws a step, also when play begins or stops; `speed` is told by `onspeed`. */
   constructor({ show, speed = "1", onspeed = () => {}, label = "Step" }) {
     this.show = show;
     this.times = [0]; // of every step, in seconds of play at speed 1
@@ -69,7 +69,7 @@ export class Player {
   go(index, playing = false) {
     this.index = Math.max(0, Math.min(index, this.times.length - 1));
     this.clock = this.times[this.index];
-    if (!playing) this.pause();
+    this.playing = playing;
     this.#refresh();
     this.show(this.index);
   }
@@ -89,12 +89,15 @@ export class Player {
     this.playing = true;
     this.then = performance.now();
     this.#refresh();
+    this.show(this.index);
     requestAnimationFrame((now) => this.#tick(now));
   }
 
   pause() {
+    if (!this.playing) return;
     this.playing = false;
     this.#refresh();
+    this.show(this.index);
   }
 
   #tick(now) {

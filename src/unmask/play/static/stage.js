@@ -202,7 +202,7 @@ export class Stage {
     const { locked, selected, was } = this.editing;
     this.board.draw(this.frame, { locked, selected, was, room: (place) => this.recording.final(place) });
     this.tools.refresh({
-      row: this.frame.row, chosen: this.#chosen(), editing: this.editing, running: this.busy, model: this.settings.chosen,
+      row: this.frame.row, chosen: this.#chosen(), editing: this.editing, running: this.busy || this.player.playing, model: this.settings.chosen,
     });
   }
 }
