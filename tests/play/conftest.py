@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "api")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "api"))  # for tiny_models
+sys.path.insert(0, str(Path(__file__).parent))
 
 from local_server import LocalServer
 from tiny_models import train_tiny

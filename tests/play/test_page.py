@@ -109,7 +109,9 @@ def test_a_masked_word_is_filled_again_and_the_rest_stays(play, model):
     play.tokens().nth(4).click()  # and back
     assert play.masked() == [1]
     play.fill()
-    hidden = [model.tokenizer.vocabulary.mask_id if place == 1 else i for place, i in enumerate(ids)]
+    hidden = [
+        model.tokenizer.vocabulary.mask_id if place == 1 else i for place, i in enumerate(ids)
+    ]
     (result,) = model.fill(hidden, **OPTIONS)
     assert bare(play.row()) == tiles(model, result.ids[1:-1])
     play.tool("Undo")
@@ -177,9 +179,9 @@ def test_alternatives_come_with_probabilities_and_can_be_chosen(play, model):
         p = model.method.denoiser()(z_t, t, at)[0].exp()
         p[[v.mask_id, v.bos_id, v.eos_id, v.pad_id]] = 0
     best = p.topk(8)
-    assert [float(text.rstrip("%")) / 100 for text in rows.locator(".number").all_inner_texts()] == (
-        pytest.approx(best.values.tolist(), abs=0.006)
-    )
+    assert [
+        float(text.rstrip("%")) / 100 for text in rows.locator(".number").all_inner_texts()
+    ] == (pytest.approx(best.values.tolist(), abs=0.006))
     rows.nth(2).click()
     chosen = [*ids[:1], int(best.indices[2]), *ids[2:]]
     assert bare(play.row()) == tiles(model, chosen)
@@ -297,7 +299,9 @@ def test_a_link_holds_the_whole_state(play, server):
 
 def test_a_hostile_link_is_text(play, server):
     attack = "<img src=x onerror=\"document.title='taken'\">"
-    play.open(server.url, f"text={attack}&row=<b>&ran={{&model={attack}&view=__proto__&sampler={attack}")
+    play.open(
+        server.url, f"text={attack}&row=<b>&ran={{&model={attack}&view=__proto__&sampler={attack}"
+    )
     play.page.click("#take")
     expect(play.tokens().first).to_be_visible()
     assert play.page.title() == "unmask playground"
@@ -321,7 +325,9 @@ def test_the_animation_is_saved_as_svg_and_gif(play, tmp_path):
 
 
 def _check_svg(file: Path, steps: int) -> None:
-    texts = [node.text or "" for node in ElementTree.parse(file).iter() if node.tag.endswith("text")]
+    texts = [
+        node.text or "" for node in ElementTree.parse(file).iter() if node.tag.endswith("text")
+    ]
     captions = [text for text in texts if text.startswith("step ")]
     assert len(captions) == steps + 1
     assert "&" in "".join(texts)

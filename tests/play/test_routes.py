@@ -16,7 +16,7 @@ from unmask.samplers import SAMPLERS, Ancestral
 
 @pytest.fixture(scope="module")
 def client(server) -> Iterator[TestClient]:
-    with TestClient(server.app) as client:
+    with TestClient(server.app, base_url=server.url) as client:
         yield client
 
 
@@ -150,7 +150,9 @@ def test_a_sampler_that_is_registered_is_on_the_menu(client, monkeypatch):
     found = {sampler["name"]: sampler for sampler in client.get("/play/menu").json()["samplers"]}
     assert list(found) == list(SAMPLERS)
     assert found["sleepy"]["summary"] == "Waits."
-    kinds = {field["name"]: (field["kind"], field["default"]) for field in found["sleepy"]["fields"]}
+    kinds = {
+        field["name"]: (field["kind"], field["default"]) for field in found["sleepy"]["fields"]
+    }
     assert kinds == {"grid": ("grid", "uniform"), "naps": ("int", 3), "deep": ("bool", False)}
     assert not found["left_to_right"]["steps"]
 
@@ -200,7 +202,9 @@ def test_the_page_lets_nothing_in_from_elsewhere(client):
     assert client.get("/play/files/app.js").headers["content-type"].startswith("text/javascript")
 
 
-@pytest.mark.parametrize("name", ["../routes.py", "..%2froutes.py", "vendor/../../routes.py", "", "none.js"])
+@pytest.mark.parametrize(
+    "name", ["../routes.py", "..%2froutes.py", "vendor/../../routes.py", "", "none.js"]
+)
 def test_only_files_of_the_page_are_served(client, name):
     assert client.get(f"/play/files/{name}").status_code in (404, 307)
 

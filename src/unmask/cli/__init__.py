@@ -16,6 +16,7 @@ from unmask.cli import (
     generate,
     harness,
     listing,
+    play,
     report,
     reproduce,
     serve,
@@ -26,7 +27,7 @@ from unmask.errors import UnmaskError, unknown
 
 _COMMANDS = (
     *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness, export),
-    *(serve, config, listing),
+    *(play, serve, config, listing),
 )
 
 _START = """\

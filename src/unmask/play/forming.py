@@ -59,7 +59,11 @@ class Drawing:
             (None, "", 0.0) if token == self._mask_id else (token, text, round(p, 4))
             for token, text, p in zip(ids, self._spelled(ids), sure, strict=True)
         ]
-        new = [place for place, (old, now) in enumerate(zip(self._shown, row, strict=True)) if old != now]
+        new = [
+            place
+            for place, (old, now) in enumerate(zip(self._shown, row, strict=True))
+            if old != now
+        ]
         self._shown = list(row)
         return [[place, *row[place]] for place in new]
 

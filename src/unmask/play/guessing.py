@@ -19,7 +19,9 @@ def guessing(model: Model, question: Guessing) -> Iterator[dict[str, Any]]:
         raise UnmaskError("this model writes targets for sources: it guesses no single words")
     places = sorted(set(question.places))
     if not 0 <= places[0] <= places[-1] < len(question.tokens):
-        raise UnmaskError(f"the places to guess lie outside a text of {len(question.tokens)} tokens")
+        raise UnmaskError(
+            f"the places to guess lie outside a text of {len(question.tokens)} tokens"
+        )
     if question.t is not None and not 0 <= question.t <= 1:
         raise UnmaskError(f"t must lie in [0, 1], not {question.t}")
     row = row_of(model, question.tokens)

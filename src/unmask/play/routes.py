@@ -1,9 +1,8 @@
 """The page's routes: its files, and its questions as jobs for the engine."""
 
-import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import APIRouter
 from fastapi.responses import Response, StreamingResponse
@@ -16,16 +15,10 @@ from unmask.play.menu import menu
 from unmask.play.page import FILES, response
 from unmask.play.questions import Forming, Guessing, Spelling
 from unmask.play.spelling import row_of, spelling
+from unmask.serve.answers import event, problem_of
+from unmask.serve.engine import Engine
 
 T = TypeVar("T")
-
-
-class Engine(Protocol):
-    """What runs jobs: each in a thread, with network calls that other jobs share."""
-
-    models: Mapping[str, Model]
-
-    def run(self, model: str, job: Callable[[Model], Iterator[T]]) -> AsyncIterator[T]: ...
 
 
 def router(engine: Engine) -> APIRouter:
@@ -75,13 +68,12 @@ async def _only(answers: AsyncIterator[T]) -> T:
         return await anext(answers)
 
 
-async def _sent(first: dict[str, Any], events: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
-    """Server-sent events; whoever stops listening stops the job."""
-    async with aclosing(events):  # type: ignore[type-var]
-        yield _event(first)
-        async for event in events:
-            yield _event(event)
-
-
-def _event(content: dict[str, Any]) -> str:
-    return f"data: {json.dumps(content, separators=(',', ':'))}\n\n"
+async def _sent(first: dict[str, Any], rest: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
+    """Server-sent events, the last of them an error if it comes to that; who stops listening stops the job."""
+    async with aclosing(rest):  # type: ignore[type-var]
+        yield event(first)
+        try:
+            async for content in rest:
+                yield event(content)
+        except Exception as error:
+            yield event(problem_of(error).content)

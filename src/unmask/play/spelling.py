@@ -33,7 +33,9 @@ def row_of(model: Model, tokens: Sequence[int | None]) -> list[int]:
     """The ids of a row that the page sent; the model's frame is no part of it."""
     v = model.tokenizer.vocabulary
     frame = special_ids(model)
-    if wrong := [token for token in tokens if token is not None and not _plain(token, v.size, frame)]:
+    if wrong := [
+        token for token in tokens if token is not None and not _plain(token, v.size, frame)
+    ]:
         raise UnmaskError(f"{wrong[0]} is no token of this model's text: read the text anew")
     return [v.mask_id if token is None else token for token in tokens]
 

@@ -1,6 +1,7 @@
 // Draws a row of tokens; touches only the places that changed.
 
 import { el, percent, visible } from "./dom.js";
+import { END } from "./recording.js";
 
 const LONGEST = 9; // letters that a tile has room for
 
@@ -121,30 +122,40 @@ function paint(token, now, place) {
   else classes.push(cell.given ? "given" : "known");
   if (now.isNew) classes.push(masked ? "back" : "new");
   if (masked && now.was) classes.push("was");
-  if (masked && hidden(now)) classes.push("sized");
+  if (masked && settled(now)) classes.push("sized");
   for (const name of ["locked", "selected", "beyond"]) if (now[name]) classes.push(name);
   if (now.ends) classes.push("end-mark");
   token.className = classes.join(" ");
   const p = guess ? guess.likely[0].p : cell.p;
   token.style.setProperty("--p", masked ? 0 : p);
-  const text = now.ends ? " end" : guess ? guess.likely[0].text : masked ? hidden(now) : cell.text;
+  const text = now.ends ? END.text : guess ? guess.likely[0].text : masked ? settled(now)?.text ?? "" : cell.text;
   token.style.setProperty("--fit", Math.min(1, LONGEST / Math.max(1, visible(text).length)));
   token.replaceChildren(...content(token, text, now, masked));
   token.setAttribute("aria-selected", String(now.selected));
   token.setAttribute("aria-label", spoken(now, place, masked, text));
 }
 
-/** The room that a mask keeps: that of what will stand here, or stood. */
-function hidden({ room, was }) {
-  return was?.text ?? (room && room.id !== null ? room.text : "");
+/** What will stand at a masked place, or stood there: the mask keeps its room. */
+function settled({ room, was }) {
+  return was ?? (room && room.id !== null ? room : null);
 }
 
+/** In flowing text the space before a word is no part of what is coloured. */
 function content(token, text, { cell, guess, joined }, masked) {
-  const tile = token.parentElement.classList.contains("tiles");
-  const shown = tile ? visible(text) : text.replace(/\n/g, "↵\n");
-  if (masked) return [tile || !text ? "\u00a0" : shown];
-  if (!guess) return tile && joined ? [el("span", { class: "join" }, "‧"), shown] : [shown];
-  if (guess.right) return [el("span", { class: "sign" }, "✓"), el("span", {}, shown)];
+  const word = (...parts) => el("span", { class: "word" }, ...parts);
+  if (token.parentElement.classList.contains("tiles")) {
+    if (masked) return [word("\u00a0")];
+    const shown = visible(text);
+    return [guess ? word(...guessed(shown, guess, cell)) : word(joined ? el("span", { class: "join" }, "‧") : null, shown)];
+  }
+  const [, space, rest] = text.match(/^([ ]?)(.*)$/s);
+  const shown = rest.replace(/\n/g, "↵\n");
+  if (token.matches(".masked:not(.sized)")) return [word("\u00a0")];
+  return [space, guess ? word(...guessed(shown, guess, cell)) : word(shown)];
+}
+
+function guessed(shown, { right }, cell) {
+  if (right) return [el("span", { class: "sign" }, "✓"), el("span", {}, shown)];
   return [
     el("span", {}, el("span", { class: "sign" }, "✗"), shown),
     el("span", { class: "truth" }, visible(cell.text)),

@@ -3,6 +3,9 @@
 /** A place of a row: `id` is null where it is masked, `p` how sure the model was, `given` if it did not write it. */
 export const MASKED = Object.freeze({ id: null, text: "", p: 0, given: false });
 
+/** What stands where a text ends. */
+export const END = Object.freeze({ id: -1, text: " end", p: 1, given: false });
+
 export function given(id, text) {
   return id === null ? MASKED : { id, text, p: 1, given: true };
 }
@@ -38,7 +41,8 @@ export class Recording {
 
   /** What stands at a place when all is done: its room is kept while it is masked. */
   final(place) {
-    return this.done ? this.last.row[place] : undefined;
+    if (!this.done) return undefined;
+    return place === this.last.end ? END : this.last.row[place];
   }
 }
 
