@@ -23,7 +23,7 @@ class LocalServer:
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/"
         self.app = create_app(self.engine, routers=[router(self.engine)])
-        self._server = uvicorn.Server(uvicorn.Config(self.app, log_level="error"))
+        self._server = uvicorn.Server(uvicorn.Config(self.app, log_level="error", lifespan="off"))
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
 
     def __enter__(self) -> "LocalServer":

@@ -130,7 +130,7 @@ def test_screenshots(browser):
     name = os.environ["UNMASK_PLAY_MODEL"]
     with LocalServer({Path(name).name: unmask.load(name, device="cpu")}) as server:
         write = visit(browser, color_scheme="light")
-        write.page.set_viewport_size({"width": 1280, "height": 860})
+        write.page.set_viewport_size({"width": 1280, "height": 930})
         write.open(server.url, "text=Once+upon+a+time&steps=64&temperature=0.7&seed=1")
         write.write()
         write.scrub(40)
@@ -146,11 +146,12 @@ def test_screenshots(browser):
         write.page.wait_for_timeout(500)
         write.page.screenshot(path=folder / "play-edit.png")
         compare = visit(browser, color_scheme="light", reduced_motion="reduce")
-        compare.open(server.url, "view=compare&text=Once+upon+a+time&layout=text&left=ancestral")
+        compare.open(server.url, "view=compare&text=Once+upon+a+time&layout=text&length=64")
         compare.page.click("#compare-text-go")
         expect(compare.page.locator("#announcer")).to_contain_text("Done")
         compare.page.screenshot(path=folder / "play-compare.png", full_page=True)
         forward = visit(browser, color_scheme="dark")
+        forward.page.set_viewport_size({"width": 1280, "height": 820})
         forward.open(server.url, "view=forward&t=0.4")
         expect(forward.page.locator("#forward-stage .guess").first).to_be_visible()
         forward.page.screenshot(path=folder / "play-forward.png")

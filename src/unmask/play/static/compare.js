@@ -63,7 +63,7 @@ class CompareView {
       id: "compare-text", state, go: () => this.race(), stop: () => this.abort?.abort(),
       main: { empty: "Write both", start: "Go on with both", gaps: "Fill with both" },
       beside: [
-        el("span", { class: "lead" }, "One after the other, so that the seconds are fair; then both against one clock."),
+        el("span", { class: "lead" }, "One after the other, so that seconds are fair; then both on one clock."),
         el("span", { class: "end" }, layouts(state, (name) => this.#layout(name))),
       ],
     });

@@ -61,7 +61,7 @@ function looksOf(frames, place) {
     const before = index ? frames[index - 1].row[place] : null;
     const isNew = before !== null && before.id !== cell.id;
     const last = looks.at(-1);
-    if (last && !isNew && !last.isNew && last.cell.id === cell.id && last.text === cell.text) {
+    if (last && !isNew && !last.isNew && !last.back && last.cell.id === cell.id && last.text === cell.text) {
       last.to = index + 1;
     } else {
       const masked = cell.id === null;

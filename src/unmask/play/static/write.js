@@ -26,7 +26,7 @@ class WriteView {
     this.settings = settings;
     this.stage = new Stage({ state, settings, fill: () => this.fill() });
     this.empty = welcome();
-    this.take = el("button", { id: "take", onclick: () => this.#take() }, "Only show as tokens");
+    this.take = el("button", { id: "take", onclick: () => this.#take() }, "Show as tokens");
     const chips = EXAMPLES.map(([name, text]) =>
       el("button", { class: "chip", title: text || "Nothing is given", onclick: () => { this.composer.put(text); this.write(); } }, name));
     this.composer = new Composer({
