@@ -20,8 +20,12 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory) -> unmask.Model:
-    run = train_tiny(tmp_path_factory.mktemp("mdlm"), "bpe", "mdlm", "dit")
+def run(tmp_path_factory) -> Path:
+    return train_tiny(tmp_path_factory.mktemp("mdlm"), "bpe", "mdlm", "dit")
+
+
+@pytest.fixture(scope="session")
+def model(run) -> unmask.Model:
     return unmask.load(run, device="cpu")
 
 

@@ -26,6 +26,13 @@ class LocalServer:
         self._server = uvicorn.Server(uvicorn.Config(self.app, log_level="error", lifespan="off"))
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
 
+    def idle(self, within: float) -> bool:
+        """Whether all jobs end, some seconds given."""
+        patience = time.monotonic() + within
+        while self.engine.jobs and time.monotonic() < patience:
+            time.sleep(0.02)
+        return self.engine.jobs == 0
+
     def __enter__(self) -> "LocalServer":
         self._thread.start()
         while not self._server.started:

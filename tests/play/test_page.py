@@ -349,6 +349,17 @@ def test_a_mistake_is_told_in_the_servers_words(play):
     expect(notice).to_be_hidden()
 
 
+def test_a_text_that_takes_too_long_is_stopped(play, server):
+    play.setting("Sampler").select_option("gibbs")
+    play.setting("Steps").fill("4000")
+    play.page.click("#text-go")
+    expect(play.page.locator("#stage .meter")).to_contain_text(re.compile(r"step \d\d+ of"))
+    play.tool("Stop")
+    expect(play.page.locator("#text-go")).to_be_enabled()
+    assert server.idle(within=5)
+    assert "step" in play.meter()
+
+
 def test_a_model_that_reads_to_the_right_says_what_it_cannot(play):
     play.setting("Model").select_option("backwards")
     expect(play.setting("Sampler")).to_have_value("left_to_right")

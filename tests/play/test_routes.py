@@ -2,7 +2,7 @@
 
 import http.client
 import json
-import time
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +11,7 @@ import torch
 from fastapi.testclient import TestClient
 from local_server import LocalServer
 
+from unmask.play.page import FILES
 from unmask.samplers import SAMPLERS, Ancestral
 
 
@@ -202,6 +203,15 @@ def test_the_page_lets_nothing_in_from_elsewhere(client):
     assert client.get("/play/files/app.js").headers["content-type"].startswith("text/javascript")
 
 
+def test_no_script_makes_html_of_text():
+    scripts = {name: text.decode() for name, text in FILES.items() if name.endswith(".js")}
+    assert len(scripts) > 10
+    unsafe = re.compile(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function"
+    )
+    assert [name for name, text in scripts.items() if unsafe.search(text)] == []
+
+
 @pytest.mark.parametrize(
     "name", ["../routes.py", "..%2froutes.py", "vendor/../../routes.py", "", "none.js"]
 )
@@ -217,7 +227,4 @@ def test_a_listener_who_leaves_stops_the_job(server: LocalServer):
     assert connection.getresponse().readline().startswith(b"data:")
     assert server.engine.jobs == 1
     connection.close()
-    patience = time.monotonic() + 20
-    while server.engine.jobs and time.monotonic() < patience:
-        time.sleep(0.02)
-    assert server.engine.jobs == 0
+    assert server.idle(within=20)

@@ -7,6 +7,7 @@ import { complain, hush } from "./notice.js";
 import { legend, layouts } from "./pieces.js";
 import { Player } from "./player.js";
 import { asking, collect } from "./running.js";
+import { selecting } from "./selecting.js";
 import { SamplerPicker } from "./settings.js";
 
 const SHORTEST = 4; // seconds that a race is looked at, at speed 1
@@ -24,6 +25,8 @@ class Side {
     });
     this.picker.fit(settings.chosen);
     this.board = new Board({ label: `What the ${title} sampler writes` });
+    const nothing = () => {};
+    selecting(this.board, { toggle: nothing, select: nothing, act: nothing, point: nothing }); // arrows walk over it
     this.facts = {};
     const facts = ["steps", "calls", "seconds"].map((fact) => {
       this.facts[fact] = el("span", { class: "value" }, "–");
