@@ -11,7 +11,13 @@ import torch
 from fastapi.testclient import TestClient
 from local_server import LocalServer
 
+from unmask.api import Model
+from unmask.api.build import build_method
+from unmask.config import resolve
+from unmask.data import CharacterTokenizer
+from unmask.play.forming import forming
 from unmask.play.page import FILES
+from unmask.play.questions import Forming
 from unmask.samplers import SAMPLERS, Ancestral
 
 
@@ -80,6 +86,18 @@ def test_gaps_of_a_text_and_of_tokens_are_filled_alike(client, model):
     clicked = events(client, tokens=tokens, steps=3, seed=5)
     (result,) = model.fill(text, steps=3, seed=5)
     assert rows(typed)[-1] == rows(clicked)[-1] == result.ids[1:-1]
+
+
+def test_of_a_model_of_pairs_the_target_is_shown():
+    choices = {"data.source_field": "a", "data.target_field": "b", "data.packing": "pad"}
+    choices |= {"data.length": "14", "data.tokenizer.kind": "characters"}
+    choices |= {"backbone.width": "16", "backbone.depth": "1", "backbone.heads": "2"}
+    config, tokenizer = resolve({}, list(choices.items())), CharacterTokenizer("abcdefgh")
+    model = Model(build_method(config, tokenizer.vocabulary), tokenizer, config)
+    found = list(forming(model, Forming(model="pairs", text="abc", steps=4, seed=2)))
+    (result,) = model.generate("abc", steps=4, seed=2)
+    assert rows(found)[0] == [None] * (14 - len("abc") - 2)
+    assert rows(found)[-1][: len(result.ids)] == result.ids
 
 
 # Guesses

@@ -35,10 +35,6 @@ def _model(name: str, model: Model) -> dict[str, Any]:
         "words": model.tokenizer.leading_space,  # or characters
         "schedule": model.config.schedule.name,
         "alpha": method.schedule.alpha(times).detach().tolist(),
-        "frame": sum(
-            special is not None
-            for special in (model.tokenizer.vocabulary.bos_id, model.tokenizer.vocabulary.eos_id)
-        ),
     }
 
 
@@ -49,7 +45,6 @@ def _sampler(name: str) -> dict[str, Any]:
         "name": name,
         "summary": SAMPLERS.summaries()[name],
         "steps": "steps" in hints,
-        "revises": kind.revises,
         "fields": [
             _field(field, hints[field.name])
             for field in fields(kind)

@@ -62,7 +62,7 @@ class ForwardView {
       return el("span", { class: "fact" }, this.values[name], el("span", { class: "name" }, ...label));
     };
     const sub = (letter) => [letter, el("sub", {}, "t")];
-    this.curve = svg("svg", { class: "curve", viewBox: "-9 -6 118 68", role: "img", "aria-label": "alpha of t, from one to zero" });
+    this.curve = svg("svg", { class: "curve", viewBox: "-9 -6 118 68", role: "img" });
     root.append(
       el("div", { class: "card composer" },
         el("label", { for: "clean", class: "lead" }, "A clean text x. Time hides it, one token after the other; each has a moment of its own, so what is hidden stays hidden."),
@@ -183,7 +183,8 @@ class ForwardView {
   }
 
   #plot() {
-    const { alpha } = this.settings.chosen;
+    const { alpha, schedule } = this.settings.chosen;
+    this.curve.setAttribute("aria-label", `The ${schedule} schedule: alpha falls from one to zero as t grows`);
     const path = alpha.map((value, index) => `${index ? "L" : "M"}${index} ${50 - 50 * value}`).join("");
     this.curve.replaceChildren(
       svg("line", { x1: 0, y1: 50, x2: 100, y2: 50 }),
@@ -191,7 +192,7 @@ class ForwardView {
       svg("path", { d: path }),
       svg("circle", { cx: this.#t * 100, cy: 50 - 50 * this.#alpha, r: 2.6 }),
       svg("text", { x: -8, y: 4 }, "1"), svg("text", { x: -8, y: 52 }, "0"),
-      svg("text", { x: 3, y: -1 }, "α"), svg("text", { x: 98, y: 60 }, "t"),
+      svg("text", { x: 6, y: 1 }, `α, ${schedule}`), svg("text", { x: 98, y: 60 }, "t"),
     );
   }
 
