@@ -3,7 +3,7 @@
 import { el, percent, visible } from "./dom.js";
 import { END } from "./recording.js";
 
-const LONGEST = 8; // letters that a tile has room for
+const LONGEST = 7.5; // letters that a tile has room for
 
 /** What a place looks like: the cell, and what is said of it. */
 function look(frame, place, marks) {
