@@ -72,9 +72,11 @@ def answering(
     return Job(canvases, fixed[0], fixed, ends, length, answers=True)
 
 
-def filling(tokenizer: Tokenizer, first: list[int], text: str, n: int, longest: int) -> Job:
-    """A text with gaps, `n` times; a gap is words: it holds no end of a text."""
-    ids = parse_blanks(text, tokenizer)
+def filling(
+    tokenizer: Tokenizer, first: list[int], text: str | Sequence[int], n: int, longest: int
+) -> Job:
+    """A text with gaps, or its ids, `n` times; a gap is words: it holds no end of a text."""
+    ids = parse_blanks(text, tokenizer) if isinstance(text, str) else list(text)
     if tokenizer.vocabulary.mask_id not in ids:
         raise UnmaskError("the text has no gap: write [MASK] or [MASK:4] where to fill")
     row = _framed(tokenizer, first, ids)

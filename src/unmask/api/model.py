@@ -89,8 +89,11 @@ class Model:
             return []
         return Running(self, self._writing(prompts, length, stop, sampling), sampling).results()
 
-    def fill(self, text: str, **options: Any) -> list[Result]:
-        """Fills the gaps of a text, `[MASK]` one token and `[MASK:4]` four, in `n` ways."""
+    def fill(self, text: str | Sequence[int], **options: Any) -> list[Result]:
+        """Fills the gaps of a text, `[MASK]` one token and `[MASK:4]` four, in `n` ways.
+
+        A text may be given as ids too: its gaps are then those of the vocabulary's mask id.
+        """
         sampling = Sampling.of(options)
         return Running(self, self._filling(text, sampling), sampling).results()
 
@@ -117,7 +120,7 @@ class Model:
         self,
         prompts: str | Sequence[str] | None = None,
         *,
-        fill: str | None = None,
+        fill: str | Sequence[int] | None = None,
         edit: str | None = None,
         length: Length = None,
         stop: bool = True,
@@ -233,7 +236,7 @@ class Model:
         first = first_tokens(self, sampling)
         return answering(self.tokenizer, first, sources, sampling.n, length, stop)
 
-    def _filling(self, text: str, sampling: Sampling) -> Job:
+    def _filling(self, text: str | Sequence[int], sampling: Sampling) -> Job:
         self._sees_both_sides("fill")
         return filling(self.tokenizer, first_tokens(self, sampling), text, sampling.n, self.length)
 

@@ -19,6 +19,7 @@ from unmask.cli import (
     harness,
     listing,
     models,
+    play,
     report,
     reproduce,
     runs,
@@ -30,7 +31,7 @@ from unmask.errors import UnmaskError, unknown
 
 _COMMANDS = (
     *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness),
-    *(serve, export, card, models, runs, check, config, listing),
+    *(play, serve, export, card, models, runs, check, config, listing),
 )
 
 _START = """\

@@ -1,13 +1,15 @@
 """Text forming in the terminal: masked tokens as blocks, what is new in colour."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
+
+from unmask.data.spans import BROKEN, shown, spans, start
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,9 +22,8 @@ _MASKED = "dim"
 _TAKEN_BACK = "bold magenta"  # was written, and is masked again
 _FOOTER = "dim italic"
 _CONFIDENT = ((0.7, "bold green"), (0.3, "bold yellow"), (0.0, "bold red"))
-_BROKEN = "\N{REPLACEMENT CHARACTER}"  # what a piece of a character decodes to
 # what a terminal would obey instead of showing it
-_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), 127], _BROKEN)
+_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), 127], BROKEN)
 _PAUSE = 0.08  # seconds from one picture to the next
 _PATIENCE = 5.0  # seconds in all to wait for them
 
@@ -126,41 +127,6 @@ class Picture:
         for piece, style in zip(pieces, styles, strict=True):
             text.append(piece.translate(_CONTROLS), style)
         return text
-
-
-def start(ids: list[int], tokenizer: "Tokenizer") -> int:
-    """Where the target of a conditional row begins: behind the source and its EOS."""
-    eos = tokenizer.vocabulary.eos_id
-    return ids.index(eos, 1) + 1 if eos in ids[1:] else 0
-
-
-def shown(ids: list[int], tokenizer: "Tokenizer") -> list[int]:
-    """The tokens up to the end of the text."""
-    v = tokenizer.vocabulary
-    first = 1 if ids and ids[0] == v.bos_id else 0  # GPT-2's BOS is its EOS
-    return ids[: ids.index(v.eos_id, first)] if v.eos_id in ids[first:] else ids
-
-
-def spans(tokenizer: "Tokenizer", ids: Sequence[int]) -> list[str]:
-    """The text that each token adds; nothing until a character is whole. Together they are the decoded text."""
-    found = list(_spans(tokenizer, ids))
-    whole = tokenizer.decode(ids)
-    # a tokenizer whose pieces change with what follows has no spans: its text comes with the last token
-    return found if "".join(found) == whole else [""] * (len(ids) - 1) + [whole]
-
-
-def _spans(tokenizer: "Tokenizer", ids: Sequence[int]) -> Iterator[str]:
-    """Decodes from the last whole character but one, as some tokens read differently at a start."""
-    before = start = 0
-    for end in range(1, len(ids) + 1):
-        context = tokenizer.decode(ids[before:start])
-        text = tokenizer.decode(ids[before:end]).removeprefix(context)
-        if text.endswith(_BROKEN) and end < len(ids):
-            yield ""
-            continue
-        yield text
-        if text:  # a special token is no context
-            before, start = start, end
 
 
 def footer(frame: "Frame", frames: int) -> str:

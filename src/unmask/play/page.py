@@ -1,0 +1,40 @@
+"""The page's files: a fixed list, with a policy that lets nothing in from elsewhere."""
+
+import mimetypes
+from importlib.resources import files
+
+from fastapi.responses import Response
+
+_ROOT = files("unmask.play") / "static"
+_FOLDERS = ("", "vendor/")
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",  # a new version of the package is a new page at once
+}
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
+
+
+def _listed() -> dict[str, bytes]:
+    """Every file by its name: no path is ever made from what a request says."""
+    return {
+        folder + entry.name: entry.read_bytes()
+        for folder in _FOLDERS
+        for entry in (_ROOT / folder if folder else _ROOT).iterdir()
+        if entry.is_file()
+    }
+
+
+FILES = _listed()
+
+
+def response(name: str) -> Response:
+    """A file of the page."""
+    suffix = name[name.rfind(".") :]
+    kind = _TYPES.get(suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return Response(FILES[name], media_type=kind, headers=_HEADERS)

@@ -1,0 +1,51 @@
+"""What the page asks: the bodies of its requests."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+LONGEST_TEXT = 100_000  # characters
+MOST_TOKENS = 65_536
+MOST_GUESSES = 20
+
+Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+Token = Annotated[int, Field(ge=0, lt=2**31)] | None  # None is a mask
+Row = Annotated[list[Token], Field(max_length=MOST_TOKENS)]
+Seed = Annotated[int, Field(ge=0, lt=2**53)]  # what a number of the page can hold
+
+
+class Question(BaseModel):
+    """Of a model, by its name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: Annotated[str, Field(max_length=200)]
+
+
+class Spelling(Question):
+    """The tokens of a text, or the texts of tokens."""
+
+    text: Text = ""
+    tokens: Row | None = None  # instead of a text
+    seed: Seed = 0  # of the uniforms that decide when a token is masked
+
+
+class Forming(Question):
+    """A text to write: after `text`, in the gaps of `text`, or in those of `tokens`."""
+
+    text: Text = ""
+    tokens: Row | None = None
+    length: int | None = None
+    sampler: Annotated[str, Field(max_length=500)] | None = None
+    steps: int | None = None
+    temperature: float = 1.0
+    seed: Seed = 0
+
+
+class Guessing(Question):
+    """What the model holds for likely at some places, of which it sees none."""
+
+    tokens: Row
+    places: Annotated[list[int], Field(min_length=1, max_length=MOST_TOKENS)]
+    t: float | None = None  # the diffusion time; as many masks as there are say it unless given
+    k: Annotated[int, Field(ge=1, le=MOST_GUESSES)] = 8

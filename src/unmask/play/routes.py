@@ -1,0 +1,79 @@
+"""The page's routes: its files, and its questions as jobs for the engine."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from fastapi import APIRouter
+from fastapi.responses import Response, StreamingResponse
+
+from unmask.api import Model
+from unmask.data import parse_blanks
+from unmask.play.forming import forming
+from unmask.play.guessing import guessing
+from unmask.play.menu import menu
+from unmask.play.page import FILES, response
+from unmask.play.questions import Forming, Guessing, Spelling
+from unmask.play.spelling import row_of, spelling
+from unmask.serve.answers import event, problem_of
+from unmask.serve.engine import Engine
+
+T = TypeVar("T")
+
+
+def router(engine: Engine) -> APIRouter:
+    """The page at /, its files and its questions under /play."""
+    routes = APIRouter(include_in_schema=False)
+
+    @routes.get("/")
+    async def page() -> Response:
+        return response("index.html")
+
+    @routes.get("/play/files/{name:path}")
+    async def file(name: str) -> Response:
+        return response(name) if name in FILES else Response(status_code=404)
+
+    @routes.get("/play/menu")
+    async def choices() -> dict[str, Any]:
+        return menu(engine.models)
+
+    @routes.post("/play/tokens")
+    async def tokens(question: Spelling) -> dict[str, Any]:
+        def job(model: Model) -> Iterator[dict[str, Any]]:
+            given = question.tokens
+            ids = (
+                parse_blanks(question.text, model.tokenizer)
+                if given is None
+                else row_of(model, given)
+            )
+            yield spelling(model, ids, question.seed)
+
+        return await _only(engine.run(question.model, job))
+
+    @routes.post("/play/guesses")
+    async def guesses(question: Guessing) -> dict[str, Any]:
+        return await _only(engine.run(question.model, lambda model: guessing(model, question)))
+
+    @routes.post("/play/stream")
+    async def stream(question: Forming) -> StreamingResponse:
+        events = engine.run(question.model, lambda model: forming(model, question))
+        first = await anext(events)  # a mistake is a plain answer, before any stream begins
+        return StreamingResponse(_sent(first, events), media_type="text/event-stream")
+
+    return routes
+
+
+async def _only(answers: AsyncIterator[T]) -> T:
+    async with aclosing(answers):  # type: ignore[type-var]
+        return await anext(answers)
+
+
+async def _sent(first: dict[str, Any], rest: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
+    """Server-sent events, the last of them an error if it comes to that; who stops listening stops the job."""
+    async with aclosing(rest):  # type: ignore[type-var]
+        yield event(first)
+        try:
+            async for content in rest:
+                yield event(content)
+        except Exception as error:
+            yield event(problem_of(error).content)

@@ -1,0 +1,64 @@
+"""Rows of tokens as the page holds them: without their frame, None where a place is masked."""
+
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from itertools import groupby
+from typing import Any
+
+from unmask.api import Model
+from unmask.data import Tokenizer
+from unmask.data.spans import spans
+from unmask.errors import UnmaskError
+from unmask.randomness import row_uniforms
+
+_REMEMBERED = 4096  # runs of tokens between masks
+
+
+class Spelled:
+    """The text that each token of a row adds; a run between masks is spelled once."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._mask_id = tokenizer.vocabulary.mask_id
+        self._spell = lru_cache(_REMEMBERED)(partial(spans, tokenizer))
+
+    def __call__(self, ids: Sequence[int]) -> list[str]:
+        texts: list[str] = []
+        for masked, run in groupby(ids, key=lambda token: token == self._mask_id):
+            part = tuple(run)
+            texts += [""] * len(part) if masked else self._spell(part)
+        return texts
+
+
+def row_of(model: Model, tokens: Sequence[int | None]) -> list[int]:
+    """The ids of a row that the page sent; the model's frame is no part of it."""
+    v = model.tokenizer.vocabulary
+    frame = special_ids(model)
+    if wrong := [
+        token for token in tokens if token is not None and not _plain(token, v.size, frame)
+    ]:
+        raise UnmaskError(f"{wrong[0]} is no token of this model's text: read the text anew")
+    return [v.mask_id if token is None else token for token in tokens]
+
+
+def special_ids(model: Model) -> set[int]:
+    """The ids that no text holds: MASK, the frame, the classes."""
+    v = model.tokenizer.vocabulary
+    named = {v.mask_id, v.bos_id, v.eos_id, v.pad_id, *model.tokenizer.labels.values()}
+    return {token for token in named if token is not None}
+
+
+def _plain(token: int, size: int, special: set[int]) -> bool:
+    return token < size and token not in special
+
+
+def spelling(model: Model, ids: list[int], seed: int) -> dict[str, Any]:
+    """A row token by token, with the uniforms below which 1 - alpha_t keeps them masked."""
+    mask_id = model.tokenizer.vocabulary.mask_id
+    texts = Spelled(model.tokenizer)(ids)
+    return {
+        "tokens": [
+            {"id": None if token == mask_id else token, "text": text}
+            for token, text in zip(ids, texts, strict=True)
+        ],
+        "uniforms": row_uniforms([seed], "forward", len(ids))[0].tolist(),
+    }

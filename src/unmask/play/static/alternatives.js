@@ -1,0 +1,125 @@
+// What the model would have put at a place, with probabilities; a click puts it there.
+
+import { guesses } from "./api.js";
+import { debounced, el, percent, visible } from "./dom.js";
+
+const WAIT = 280; // milliseconds over a token before the model is asked
+
+export class Alternatives {
+  /** `ask(place)` is the question or null, `choose(place, token)` what a click does, if it may do anything. */
+  constructor({ ask, choose = null, title }) {
+    this.ask = ask;
+    this.choose = choose;
+    this.title = title;
+    this.place = null;
+    this.root = el("div", {
+      class: "alternatives", role: "dialog", "aria-label": "Alternatives", hidden: true,
+      onpointerenter: () => this.leave.cancel(),
+      onpointerleave: () => this.leave(),
+      onfocusin: () => this.leave.cancel(),
+      onfocusout: (event) => { if (!this.root.contains(event.relatedTarget)) this.leave(); },
+      onkeydown: (event) => this.#key(event),
+    });
+    document.body.append(this.root);
+    this.open = debounced(WAIT, (token, place) => this.#show(token, place));
+    this.leave = debounced(220, () => this.close());
+  }
+
+  /** The pointer or the focus is at a token, or at none. */
+  point(token, place) {
+    if (place === null) {
+      this.open.cancel();
+      this.leave();
+      return;
+    }
+    this.leave.cancel();
+    if (place !== this.dismissed) this.dismissed = null; // it was just closed here: not at once again
+    if (place !== this.place && place !== this.dismissed) this.open(token, place);
+  }
+
+  close() {
+    this.open.cancel();
+    this.leave.cancel();
+    this.request?.abort();
+    this.place = null;
+    this.root.hidden = true;
+  }
+
+  /** Closes until another token is looked at. */
+  #dismiss() {
+    this.dismissed = this.place;
+    this.close();
+    return this.token;
+  }
+
+  /** Opens at once and moves the focus in. */
+  async enter(token, place) {
+    this.open.cancel();
+    await this.#show(token, place);
+    this.root.querySelector("button")?.focus();
+    this.token = token;
+  }
+
+  async #show(token, place) {
+    const question = this.ask(place);
+    if (!question) return this.close();
+    this.request?.abort();
+    this.request = new AbortController();
+    this.place = place;
+    this.token = token;
+    let answer;
+    try {
+      answer = await guesses(question, this.request.signal);
+    } catch (error) {
+      if (error.name !== "AbortError") this.#fill(place, el("p", { class: "state" }, error.message));
+      return;
+    }
+    if (this.place !== place) return;
+    const [{ likely }] = answer.guesses;
+    const here = question.tokens[place];
+    this.#fill(place, el("ul", {}, ...likely.map((token) => el("li", {}, this.#row(place, token, here)))));
+  }
+
+  #row(place, token, here) {
+    const row = el(
+      "button",
+      {
+        type: "button",
+        class: token.id === here ? "here" : "",
+        disabled: !this.choose,
+        onclick: () => {
+          const back = this.#dismiss();
+          this.choose(place, token);
+          back.focus();
+        },
+      },
+      el("span", { class: "word" }, visible(token.text)),
+      el("span", { class: "number" }, percent(token.p)),
+    );
+    row.style.setProperty("--p", token.p);
+    return row;
+  }
+
+  #fill(place, content) {
+    this.root.replaceChildren(el("h3", {}, this.title(place)), content);
+    this.root.hidden = false;
+    const box = this.token.getBoundingClientRect();
+    const room = document.documentElement.clientWidth - this.root.offsetWidth - 12;
+    const below = box.bottom + this.root.offsetHeight + 10 < innerHeight || box.top < this.root.offsetHeight + 10;
+    const top = below ? box.bottom + 6 : box.top - this.root.offsetHeight - 6;
+    this.root.style.left = `${Math.max(8, Math.min(box.left, room)) + scrollX}px`;
+    this.root.style.top = `${top + scrollY}px`;
+  }
+
+  #key(event) {
+    const rows = [...this.root.querySelectorAll("button")];
+    const at = rows.indexOf(document.activeElement);
+    if (event.key === "Escape") {
+      this.#dismiss().focus();
+    } else if (event.key === "ArrowDown") rows[(at + 1) % rows.length]?.focus();
+    else if (event.key === "ArrowUp") rows.at(at - 1)?.focus();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}

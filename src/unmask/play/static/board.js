@@ -1,0 +1,175 @@
+// Draws a row of tokens; touches only the places that changed.
+
+import { el, percent, visible } from "./dom.js";
+import { END } from "./recording.js";
+
+const LONGEST = 7.5; // letters that a tile has room for
+
+/** What a place looks like: the cell, and what is said of it. */
+function look(frame, place, marks) {
+  const cell = frame.row[place];
+  return {
+    cell,
+    isNew: frame.changed.has(place),
+    beyond: frame.end !== null && frame.end !== undefined && place > frame.end,
+    ends: place === frame.end,
+    locked: marks.locked?.has(place) ?? false,
+    selected: marks.selected?.has(place) ?? false,
+    was: marks.was?.get(place), // what stood here before it was masked by hand
+    guess: marks.guesses?.get(place),
+    room: marks.room?.(place), // what will stand here
+    joined: continues(frame.row, place),
+  };
+}
+
+/** Whether a token goes on with the word before it. */
+function continues(row, place) {
+  const [before, here] = [row[place - 1]?.text ?? "", row[place].text];
+  return /[\p{L}\p{N}]$/u.test(before) && /^[\p{L}\p{N}'’]/u.test(here);
+}
+
+function same(a, b) {
+  return a && Object.keys(b).every((name) => a[name] === b[name]);
+}
+
+export class Board {
+  constructor({ label, letters = false }) {
+    this.root = el("div", {
+      class: "board tiles",
+      role: "listbox",
+      "aria-multiselectable": "true",
+      "aria-label": label,
+      "aria-orientation": "horizontal",
+    });
+    this.letters = letters;
+    this.tokens = [];
+    this.looks = [];
+    this.focused = 0;
+  }
+
+  set letters(value) {
+    this.root.classList.toggle("letters", value);
+  }
+
+  set layout(name) {
+    this.root.classList.toggle("tiles", name !== "text");
+    this.root.classList.toggle("flow", name === "text");
+    this.looks.fill(null); // a token is written differently there
+  }
+
+  draw(frame, marks = {}) {
+    while (this.tokens.length > frame.row.length) {
+      this.tokens.pop().remove();
+      this.looks.pop();
+    }
+    while (this.tokens.length < frame.row.length) {
+      const token = el("span", { role: "option", tabindex: "-1", "data-place": this.tokens.length });
+      this.tokens.push(token);
+      this.looks.push(null);
+      this.root.append(token);
+    }
+    for (let place = 0; place < frame.row.length; place += 1) {
+      const now = look(frame, place, marks);
+      if (same(this.looks[place], now)) continue;
+      paint(this.tokens[place], now, place);
+      this.looks[place] = now;
+    }
+    this.#tabStop(Math.min(this.focused, this.tokens.length - 1));
+  }
+
+  #tabStop(place) {
+    this.tokens[this.focused]?.setAttribute("tabindex", "-1");
+    this.focused = Math.max(place, 0);
+    this.tokens[this.focused]?.setAttribute("tabindex", "0");
+  }
+
+  focus(place) {
+    this.#tabStop(Math.max(0, Math.min(place, this.tokens.length - 1)));
+    this.tokens[this.focused]?.focus();
+  }
+
+  /** The place of an element of the board, or null. */
+  placeOf(element) {
+    const token = element?.closest?.("[data-place]");
+    return token && this.root.contains(token) ? Number(token.dataset.place) : null;
+  }
+
+  /** The place that stands above or below another one. */
+  neighbour(place, lines) {
+    const from = this.tokens[place].getBoundingClientRect();
+    const middle = from.left + from.width / 2;
+    const step = Math.sign(lines);
+    let line = null;
+    let best = null;
+    for (let other = place + step; this.tokens[other]; other += step) {
+      const box = this.tokens[other].getBoundingClientRect();
+      if (Math.abs(box.top - from.top) < from.height / 2) continue;
+      line ??= box.top;
+      if (Math.abs(box.top - line) > box.height / 2) break;
+      const far = Math.abs(box.left + box.width / 2 - middle);
+      if (best === null || far < best.far) best = { other, far };
+    }
+    return best?.other ?? place;
+  }
+}
+
+function paint(token, now, place) {
+  const { cell, guess } = now;
+  const masked = cell.id === null && !guess;
+  const classes = ["token"];
+  if (masked) classes.push("masked");
+  else if (guess) classes.push("guess", "known", guess.right ? "right" : "wrong");
+  else classes.push(cell.given ? "given" : "known");
+  if (now.isNew) classes.push(masked ? "back" : "new");
+  if (masked && now.was) classes.push("was");
+  if (masked && settled(now)) classes.push("sized");
+  for (const name of ["locked", "selected", "beyond"]) if (now[name]) classes.push(name);
+  if (now.ends) classes.push("end-mark");
+  token.className = classes.join(" ");
+  const p = guess ? guess.likely[0].p : cell.p;
+  token.style.setProperty("--p", masked ? 0 : p);
+  const text = now.ends ? END.text : guess ? guess.likely[0].text : masked ? settled(now)?.text ?? "" : cell.text;
+  token.style.setProperty("--fit", Math.min(1, LONGEST / Math.max(1, visible(text).length)));
+  token.replaceChildren(...content(token, text, now, masked));
+  token.setAttribute("aria-selected", String(now.selected));
+  token.setAttribute("aria-label", spoken(now, place, masked, text));
+}
+
+/** What will stand at a masked place, or stood there: the mask keeps its room. */
+function settled({ room, was }) {
+  return was ?? (room && room.id !== null ? room : null);
+}
+
+/** In flowing text the space before a word is no part of what is coloured. */
+function content(token, text, { cell, guess, joined }, masked) {
+  const word = (...parts) => el("span", { class: "word" }, ...parts);
+  if (token.parentElement.classList.contains("tiles")) {
+    if (masked) return [word("\u00a0")];
+    const shown = visible(text);
+    return [guess ? word(...guessed(shown, guess, cell)) : word(joined ? el("span", { class: "join" }, "‧") : null, shown)];
+  }
+  const [, space, rest] = text.match(/^([ ]?)(.*)$/s);
+  const shown = rest.replace(/\n/g, "↵\n");
+  if (token.matches(".masked:not(.sized)")) return [word("\u00a0")];
+  return [space, guess ? word(...guessed(shown, guess, cell)) : word(shown)];
+}
+
+function guessed(shown, { right }, cell) {
+  if (right) return [el("span", { class: "sign" }, "✓"), el("span", {}, shown)];
+  return [
+    el("span", {}, el("span", { class: "sign" }, "✗"), shown),
+    el("span", { class: "truth" }, visible(cell.text)),
+  ];
+}
+
+function spoken({ cell, guess, locked, beyond, ends }, place, masked, text) {
+  const number = `${place + 1}: `;
+  if (ends) return `${number}end of the text`;
+  const kept = `${locked ? ", locked" : ""}${beyond ? ", after the end" : ""}`;
+  if (masked) return `${number}mask${kept}`;
+  if (guess) {
+    const verdict = guess.right ? "right" : `wrong, it is ${visible(cell.text)}`;
+    return `${number}guess ${visible(text)}, ${percent(guess.likely[0].p)}, ${verdict}`;
+  }
+  return `${number}${visible(text)}${cell.given ? "" : `, ${percent(cell.p)}`}${kept}`;
+}

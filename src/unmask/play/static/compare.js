@@ -1,0 +1,162 @@
+// Two samplers on the same text, side by side: what they write, in how many calls and seconds.
+
+import { Board } from "./board.js";
+import { Composer } from "./composer.js";
+import { announce, el } from "./dom.js";
+import { complain, hush } from "./notice.js";
+import { legend, layouts } from "./pieces.js";
+import { Player } from "./player.js";
+import { asking, collect } from "./running.js";
+import { selecting } from "./selecting.js";
+import { SamplerPicker } from "./settings.js";
+
+const SHORTEST = 4; // seconds that a race is looked at, at speed 1
+
+export function compareView(root, app) {
+  return new CompareView(root, app);
+}
+
+class Side {
+  constructor(name, title, { menu, state, settings }) {
+    this.name = name;
+    this.picker = new SamplerPicker({
+      menu, spec: state.get(name), steps: state.get(`${name}Steps`),
+      onchange: (spec, steps) => state.set({ [name]: spec, [`${name}Steps`]: steps }),
+    });
+    this.picker.fit(settings.chosen);
+    this.board = new Board({ label: `What the ${title} sampler writes` });
+    const nothing = () => {};
+    selecting(this.board, { toggle: nothing, select: nothing, act: nothing, point: nothing }); // arrows walk over it
+    this.facts = {};
+    const facts = ["steps", "calls", "seconds"].map((fact) => {
+      this.facts[fact] = el("span", { class: "value" }, "–");
+      return el("span", { class: "fact" }, this.facts[fact], el("span", { class: "name" }, fact === "calls" ? "network calls" : fact));
+    });
+    this.root = el("div", { class: "card", id: `side-${name}`, role: "group", "aria-label": `${title} sampler` },
+      this.picker.root, el("div", { class: "facts" }, ...facts), this.board.root);
+  }
+
+  show(index) {
+    const frame = this.recording?.frames[index];
+    if (!frame) return;
+    this.board.draw(frame, { room: (place) => this.recording.final(place) });
+    this.facts.steps.textContent = `${index}`;
+    this.facts.calls.textContent = String(frame.calls);
+    this.facts.seconds.textContent = frame.seconds.toFixed(2);
+  }
+
+  /** The step that was taken last at a time. */
+  at(seconds) {
+    return this.recording.frames.findLastIndex((frame) => frame.seconds <= seconds);
+  }
+
+  clear() {
+    this.recording = null;
+    this.board.draw({ row: [], changed: new Set(), end: null });
+    for (const value of Object.values(this.facts)) value.textContent = "–";
+  }
+}
+
+class CompareView {
+  constructor(root, app) {
+    this.app = app;
+    const { state } = app;
+    this.sides = [new Side("left", "left", app), new Side("right", "right", app)];
+    this.composer = new Composer({
+      id: "compare-text", state, go: () => this.race(), stop: () => this.abort?.abort(),
+      main: { empty: "Write both", start: "Go on with both", gaps: "Fill with both" },
+      beside: [
+        el("span", { class: "lead" }, "One after the other, so that seconds are fair; then both on one clock."),
+        el("span", { class: "end" }, layouts(state, (name) => this.#layout(name))),
+      ],
+    });
+    this.player = new Player({
+      show: (index) => this.#show(index), speed: state.get("speed"), label: "Time",
+      onspeed: (speed) => state.set({ speed }),
+    });
+    this.ending = el("div", { class: "card", hidden: true }, this.player.root, legend());
+    root.append(
+      this.composer.root,
+      el("div", { class: "columns" }, ...this.sides.map((side) => side.root)),
+      this.ending,
+    );
+    this.#layout(state.get("layout"));
+    this.remodelled();
+    const questions = state.question("raced");
+    if (Array.isArray(questions) && questions.length === 2) this.race(questions);
+  }
+
+  #layout(name) {
+    for (const side of this.sides) {
+      side.board.layout = name;
+      if (side.recording) side.show(this.times ? side.at(this.times[this.player.index]) : side.recording.frames.length - 1);
+    }
+  }
+
+  #questions() {
+    const shared = this.composer.question(this.app.settings.question());
+    return this.sides.map((side) => asking(shared, side.picker));
+  }
+
+  async race(questions = this.#questions()) {
+    this.abort?.abort();
+    const abort = (this.abort = new AbortController());
+    hush();
+    this.times = null;
+    this.ending.hidden = true;
+    this.composer.refresh(true);
+    for (const side of this.sides) side.clear();
+    try {
+      for (const [index, side] of this.sides.entries()) {
+        await collect(questions[index], {
+          before: [], signal: abort.signal,
+          onframe: (recording) => { side.recording = recording; side.show(recording.frames.length - 1); },
+        });
+      }
+      this.app.state.set({ raced: JSON.stringify(questions) });
+      this.#replay();
+    } catch (error) {
+      complain(error, () => this.race(questions));
+    } finally {
+      if (this.abort === abort) this.composer.refresh(false);
+    }
+  }
+
+  /** Both from the start, against one clock. */
+  #replay() {
+    const seconds = this.sides.flatMap((side) => side.recording.frames.map((frame) => frame.seconds));
+    this.times = [...new Set(seconds)].sort((a, b) => a - b);
+    const stretch = Math.max(1, SHORTEST / this.times.at(-1));
+    this.ending.hidden = false;
+    this.player.load(this.times.map((time) => time * stretch), this.times.length - 1);
+    const told = this.sides.map(({ picker, recording: { last } }) => `${picker.select.value} ${last.calls} calls, ${last.seconds.toFixed(2)} seconds`);
+    announce(`Done: ${told.join("; ")}`);
+    if (!matchMedia("(prefers-reduced-motion: reduce)").matches) this.player.play();
+  }
+
+  #show(index) {
+    if (!this.times) return;
+    const now = this.times[index];
+    for (const side of this.sides) side.show(side.at(now));
+    this.player.meter.replaceChildren(el("span", {}, "after ", el("b", {}, `${now.toFixed(2)} s`), ` of ${this.times.at(-1).toFixed(2)} s`));
+  }
+
+  remodelled() {
+    this.abort?.abort();
+    for (const side of this.sides) {
+      side.board.letters = !this.app.settings.chosen.words;
+      side.picker.fit(this.app.settings.chosen);
+      side.clear();
+    }
+    this.times = null;
+    this.ending.hidden = true;
+  }
+
+  shown() {
+    this.composer.put(this.app.state.get("text"));
+  }
+
+  hidden() {
+    this.player.pause();
+  }
+}

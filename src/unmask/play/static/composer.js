@@ -1,0 +1,53 @@
+// The field for a text: empty, a beginning, or a text with gaps; and what to do with it.
+
+import { el } from "./dom.js";
+
+const GAP = /\[MASK(:\d+)?\]/;
+export const PLACEHOLDER = "Leave this empty, begin a text, or write one with gaps: Tom was [MASK:3] because his [MASK] was lost.";
+
+export class Composer {
+  /** `go()` writes; `main` names the button, by the text; `beside` are more elements of its row. */
+  constructor({ id, state, go, main, stop, beside = [] }) {
+    this.state = state;
+    this.main = main;
+    this.text = el("textarea", {
+      id, rows: 2, maxlength: 20000, value: state.get("text"), spellcheck: "false", placeholder: PLACEHOLDER,
+      oninput: () => this.put(this.text.value),
+      onkeydown: (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) go(); },
+    });
+    this.goButton = el("button", { class: "primary", id: `${id}-go`, onclick: go });
+    this.stopButton = el("button", { id: `${id}-stop`, hidden: true, onclick: stop }, "Stop");
+    this.root = el(
+      "div", { class: "card composer" },
+      el("label", { for: id, class: "unseen" }, "Your text; [MASK] is a gap of one token, [MASK:3] of three"),
+      this.text,
+      el("div", { class: "row" }, this.goButton, this.stopButton, ...beside),
+    );
+    this.refresh();
+  }
+
+  put(text) {
+    if (this.text.value !== text) this.text.value = text;
+    this.state.set({ text });
+    this.refresh();
+  }
+
+  /** The text as part of a question: one with gaps has its own length. */
+  question(settings) {
+    const question = { ...settings, text: this.text.value };
+    if (this.#kind === "gaps") delete question.length;
+    return question;
+  }
+
+  get #kind() {
+    const { value } = this.text;
+    return GAP.test(value) ? "gaps" : value.trim() ? "start" : "empty";
+  }
+
+  refresh(running = this.running) {
+    this.running = running;
+    this.goButton.textContent = this.main[this.#kind];
+    this.goButton.disabled = running === true;
+    this.stopButton.hidden = !running;
+  }
+}

@@ -1,0 +1,96 @@
+// What a hand does to a row: masks, brings back, locks, chooses; what it masks and puts can be undone.
+
+import { MASKED } from "./recording.js";
+
+export class Editing {
+  constructor() {
+    this.forget();
+  }
+
+  /** Another text: nothing was done to it. */
+  forget(locked = new Set()) {
+    this.locked = locked;
+    this.past = [];
+    this.#fresh();
+  }
+
+  /** The masks of this text are filled: what they were comes back by undoing that alone. */
+  began(moment) {
+    this.past.push({ ...moment, was: this.was, locked: this.locked });
+    this.#fresh();
+  }
+
+  #fresh() {
+    this.selected = new Set();
+    this.was = new Map(); // what stood at a place before it was masked
+  }
+
+  /** Does a deed, `(row) => row`, and keeps what there was before it as `moment`. */
+  change(row, moment, deed) {
+    const { was, locked } = this;
+    const next = deed(row);
+    if (next) this.past.push({ ...moment, was, locked });
+    return next;
+  }
+
+  undo() {
+    const moment = this.past.pop();
+    if (!moment) return null;
+    this.was = moment.was;
+    this.locked = moment.locked;
+    this.selected = new Set();
+    return moment;
+  }
+
+  /** Masks places, or brings them back if all of them are masked; locked ones stay. */
+  toggle(row, places) {
+    const free = [...places].filter((place) => row[place] && !this.locked.has(place));
+    if (!free.length) return null;
+    const back = free.every((place) => row[place].id === null);
+    if (back && !free.some((place) => this.was.has(place))) return null;
+    return back ? this.#bringBack(row, free) : this.#mask(row, free);
+  }
+
+  maskRest(row) {
+    const rest = [...row.keys()].filter((place) => !this.locked.has(place) && row[place].id !== null);
+    return rest.length ? this.#mask(row, rest) : null;
+  }
+
+  put(row, place, cell) {
+    this.was = new Map(this.was);
+    this.was.delete(place);
+    return row.with(place, cell);
+  }
+
+  /** Locks places, or unlocks them if all of them are; a mask has nothing to lock. */
+  lock(row, places) {
+    const known = [...places].filter((place) => row[place] && row[place].id !== null);
+    const unlock = known.every((place) => this.locked.has(place));
+    this.locked = new Set(this.locked);
+    for (const place of known) {
+      if (unlock) this.locked.delete(place);
+      else this.locked.add(place);
+    }
+  }
+
+  #mask(row, places) {
+    this.was = new Map(this.was);
+    const next = [...row];
+    for (const place of places) {
+      if (next[place].id !== null) this.was.set(place, next[place]);
+      next[place] = MASKED;
+    }
+    return next;
+  }
+
+  #bringBack(row, places) {
+    const old = this.was;
+    this.was = new Map(old);
+    const next = [...row];
+    for (const place of places) {
+      next[place] = old.get(place) ?? MASKED;
+      this.was.delete(place);
+    }
+    return next;
+  }
+}

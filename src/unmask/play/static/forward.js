@@ -1,0 +1,212 @@
+// The forward process: time masks a text, and the model guesses what it no longer sees.
+
+import { guesses, tokens } from "./api.js";
+import { Alternatives } from "./alternatives.js";
+import { Board } from "./board.js";
+import { debounced, el, percent, svg, visible } from "./dom.js";
+import { complain, hush } from "./notice.js";
+import { layouts, legend } from "./pieces.js";
+import { Player } from "./player.js";
+import { given, MASKED } from "./recording.js";
+import { selecting } from "./selecting.js";
+
+const PACE = 0.08; // seconds from one hundredth of t to the next, at speed 1
+
+export function forwardView(root, app) {
+  return new ForwardView(root, app);
+}
+
+class ForwardView {
+  constructor(root, { state, settings }) {
+    this.state = state;
+    this.settings = settings;
+    this.cells = [];
+    this.uniforms = [];
+    this.found = new Map(); // the guesses at the masked places
+    this.board = new Board({ label: "The masked text, token by token" });
+    this.board.layout = state.get("layout");
+    this.read = debounced(350, () => this.#tokens());
+    this.alternatives = new Alternatives({
+      ask: (place) => this.#asked(place),
+      title: (place) => `Hidden: “${visible(this.cells[place].text)}”; the model's guesses`,
+    });
+    this.#build(root);
+    selecting(this.board, {
+      toggle: () => {}, select: () => {},
+      act: (deed, place) => {
+        if (deed === "alternatives") this.alternatives.enter(this.board.tokens[place], place);
+        if (deed === "escape") this.alternatives.close();
+      },
+      point: (place) => this.alternatives.point(this.board.tokens[place], place),
+    });
+    settings.seed.addEventListener("input", () => this.read());
+    settings.seed.addEventListener("change", () => this.read());
+    const t = Math.round(100 * Number(state.get("t"))) || 0;
+    this.player.load(Array.from({ length: 101 }, (_, index) => index * PACE), t);
+    this.remodelled();
+  }
+
+  #build(root) {
+    const { state } = this;
+    this.text = el("textarea", {
+      id: "clean", rows: 2, value: state.get("clean"), spellcheck: "false", maxlength: 20000,
+      oninput: () => { state.set({ clean: this.text.value }); this.read(); },
+    });
+    this.player = new Player({
+      show: () => this.#moved(), speed: state.get("speed"), label: "Time t, in hundredths",
+      onspeed: (speed) => state.set({ speed }),
+    });
+    this.values = {};
+    const fact = (name, label) => {
+      this.values[name] = el("span", { class: "value" }, "–");
+      return el("span", { class: "fact" }, this.values[name], el("span", { class: "name" }, ...label));
+    };
+    const sub = (letter) => [letter, el("sub", {}, "t")];
+    this.curve = svg("svg", { class: "curve", viewBox: "-9 -6 118 68", role: "img" });
+    root.append(
+      el("div", { class: "card composer" },
+        el("label", { for: "clean", class: "lead" }, "A clean text x. Time hides it, one token after the other; each has a moment of its own, so what is hidden stays hidden."),
+        this.text),
+      el("div", { class: "card composer" },
+        el("div", { class: "noise" },
+          el("div", { class: "composer" },
+            el("p", {}, "Time t: from the clean text to nothing but masks"),
+            this.player.root),
+          this.curve),
+        el("div", { class: "facts" },
+          fact("t", ["time t"]), fact("alpha", [...sub("α"), ", the chance to be seen"]), fact("masked", ["masked"]),
+          fact("right", ["guessed right"]), fact("nats", ["nats a hidden token"]))),
+      el("div", { class: "card composer", id: "forward-stage" },
+        this.board.root,
+        el("div", { class: "row" }, legend(true), el("span", { class: "end" }, layouts(state, (name) => { this.board.layout = name; this.#draw(); })))),
+    );
+  }
+
+  get #t() {
+    return this.player.index / 100;
+  }
+
+  get #alpha() {
+    return this.settings.chosen.alpha[this.player.index];
+  }
+
+  /** A token is masked once its uniform lies below 1 - alpha_t: more and more of them as t grows. */
+  #masked() {
+    return this.cells.flatMap((_, place) => (this.uniforms[place] < 1 - this.#alpha ? [place] : []));
+  }
+
+  #moved() {
+    this.state.set({ t: String(this.#t) });
+    const hidden = new Set(this.#masked());
+    for (const place of this.found.keys()) if (!hidden.has(place)) this.found.delete(place);
+    this.stale = true;
+    this.#draw();
+    this.#guess();
+  }
+
+  /** Guesses as fast as the network can, and once more for where the time has come to meanwhile. */
+  async #guess() {
+    this.wanted = true;
+    if (this.guessing) return;
+    this.guessing = true;
+    while (this.wanted) {
+      this.wanted = false;
+      await this.#guesses();
+    }
+    this.guessing = false;
+  }
+
+  async #tokens() {
+    try {
+      const answer = await tokens({ model: this.settings.model.value, text: this.text.value, seed: this.settings.question().seed });
+      hush();
+      this.cells = answer.tokens.map(({ id, text }) => given(id, text));
+      this.uniforms = answer.uniforms;
+      this.found = new Map();
+      this.#moved();
+    } catch (error) {
+      complain(error, () => this.#tokens());
+    }
+  }
+
+  /** One look of the network at z_t guesses all that is hidden. */
+  async #guesses() {
+    const { chosen } = this.settings;
+    const places = this.#masked().filter((place) => this.cells[place].id !== null);
+    if (!places.length || chosen.order !== "any" || chosen.conditional) {
+      this.found = new Map();
+      return this.#draw();
+    }
+    const { cells } = this;
+    const question = { model: chosen.name, tokens: cells.map(({ id }) => id), places, t: this.#t };
+    try {
+      const answer = await guesses(question);
+      if (cells !== this.cells) return null; // another text stands there now
+      const hidden = new Set(this.#masked());
+      const marked = answer.guesses.filter(({ place }) => hidden.has(place));
+      this.found = new Map(marked.map((each) => [each.place, { ...each, right: each.likely[0].id === cells[each.place].id }]));
+      this.stale = question.t !== this.#t;
+      this.#draw();
+    } catch (error) {
+      this.player.pause();
+      complain(error, () => this.#guess());
+    }
+    return null;
+  }
+
+  #asked(place) {
+    const places = this.#masked();
+    if (!places.includes(place) || this.settings.chosen.conditional) return null;
+    const hidden = new Set(places);
+    const row = this.cells.map(({ id }, other) => (hidden.has(other) && other !== place ? null : id));
+    return { model: this.settings.model.value, tokens: row, places: [place], t: this.#t };
+  }
+
+  #draw() {
+    const hidden = new Set(this.#masked());
+    const row = this.cells.map((cell, place) => (hidden.has(place) && !this.found.has(place) ? MASKED : cell));
+    this.board.draw({ row, changed: new Set(), end: null }, { guesses: this.found, room: (place) => this.cells[place] });
+    this.#facts(hidden.size);
+    this.#plot();
+  }
+
+  #facts(hidden) {
+    const found = [...this.found.values()];
+    const right = found.filter((guess) => guess.right).length;
+    const known = found.length && !this.stale;
+    const nats = found.reduce((sum, { p }) => sum - Math.log(Math.max(p, 1e-30)), 0) / found.length;
+    this.values.t.textContent = this.#t.toFixed(2);
+    this.values.alpha.textContent = this.#alpha.toFixed(3);
+    this.values.masked.textContent = `${hidden} of ${this.cells.length}`;
+    this.values.right.textContent = known ? `${right} of ${found.length} (${percent(right / found.length)})` : "–";
+    this.values.nats.textContent = known ? nats.toFixed(2) : "–";
+  }
+
+  #plot() {
+    const { alpha, schedule } = this.settings.chosen;
+    this.curve.setAttribute("aria-label", `The ${schedule} schedule: alpha falls from one to zero as t grows`);
+    const path = alpha.map((value, index) => `${index ? "L" : "M"}${index} ${50 - 50 * value}`).join("");
+    this.curve.replaceChildren(
+      svg("line", { x1: 0, y1: 50, x2: 100, y2: 50 }),
+      svg("line", { x1: this.#t * 100, y1: 0, x2: this.#t * 100, y2: 50 }),
+      svg("path", { d: path }),
+      svg("circle", { cx: this.#t * 100, cy: 50 - 50 * this.#alpha, r: 2.6 }),
+      svg("text", { x: -8, y: 4 }, "1"), svg("text", { x: -8, y: 52 }, "0"),
+      svg("text", { x: 6, y: 1 }, `α, ${schedule}`), svg("text", { x: 98, y: 60 }, "t"),
+    );
+  }
+
+  remodelled() {
+    this.board.letters = !this.settings.chosen.words;
+    this.cells = [];
+    this.uniforms = [];
+    this.#tokens();
+  }
+
+  shown() {}
+
+  hidden() {
+    this.player.pause();
+    this.alternatives.close();
+  }
+}

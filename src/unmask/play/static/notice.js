@@ -1,0 +1,34 @@
+// What went wrong, said kindly, with a way on.
+
+import { Failure } from "./api.js";
+import { el } from "./dom.js";
+
+const CALM = 6000; // milliseconds that good news stay
+const root = () => document.getElementById("notice");
+let leaving = 0;
+
+/** Shows a failure; `again` is what a retry does, where one can help. */
+export function complain(error, again = null) {
+  if (error.name === "AbortError") return;
+  if (error instanceof Failure) return say(error.message, error.passing ? again : null);
+  console.error(error);
+  say(`Something went wrong on this page: ${error.message}`);
+}
+
+export function say(message, again = null, calm = false) {
+  const box = root();
+  box.classList.toggle("calm", calm);
+  box.replaceChildren(
+    el("p", {}, message),
+    ...(again ? [el("button", { onclick: () => { hush(); again(); } }, "Try again")] : []),
+    el("button", { class: "quiet", onclick: hush, "aria-label": "Close this message" }, "Close"),
+  );
+  box.hidden = false;
+  clearTimeout(leaving);
+  if (calm) leaving = setTimeout(hush, CALM);
+}
+
+export function hush() {
+  root().hidden = true;
+  root().replaceChildren();
+}

@@ -1,0 +1,192 @@
+// The fields of the page, built from what the server says there is.
+
+import { el, icon } from "./dom.js";
+
+let numbered = 0;
+
+/** A labelled field. */
+export function field(label, control, ...more) {
+  control.id ||= `field-${(numbered += 1)}`;
+  return el("div", { class: "field" }, el("label", { for: control.id }, label), ...(more.length ? more : [control]));
+}
+
+export function hint(text) {
+  return el("span", { class: "hint" }, text);
+}
+
+/** "remask:eta=0.02,rule=loop" and back. */
+export function parseSpec(spec) {
+  const [name, rest = ""] = spec.split(/:(.*)/s);
+  return { name, fields: Object.fromEntries(rest.split(",").filter(Boolean).map((part) => part.split(/=(.*)/s).slice(0, 2))) };
+}
+
+export function writeSpec(name, fields) {
+  const given = Object.entries(fields).filter(([, value]) => value !== "" && value !== undefined);
+  return given.length ? `${name}:${given.map((pair) => pair.join("=")).join(",")}` : name;
+}
+
+/** Sampler, steps and the sampler's own fields; `onchange(spec, steps)`. */
+export class SamplerPicker {
+  constructor({ menu, spec, steps, onchange }) {
+    this.menu = menu;
+    this.onchange = onchange;
+    const { name, fields } = parseSpec(spec);
+    this.values = fields;
+    const names = menu.samplers.map((sampler) => sampler.name);
+    this.select = el(
+      "select",
+      { onchange: () => { this.values = {}; this.#changed(); } },
+      ...names.map((value) => el("option", { value }, value.replaceAll("_", " "))),
+    );
+    this.select.value = names.includes(name) ? name : names[0];
+    this.about = hint("");
+    this.steps = el("input", { type: "number", min: 1, max: 4096, value: steps, placeholder: "one a token", oninput: () => this.#told() });
+    this.stepsField = field("Steps", this.steps);
+    this.own = el("div", { class: "fields" });
+    this.root = el("div", { class: "field" }, field("Sampler", this.select), this.about, this.own);
+    this.#draw();
+  }
+
+  get sampler() {
+    return this.menu.samplers.find(({ name }) => name === this.select.value);
+  }
+
+  get spec() {
+    return writeSpec(this.select.value, this.values);
+  }
+
+  /** Only what a model can run can be chosen: an autoregressive one has one order. */
+  fit(model) {
+    const one = model.order === "left_to_right" ? "left_to_right" : null;
+    for (const option of this.select.options) option.disabled = one !== null && option.value !== one;
+    if (one && this.select.value !== one) {
+      this.select.value = one;
+      this.values = {};
+      this.#changed();
+    }
+  }
+
+  #changed() {
+    this.#draw();
+    this.#told();
+  }
+
+  #told() {
+    this.onchange(this.spec, this.steps.value);
+  }
+
+  #draw() {
+    this.about.textContent = this.sampler.summary;
+    const fields = this.sampler.fields.map((each) => this.#field(each));
+    this.own.replaceChildren(...(this.sampler.steps ? [this.stepsField] : []), ...fields);
+  }
+
+  #field({ name, kind, default: usual, choices }) {
+    const listed = {
+      sampler: this.menu.samplers.map((sampler) => sampler.name).filter((other) => other !== this.select.value),
+      grid: this.menu.grids,
+      bool: ["true", "false"],
+    }[kind] ?? choices;
+    const told = { onchange: (event) => { this.values[name] = event.target.value; this.#told(); } };
+    const standard = usual === null ? "usual" : String(usual);
+    let control;
+    if (listed) {
+      const others = listed.filter((value) => value !== standard);
+      control = el("select", told, el("option", { value: "" }, standard), ...others.map((value) => el("option", { value }, value)));
+    } else {
+      const step = kind === "float" ? "any" : 1;
+      control = el("input", { ...told, type: kind === "text" ? "text" : "number", step, placeholder: standard });
+    }
+    control.value = this.values[name] ?? "";
+    return field(name.replaceAll("_", " "), control);
+  }
+}
+
+/** What all views share: the model, temperature, length, seed; `onmodel` follows a change of model. */
+export class Settings {
+  constructor({ form, menu, state, onmodel }) {
+    this.menu = menu;
+    this.state = state;
+    this.model = el(
+      "select",
+      { onchange: () => { state.set({ model: this.model.value, length: "" }); this.#fit(); onmodel(); } },
+      ...menu.models.map(({ name }) => el("option", { value: name }, name)),
+    );
+    this.about = hint("");
+    const known = menu.models.some(({ name }) => name === state.get("model"));
+    this.model.value = known ? state.get("model") : menu.models[0].name;
+    if (!known) state.set({ model: this.model.value });
+    this.picker = new SamplerPicker({
+      menu, spec: state.get("sampler"), steps: state.get("steps"),
+      onchange: (sampler, steps) => state.set({ sampler, steps }),
+    });
+    this.parts = {
+      model: field("Model", this.model, this.model, this.about),
+      sampler: this.picker.root,
+      temperature: this.#temperature(),
+      length: this.#length(),
+      seed: this.#seed(),
+    };
+    form.append(...Object.values(this.parts));
+    form.addEventListener("submit", (event) => event.preventDefault());
+    this.#fit();
+  }
+
+  get chosen() {
+    return this.menu.models.find(({ name }) => name === this.model.value);
+  }
+
+  /** Which of the fields a view has. */
+  show(names) {
+    for (const [name, part] of Object.entries(this.parts)) part.hidden = !names.includes(name);
+  }
+
+  /** The part of a question that the fields here say; an empty field leaves it to the server. */
+  question() {
+    const question = { model: this.model.value, temperature: number(this.temperature, 1), seed: Math.round(number(this.seed, 0)) };
+    if (this.length.value !== "") question.length = Math.round(number(this.length, 0));
+    return question;
+  }
+
+  #fit() {
+    const { parameters, length, method, order } = this.chosen;
+    const size = parameters >= 1e6 ? `${(parameters / 1e6).toFixed(1)}M` : `${Math.round(parameters / 1e3)}k`;
+    const reads = order === "any" ? "" : "; writes from left to right and fills no gaps";
+    this.about.textContent = `${method}, ${size} parameters, ${length} tokens${reads}`;
+    this.length.max = length;
+    if (this.length.value === "" || Number(this.length.value) > length) this.length.value = Math.min(96, length);
+    this.picker.fit(this.chosen);
+  }
+
+  #temperature() {
+    const value = this.state.get("temperature");
+    const told = (from, to) => () => { to.value = from.value; this.state.set({ temperature: from.value }); };
+    const slider = el("input", { type: "range", min: 0.1, max: 2, step: 0.05, value, "aria-label": "Temperature, slider" });
+    this.temperature = el("input", { type: "number", min: 0, step: 0.05, value });
+    slider.addEventListener("input", told(slider, this.temperature));
+    this.temperature.addEventListener("input", told(this.temperature, slider));
+    return field("Temperature", this.temperature, el("div", { class: "pair" }, slider, this.temperature));
+  }
+
+  #length() {
+    this.length = el("input", {
+      type: "number", min: 2, value: this.state.get("length"),
+      oninput: () => this.state.set({ length: this.length.value }),
+    });
+    return field("Length in tokens", this.length);
+  }
+
+  #seed() {
+    const told = () => this.state.set({ seed: this.seed.value });
+    this.seed = el("input", { type: "number", min: 0, step: 1, value: this.state.get("seed"), oninput: told });
+    const roll = el("button", {
+      type: "button", class: "icon", "aria-label": "Another seed", title: "Another seed",
+      onclick: () => { this.seed.value = Math.floor(Math.random() * 1e6); told(); this.seed.dispatchEvent(new Event("change")); },
+    }, icon("dice"));
+    return field("Seed", this.seed, el("div", { class: "with" }, this.seed, roll), hint("The same seed gives the same result."));
+  }
+}
+
+function number(input, otherwise) {
+  return input.value === "" || !Number.isFinite(Number(input.value)) ? otherwise : Number(input.value);
+}

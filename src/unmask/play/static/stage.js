@@ -1,0 +1,208 @@
+// A text on the board: its steps, and what a hand does to it.
+
+import { Alternatives } from "./alternatives.js";
+import { Board } from "./board.js";
+import { announce, el, visible } from "./dom.js";
+import { Editing } from "./editing.js";
+import { downloads } from "./export.js";
+import { say } from "./notice.js";
+import { layouts, legend } from "./pieces.js";
+import { metered, Player } from "./player.js";
+import { given, still, textOf } from "./recording.js";
+import { facts, PACE } from "./running.js";
+import { selecting } from "./selecting.js";
+import { packed } from "./state.js";
+import { Tools } from "./tools.js";
+
+export class Stage {
+  /** `fill()` fills the masks of the board. */
+  constructor({ state, settings, fill }) {
+    this.state = state;
+    this.settings = settings;
+    this.fill = fill;
+    this.busy = false; // a text is being written
+    this.recording = null;
+    this.editing = new Editing();
+    this.board = new Board({ label: "The text, token by token" });
+    this.board.layout = state.get("layout");
+    this.player = new Player({
+      show: (index) => this.#show(index), speed: state.get("speed"),
+      onspeed: (speed) => state.set({ speed }),
+    });
+    this.tools = new Tools({
+      fill, mask: () => this.#toggle(), lock: () => this.#lock(),
+      rest: () => this.#edit((row) => this.editing.maskRest(row)), undo: () => this.#undo(),
+    });
+    this.alternatives = new Alternatives({
+      ask: (place) => this.#asked(place),
+      choose: (place, token) => this.#edit((row) => this.editing.put(row, place, given(token.id, token.text))),
+      title: (place) => this.#title(place),
+    });
+    selecting(this.board, {
+      toggle: (place) => this.#toggle(new Set([place])),
+      select: (places) => { this.editing.selected = places; this.draw(); },
+      act: (deed, place) => this.#act(deed, place),
+      point: (place) => this.alternatives.point(this.board.tokens[place], this.busy ? null : place),
+    });
+    const copy = el("button", { class: "small", onclick: () => this.#copy() }, "Copy text");
+    this.root = el(
+      "div", { class: "card stage", id: "stage", hidden: true },
+      el("div", { class: "row" }, ...this.tools.buttons,
+        el("span", { class: "end" }, layouts(state, (name) => { this.board.layout = name; this.draw(); }))),
+      this.board.root, this.player.root,
+      el("div", { class: "row" }, legend(), el("span", { class: "row end" }, copy, ...downloads(() => this.recording))),
+    );
+  }
+
+  get frame() {
+    return this.recording.frames[this.player.index];
+  }
+
+  /** The row that is shown, without what stands behind its end. */
+  get row() {
+    const { row, end } = this.frame;
+    return end === null ? row : row.slice(0, end);
+  }
+
+  // Writing
+
+  /** A text is about to be written: on this row, which can be had back, or a new one. */
+  begin(onThisRow) {
+    this.alternatives.close();
+    if (onThisRow) this.editing.began(this.#moment);
+    else this.editing.forget();
+    this.busy = true;
+    if (this.recording) this.draw();
+  }
+
+  /** One more step is there. */
+  follow(recording) {
+    const index = recording.frames.length - 1;
+    this.recording = recording;
+    this.root.hidden = false;
+    if (index > 0) return this.player.grow(index * PACE);
+    this.player.live = true;
+    this.player.load([0], 0);
+    return this.player.play();
+  }
+
+  /** No more steps come; what a broken stream has left is a text too. */
+  end() {
+    this.busy = this.player.live = false;
+    if (!this.recording) return;
+    if (!this.recording.done) this.player.go(this.recording.frames.length - 1);
+    this.draw();
+  }
+
+  /** A row that nobody has written. */
+  put(cells, locked = new Set()) {
+    this.editing.forget(locked);
+    this.root.hidden = false;
+    this.#keep(still(cells.map(({ id, text }) => given(id, text))));
+  }
+
+  clear() {
+    this.recording = null;
+    this.editing.forget();
+    this.root.hidden = true;
+  }
+
+  // Editing
+
+  get #moment() {
+    return { recording: this.recording, at: this.player.index };
+  }
+
+  #chosen(place = this.board.focused) {
+    return this.editing.selected.size ? this.editing.selected : new Set([place]);
+  }
+
+  /** The board is changed by hand, by `(row) => row`: it is a text of its own then. */
+  #edit(deed) {
+    if (this.busy || !this.recording) return false;
+    const row = this.editing.change(this.row, this.#moment, deed);
+    if (row) this.#keep(still(row));
+    return Boolean(row);
+  }
+
+  #keep(recording) {
+    this.recording = recording;
+    this.player.load([0], 0);
+    this.state.set({ row: packed(this.row, this.editing.locked), at: "" });
+  }
+
+  #toggle(places = this.#chosen()) {
+    const done = this.#edit((row) => this.editing.toggle(row, places));
+    if (!done && [...places].some((place) => this.editing.locked.has(place))) announce("Locked: unlock it first");
+  }
+
+  #lock(places = this.#chosen()) {
+    if (this.busy) return;
+    this.editing.lock(this.row, places);
+    this.state.set({ row: packed(this.row, this.editing.locked) });
+    this.draw();
+  }
+
+  #undo() {
+    const moment = this.editing.undo();
+    if (!moment) return;
+    this.recording = moment.recording;
+    this.player.load(this.recording.frames.map((_, index) => index * PACE), moment.at);
+    this.state.set({ row: packed(this.row, this.editing.locked) });
+  }
+
+  #act(deed, place) {
+    const deeds = {
+      toggle: () => this.#toggle(this.#chosen(place)),
+      mask: () => this.#toggle(this.#chosen(place)),
+      lock: () => this.#lock(this.#chosen(place)),
+      alternatives: () => this.alternatives.enter(this.board.tokens[place], place),
+      play: () => this.player.toggle(),
+      back: () => this.player.step(-1),
+      on: () => this.player.step(1),
+      fill: () => this.fill(),
+      escape: () => { this.alternatives.close(); this.editing.selected = new Set(); this.draw(); },
+    };
+    deeds[deed]();
+  }
+
+  #asked(place) {
+    if (this.busy || !this.recording || this.settings.chosen.conditional) return null;
+    const { row } = this;
+    if (!row[place]) return null; // behind the end of the text
+    return { model: this.settings.model.value, tokens: row.map(({ id }) => id), places: [place] };
+  }
+
+  #title(place) {
+    const { id, text } = this.frame.row[place];
+    return id === null ? "What the model would put here" : `What could stand for “${visible(text)}”`;
+  }
+
+  async #copy() {
+    const text = textOf(this.frame);
+    try {
+      await navigator.clipboard.writeText(text);
+      say("Text copied.", null, true);
+    } catch {
+      say(`Your browser keeps its clipboard closed; here is the text: ${text}`, null, true);
+    }
+  }
+
+  // Drawing
+
+  #show(index) {
+    if (!this.recording) return;
+    this.draw();
+    metered(this.player.meter, facts(this.recording, index));
+    if (!this.busy) this.state.set({ at: index === this.recording.frames.length - 1 ? "" : String(index) });
+  }
+
+  draw() {
+    if (!this.recording) return;
+    const { locked, selected, was } = this.editing;
+    this.board.draw(this.frame, { locked, selected, was, room: (place) => this.recording.final(place) });
+    this.tools.refresh({
+      row: this.frame.row, chosen: this.#chosen(), editing: this.editing, running: this.busy || this.player.playing, model: this.settings.chosen,
+    });
+  }
+}

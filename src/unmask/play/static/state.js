@@ -1,0 +1,76 @@
+// All that is chosen on the page, kept in the URL's fragment: a link is the state.
+
+import { debounced } from "./dom.js";
+
+const DEFAULTS = {
+  view: "write",
+  model: "",
+  text: "",
+  length: "",
+  temperature: "0.8",
+  seed: "0",
+  sampler: "ancestral", // as the command line writes it: name:field=value,…
+  steps: "48",
+  left: "ancestral",
+  leftSteps: "16",
+  right: "confidence",
+  rightSteps: "16",
+  layout: "tiles",
+  speed: "1",
+  clean: "Once upon a time, there was a little girl named Lily. She loved to play outside in the sun with her friends.",
+  t: "0.4",
+  ran: "", // the question whose answer is on the board
+  raced: "", // and those of the two sides
+  row: "", // the board, where it was edited since
+  at: "", // the step that is shown
+};
+
+export class State {
+  constructor() {
+    this.values = { ...DEFAULTS, ...parsed(location.hash) };
+    this.write = debounced(150, () => history.replaceState(null, "", this.link()));
+  }
+
+  get(name) {
+    return this.values[name];
+  }
+
+  set(changes) {
+    Object.assign(this.values, changes);
+    this.write();
+  }
+
+  /** The address of this page with all that differs from the defaults. */
+  link() {
+    const kept = Object.entries(this.values).filter(([name, value]) => value !== DEFAULTS[name]);
+    const fragment = new URLSearchParams(kept).toString();
+    return `${location.origin}${location.pathname}${fragment && `#${fragment}`}`;
+  }
+
+  /** A question that a link carries, or null. */
+  question(name) {
+    try {
+      return this.values[name] ? JSON.parse(this.values[name]) : null;
+    } catch {
+      return null;
+    }
+  }
+}
+
+function parsed(hash) {
+  const found = new URLSearchParams(hash.slice(1));
+  return Object.fromEntries([...found].filter(([name]) => Object.hasOwn(DEFAULTS, name)));
+}
+
+/** A row of tokens in few letters: ids with dots between, _ for a mask, ! behind what is locked. */
+export function packed(row, locked) {
+  return row.map(({ id }, place) => (id === null ? "_" : `${id}${locked.has(place) ? "!" : ""}`)).join(".");
+}
+
+export function unpacked(text) {
+  const parts = text.split(".");
+  if (!parts.every((part) => /^(_|\d{1,9}!?)$/.test(part))) return null;
+  const tokens = parts.map((part) => (part === "_" ? null : parseInt(part, 10)));
+  const locked = new Set(parts.flatMap((part, place) => (part.endsWith("!") ? [place] : [])));
+  return { tokens, locked };
+}

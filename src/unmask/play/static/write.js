@@ -1,0 +1,127 @@
+// Watch a text form, then edit it and have its gaps filled.
+
+import { tokens } from "./api.js";
+import { Composer } from "./composer.js";
+import { announce, el, plural } from "./dom.js";
+import { complain, hush, say } from "./notice.js";
+import { welcome } from "./pieces.js";
+import { asking, collect, cost } from "./running.js";
+import { Stage } from "./stage.js";
+import { unpacked } from "./state.js";
+
+const EXAMPLES = [
+  ["From nothing", ""],
+  ["Begin", "Once upon a time"],
+  ["Fill gaps", "Tom was [MASK:3] because his [MASK] was lost."],
+  ["Arrive", "Lily went to the park. [MASK:24] She was happy and went home."],
+];
+
+export function writeView(root, app) {
+  return new WriteView(root, app);
+}
+
+class WriteView {
+  constructor(root, { state, settings }) {
+    this.state = state;
+    this.settings = settings;
+    this.stage = new Stage({ state, settings, fill: () => this.fill() });
+    this.empty = welcome();
+    this.take = el("button", { id: "take", onclick: () => this.#take() }, "Show as tokens");
+    const chips = EXAMPLES.map(([name, text]) =>
+      el("button", { class: "chip", title: text || "Nothing is given", onclick: () => { this.composer.put(text); this.write(); } }, name));
+    this.composer = new Composer({
+      id: "text", state, go: () => this.write(), stop: () => this.abort?.abort(),
+      main: { empty: "Write", start: "Go on from here", gaps: "Fill the gaps" },
+      beside: [this.take, el("span", { class: "chips end" }, el("span", { class: "label" }, "Try:"), ...chips)],
+    });
+    root.append(this.composer.root, this.empty, this.stage.root);
+    this.stage.board.letters = !settings.chosen.words;
+    this.#restore();
+  }
+
+  /** Begins, goes on from, or fills the text of the field. */
+  write() {
+    return this.#run(asking(this.composer.question(this.settings.question()), this.settings.picker));
+  }
+
+  /** Fills the masks of the board; what is not masked stays. */
+  fill() {
+    const { length, ...rest } = this.settings.question();
+    const { row } = this.stage;
+    if (!row.some(({ id }) => id === null)) {
+      say("Nothing is masked: click tokens to mask them, then fill.", null, true);
+      return null;
+    }
+    return this.#run(asking({ ...rest, tokens: row.map(({ id }) => id) }, this.settings.picker), row);
+  }
+
+  /** `before` is the row of the board that the question is about, if it is; `at` the step to show in the end. */
+  async #run(question, before = null, at = null) {
+    this.abort?.abort();
+    const abort = (this.abort = new AbortController());
+    hush();
+    this.stage.begin(before !== null);
+    this.composer.refresh(true);
+    announce("Writing");
+    try {
+      const recording = await collect(question, {
+        before: before ?? [], signal: abort.signal,
+        onframe: (growing) => { this.empty.hidden = true; this.stage.follow(growing); },
+      });
+      this.state.set({ ran: JSON.stringify(question), row: "", at: "" });
+      announce(`Done: ${plural(recording.last.row.length, "token")}, ${cost(recording)}`);
+    } catch (error) {
+      complain(error, () => this.#run(question, before, at));
+    }
+    if (this.abort !== abort) return; // another text has taken the board
+    this.stage.end();
+    if (at !== null) this.stage.player.go(at);
+    this.composer.refresh(false);
+  }
+
+  /** The text of the field as tokens, with nothing written. */
+  async #take() {
+    const text = this.composer.text.value;
+    if (!text.trim()) return say("Write something first: the field is empty.", null, true);
+    return this.#lay({ text });
+  }
+
+  async #lay(what, locked) {
+    try {
+      const found = await tokens({ model: this.settings.model.value, ...what });
+      hush();
+      this.state.set({ ran: "" });
+      this.empty.hidden = true;
+      this.stage.put(found.tokens, locked);
+    } catch (error) {
+      complain(error, () => this.#lay(what, locked));
+    }
+  }
+
+  /** What a link says: an edited board, or a text to write again. */
+  #restore() {
+    const row = unpacked(this.state.get("row"));
+    const question = this.state.question("ran");
+    const at = this.state.get("at");
+    if (row) this.#lay({ tokens: row.tokens }, row.locked);
+    else if (question) this.#run(question, null, at === "" ? null : Number(at));
+  }
+
+  /** The tokens of one model are not those of another. */
+  remodelled() {
+    this.abort?.abort();
+    this.stage.board.letters = !this.settings.chosen.words;
+    this.stage.clear();
+    this.empty.hidden = false;
+    this.state.set({ row: "", ran: "", at: "" });
+  }
+
+  shown() {
+    this.composer.put(this.state.get("text"));
+  }
+
+  hidden() {
+    if (!this.stage.player.live) this.stage.player.pause();
+    this.stage.alternatives.close();
+  }
+}

@@ -1,0 +1,85 @@
+"""A page of the playground in a browser, with what a test reads off it."""
+
+from dataclasses import dataclass
+
+from playwright.sync_api import Browser, Locator, Page, expect
+
+ROW = """tokens => tokens.map(token => token.classList.contains("masked") ? null : token.textContent)"""
+
+
+@dataclass
+class Playground:
+    """One window; `troubles` are errors and breaches of its policy, of which there must be none."""
+
+    page: Page
+    troubles: list[str]
+
+    def open(self, url: str, fragment: str = "") -> None:
+        self.page.goto("about:blank")  # a link in the same window is another visit
+        self.page.goto(f"{url}#{fragment}")
+        expect(self.page.locator("html[data-ready]")).to_be_attached()
+
+    def tokens(self, inside: str = "#stage") -> Locator:
+        return self.page.locator(f"{inside} .token")
+
+    def row(self, inside: str = "#stage") -> list[str | None]:
+        """What each place shows; None where it is masked."""
+        return self.tokens(inside).evaluate_all(ROW)
+
+    def masked(self, inside: str = "#stage") -> list[int]:
+        return [place for place, text in enumerate(self.row(inside)) if text is None]
+
+    def take(self, text: str) -> None:
+        """Shows a text as tokens."""
+        self.page.fill("#text", text)
+        self.page.click("#take")
+        expect(self.tokens().first).to_be_visible()
+
+    def write(self) -> None:
+        """Presses the button and waits for the last step."""
+        self.page.click("#text-go")
+        self.finished()
+
+    def fill(self) -> None:
+        self.page.click("#fill")
+        self.finished()
+
+    def finished(self) -> None:
+        expect(self.page.locator("#announcer")).to_contain_text("Done")
+        expect(self.page.locator("#text-stop")).to_be_hidden()
+        self.scrub(10_000)
+
+    def scrub(self, step: int, inside: str = "#stage") -> None:
+        scrubber = self.page.locator(f"{inside} .player input[type=range]")
+        scrubber.evaluate(
+            "(input, step) => { input.value = step; input.dispatchEvent(new Event('input')); }",
+            step,
+        )
+
+    def meter(self) -> str:
+        return self.page.locator("#stage .meter").inner_text()
+
+    def tool(self, name: str) -> None:
+        self.page.get_by_role("button", name=name, exact=True).click()
+
+    def setting(self, label: str) -> Locator:
+        return self.page.locator("#settings").get_by_label(label, exact=True)
+
+
+def visit(browser: Browser, **options: object) -> Playground:
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
+    context.set_default_timeout(20_000)
+    page = context.new_page()
+    troubles: list[str] = []
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on(
+        "console",
+        lambda message: troubles.append(message.text) if message.type == "error" else None,
+    )
+    return Playground(page, troubles)
+
+
+def shown(text: str) -> str:
+    """What a tile shows of a token's text."""
+    bare = text.replace("\n", "↵").removeprefix(" ")
+    return bare or "␣"

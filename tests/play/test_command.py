@@ -1,0 +1,77 @@
+"""unmask play: which models, which port, which browser; all mistakes before a model is loaded."""
+
+import socket
+import webbrowser
+from queue import Queue
+
+import pytest
+from fastapi.testclient import TestClient
+
+from unmask.cli import main
+from unmask.cli import play as command
+from unmask.serve import server
+
+
+@pytest.fixture
+def served(monkeypatch) -> dict:
+    """What would be served, and what the browser is told; nobody serves, so nothing has to be ended."""
+    seen: dict = {"opened": Queue()}
+
+    def serve(app, engine, settings, listening, started):
+        seen.update(models=list(engine.models), port=listening.getsockname()[1], app=app)
+        seen["host"] = listening.getsockname()[0]
+        started()
+        engine.close()
+
+    monkeypatch.setattr(server, "serve", serve)
+    monkeypatch.setattr(webbrowser, "open", seen["opened"].put)
+    return seen
+
+
+def test_models_are_named_and_the_browser_is_led_to_them(run, served, capsys):
+    assert main(["play", str(run), f"again={run}", "--port", "0"]) == 0
+    assert served["models"] == ["run", "again"]
+    assert served["host"] == "127.0.0.1"
+    address = f"http://127.0.0.1:{served['port']}"
+    assert address in capsys.readouterr().out
+    assert served["opened"].get(timeout=10) == address
+    assert TestClient(served["app"], base_url=address).get("/").status_code == 200
+
+
+def test_no_browser_and_a_free_port_where_the_usual_one_is_taken(run, served, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(command, "PORT", taken.getsockname()[1])
+        assert main(["play", str(run), "--no-browser"]) == 0
+        assert served["port"] != command.PORT
+    assert served["opened"].empty()
+
+
+MISTAKES = [
+    (["nowhere"], "no model 'nowhere'"),
+    (["nowhere", "--port", "70000"], "--port must lie in 0..65535"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), MISTAKES)
+def test_mistakes_are_one_line(arguments, says, served, capsys):
+    assert main(["play", *arguments]) == 2
+    complaint = capsys.readouterr().err
+    assert says in complaint
+    assert complaint.count("\n") == 1
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_told(served, capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert main(["play", "nowhere", "--port", port]) == 2
+    assert f"cannot listen at port {port}" in capsys.readouterr().err
+
+
+def test_without_a_model_those_that_ship_are_played(served, monkeypatch, capsys):
+    shipped = pytest.importorskip("unmask.shipped", reason="no models ship with this tree")
+    monkeypatch.setattr(shipped, "names", list)
+    assert main(["play"]) == 2
+    assert "unmask train demo" in capsys.readouterr().err

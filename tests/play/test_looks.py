@@ -1,0 +1,163 @@
+"""How the page looks: readable in light and dark, on a phone and on a wall, with no text cut off.
+
+UNMASK_SCREENSHOTS=docs/images takes the pictures of docs/play.md, of the model that UNMASK_PLAY_MODEL
+names; without it nothing is written.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from local_server import LocalServer
+
+import unmask
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+from browsing import Playground, visit
+from playwright.sync_api import expect
+
+LEAST = 4.5  # WCAG AA, for text of any size
+SETTINGS = "text=The&length=20&steps=8&speed=8&clean=The+queen+sat+on+the+hill.&t=0.5&leftSteps=4"
+
+# Every text that can be seen, with the contrast to what is painted behind it.
+CONTRAST = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgba = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const over = (top, below) => top.map((v, i) => (i < 3 ? v * top[3] / 255 + below[i] * (1 - top[3] / 255) : 255));
+  const ground = (element) => {
+    const layers = [];
+    for (let at = element; at; at = at.parentElement) layers.push(rgba(getComputedStyle(at).backgroundColor));
+    return layers.reduceRight((below, top) => over(top, below), [255, 255, 255, 255]);
+  };
+  const luminance = (colour) => {
+    const [r, g, b] = colour.map((v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.textContent.trim() || !element.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true })) continue;
+    if (element.closest(".unseen, option, .beyond, .masked, svg")) continue;
+    const behind = ground(element);
+    const [a, b] = [luminance(over(rgba(getComputedStyle(element).color), behind)), luminance(behind)];
+    found.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), walker.currentNode.textContent]);
+  }
+  return found;
+}"""
+
+
+@pytest.fixture
+def play(request, browser, server) -> Iterator[Playground]:
+    scheme = getattr(request, "param", "light")
+    play = visit(browser, color_scheme=scheme, reduced_motion="reduce")
+    play.open(server.url, SETTINGS)
+    yield play
+    play.page.context.close()
+    assert play.troubles == []
+
+
+def every_view(play: Playground) -> Iterator[str]:
+    """Each view with something to see."""
+    yield "empty"
+    play.write()
+    play.scrub(5)
+    play.tokens().nth(2).focus()
+    play.page.keyboard.press("l")
+    play.tokens().nth(1).hover()
+    expect(play.page.locator(".alternatives button").first).to_be_visible()
+    yield "write"
+    play.page.click("#tab-compare")
+    play.page.click("#compare-text-go")
+    expect(play.page.locator("#announcer")).to_contain_text("Done")
+    yield "compare"
+    play.page.click("#tab-forward")
+    expect(play.page.locator("#forward-stage .guess").first).to_be_visible()
+    yield "forward"
+    play.page.click("#help-button")
+    yield "help"
+
+
+@pytest.mark.parametrize("play", ["light", "dark"], indirect=True)
+def test_all_text_stands_out(play):
+    for view in every_view(play):
+        measured = play.page.evaluate(CONTRAST)
+        assert len(measured) > 10
+        assert [each for each in measured if each[0] < LEAST] == [], view
+
+
+def test_nothing_is_wider_than_a_phone(play):
+    play.page.set_viewport_size({"width": 390, "height": 844})
+    for view in every_view(play):
+        width = play.page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 390, view
+
+
+def test_nothing_moves_while_a_text_forms(play):
+    play.write()
+    boxes = "tokens => tokens.map(token => JSON.stringify(token.getBoundingClientRect()))"
+    for layout in ("Tiles", "Text"):
+        play.page.get_by_role("button", name=layout, exact=True).first.click()
+        seen = []
+        for step in (0, 4, 100):
+            play.scrub(step)
+            seen.append(play.tokens().evaluate_all(boxes))
+        assert seen[0] == seen[1] == seen[2], layout
+
+
+def test_every_control_has_a_name(play):
+    for view in every_view(play):
+        nameless = play.page.locator("button, select, input, textarea, [role=option]").evaluate_all(
+            """controls => controls.filter((control) => control.checkVisibility()
+              && !(control.getAttribute("aria-label") || control.labels?.length || control.textContent.trim()))
+              .map((control) => control.outerHTML)"""
+        )
+        assert nameless == [], view
+
+
+# Pictures
+
+
+@pytest.mark.skipif("UNMASK_SCREENSHOTS" not in os.environ, reason="UNMASK_SCREENSHOTS is not set")
+def test_screenshots(browser):
+    folder = Path(os.environ["UNMASK_SCREENSHOTS"])
+    name = os.environ["UNMASK_PLAY_MODEL"]
+    with LocalServer({Path(name).name: unmask.load(name, device="cpu")}) as server:
+        write = visit(browser, color_scheme="light")
+        write.page.set_viewport_size({"width": 1280, "height": 930})
+        write.open(server.url, "text=Once+upon+a+time&steps=64&temperature=0.7&seed=1")
+        write.write()
+        write.scrub(40)
+        write.page.wait_for_timeout(500)
+        write.page.screenshot(path=folder / "play-write.png")
+        write.scrub(1000)
+        for place in (8, 9, 14):
+            write.tokens().nth(place).click()
+        write.tokens().nth(5).focus()
+        write.page.keyboard.press("l")
+        write.tokens().nth(20).hover()
+        expect(write.page.locator(".alternatives button").first).to_be_visible()
+        write.page.wait_for_timeout(500)
+        write.page.screenshot(path=folder / "play-edit.png")
+        compare = visit(browser, color_scheme="light", reduced_motion="reduce")
+        compare.open(server.url, "view=compare&text=Once+upon+a+time&layout=text&length=64")
+        compare.page.click("#compare-text-go")
+        expect(compare.page.locator("#announcer")).to_contain_text("Done")
+        compare.page.screenshot(path=folder / "play-compare.png", full_page=True)
+        forward = visit(browser, color_scheme="dark")
+        forward.page.set_viewport_size({"width": 1280, "height": 820})
+        forward.open(server.url, "view=forward&t=0.4")
+        expect(forward.page.locator("#forward-stage .guess").first).to_be_visible()
+        forward.page.screenshot(path=folder / "play-forward.png")
+        phone = visit(browser, color_scheme="light", reduced_motion="reduce")
+        phone.page.set_viewport_size({"width": 390, "height": 844})
+        phone.open(server.url, "text=Once+upon+a+time&length=48&layout=text&seed=1&temperature=0.7")
+        phone.write()
+        phone.scrub(20)
+        phone.page.screenshot(path=folder / "play-phone.png")

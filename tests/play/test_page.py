@@ -1,0 +1,390 @@
+"""The playground in a real browser: what it shows is what the model says."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from local_server import LocalServer
+
+from unmask.data.spans import spans
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+from browsing import Playground, shown, visit
+from PIL import Image
+from playwright.sync_api import expect
+
+OPTIONS = {"sampler": "ancestral", "steps": 12, "temperature": 0.7, "seed": 4}
+SETTINGS = "steps=12&temperature=0.7&seed=4&speed=8&length=20"
+
+
+@pytest.fixture
+def play(browser, server) -> Iterator[Playground]:
+    play = visit(browser, accept_downloads=True)
+    play.open(server.url, SETTINGS)
+    yield play
+    play.page.context.close()
+    assert play.troubles == []
+
+
+def tiles(model, ids: list[int]) -> list[str]:
+    """The tiles of a row, without the mark that joins the pieces of a word."""
+    return [shown(text) for text in spans(model.tokenizer, ids)]
+
+
+def bare(row: list[str | None]) -> list[str | None]:
+    return [text and text.removeprefix("‧") for text in row]
+
+
+def frames_of(model, prompt: str = "") -> list[list[int]]:
+    return [frame.tokens[0, 1:].tolist() for frame in model.stream(prompt, length=20, **OPTIONS)]
+
+
+# Watching
+
+
+def test_a_text_is_written_and_its_cost_told(play, model):
+    play.page.fill("#text", "The cat")
+    play.write()
+    (result,) = model.generate("The cat", length=20, **OPTIONS)
+    frames = frames_of(model, "The cat")
+    end = len(result.ids) - 2 if result.ids[-1] == model.tokenizer.vocabulary.eos_id else 19
+    assert bare(play.row())[:end] == tiles(model, result.ids[1 : end + 1])
+    meter = play.meter()
+    assert f"step {len(frames)} of {len(frames)}" in meter
+    assert f"calls {result.calls}" in meter
+    assert re.search(r"seconds \d+\.\d\d", meter)
+
+
+def test_the_scrubber_shows_every_step(play, model):
+    play.write()
+    mask_id = model.tokenizer.vocabulary.mask_id
+    frames = frames_of(model)
+    for step in (0, 3, len(frames) - 1, 1):
+        play.scrub(step)
+        row = [mask_id] * 19 if step == 0 else frames[step - 1]
+        assert play.masked() == [place for place, token in enumerate(row) if token == mask_id]
+        new = [] if step == 0 else _changed(frames, step - 1, mask_id)
+        marked = play.tokens().evaluate_all(
+            "tokens => tokens.flatMap((token, place) => token.classList.contains('new') ? [place] : [])"
+        )
+        assert marked == new
+
+
+def _changed(frames: list[list[int]], index: int, mask_id: int) -> list[int]:
+    before = frames[index - 1] if index else [mask_id] * len(frames[0])
+    return [place for place, (a, b) in enumerate(zip(before, frames[index], strict=True)) if a != b]
+
+
+def test_play_pause_and_steps_by_hand(play):
+    play.write()
+    play.scrub(2)
+    play.page.get_by_label("One step on").click()
+    assert "step 3 of" in play.meter()
+    play.page.get_by_label("Speed").select_option("0.25")
+    play.tool("Play")
+    expect(play.page.locator("#stage .meter")).not_to_contain_text("step 3 of")
+    play.tool("Pause")
+    paused = play.meter()
+    play.page.wait_for_timeout(500)
+    assert play.meter() == paused
+    play.page.get_by_label("Speed").select_option("8")
+    play.tool("Play")
+    total = paused.split(" of ")[1].split("\n")[0].split(" ")[0]
+    expect(play.page.locator("#stage .meter")).to_contain_text(f"step {total} of {total}")
+
+
+# Editing
+
+
+def test_a_masked_word_is_filled_again_and_the_rest_stays(play, model):
+    play.take("The queen sat on the hill by the sea.")
+    ids = model.tokenizer.encode("The queen sat on the hill by the sea.")
+    assert bare(play.row()) == tiles(model, ids)
+    for place in (1, 4):
+        play.tokens().nth(place).click()
+    assert play.masked() == [1, 4]
+    play.tokens().nth(4).click()  # and back
+    assert play.masked() == [1]
+    play.fill()
+    hidden = [
+        model.tokenizer.vocabulary.mask_id if place == 1 else i for place, i in enumerate(ids)
+    ]
+    (result,) = model.fill(hidden, **OPTIONS)
+    assert bare(play.row()) == tiles(model, result.ids[1:-1])
+    play.tool("Undo")
+    assert play.masked() == [1]
+    play.tool("Undo")
+    assert play.masked() == [1, 4]
+    play.tool("Undo")
+    play.tool("Undo")
+    assert bare(play.row()) == tiles(model, ids)
+
+
+def test_locked_words_outlive_a_rewriting(play):
+    play.take("The queen sat on the hill by the sea.")
+    before = play.row()
+    play.page.keyboard.press("Escape")
+    play.tokens().nth(0).focus()
+    play.page.keyboard.press("l")
+    play.tokens().nth(3).focus()
+    play.page.keyboard.press("Shift+ArrowRight")
+    play.page.keyboard.press("l")
+    play.tokens().nth(3).click()  # a locked word cannot be masked
+    assert play.masked() == []
+    play.tool("Mask all but locked")
+    kept = [0, 3, 4]
+    assert play.masked() == [place for place in range(len(before)) if place not in kept]
+    play.fill()
+    after = play.row()
+    assert [after[place] for place in kept] == [before[place] for place in kept]
+    assert play.masked() == []
+    assert after != before
+
+
+def test_a_span_is_dragged_and_masked(play):
+    play.take("The queen sat on the hill by the sea.")
+    start, stop = (play.tokens().nth(place).bounding_box() for place in (2, 5))
+    play.page.mouse.move(start["x"] + 8, start["y"] + 8)
+    play.page.mouse.down()
+    play.page.mouse.move(stop["x"] + 8, stop["y"] + 8, steps=6)
+    play.page.mouse.up()
+    expect(play.page.locator("#stage .token.selected")).to_have_count(4)
+    play.tool("Mask")
+    assert play.masked() == [2, 3, 4, 5]
+
+
+def test_gaps_of_a_typed_text_are_filled(play, model):
+    text = "The [MASK:2] sat on the [MASK]."
+    play.page.fill("#text", text)
+    expect(play.page.locator("#text-go")).to_have_text("Fill the gaps")
+    play.write()
+    (result,) = model.fill(text, **OPTIONS)
+    assert bare(play.row()) == tiles(model, result.ids[1:-1])
+
+
+def test_alternatives_come_with_probabilities_and_can_be_chosen(play, model):
+    play.take("The queen sat on the mat.")
+    play.tokens().nth(1).hover()
+    rows = play.page.locator(".alternatives button:visible")
+    expect(rows).to_have_count(8)
+    v, ids = model.tokenizer.vocabulary, model.tokenizer.encode("The queen sat on the mat.")
+    z_t = torch.tensor([[v.bos_id, *ids, v.eos_id]])
+    z_t[0, 2] = v.mask_id
+    at = (torch.tensor([0]), torch.tensor([2]))
+    t = torch.tensor([1 / z_t.shape[1]]).double()
+    with torch.inference_mode():
+        p = model.method.denoiser()(z_t, t, at)[0].exp()
+        p[[v.mask_id, v.bos_id, v.eos_id, v.pad_id]] = 0
+    best = p.topk(8)
+    assert [
+        float(text.rstrip("%")) / 100 for text in rows.locator(".number").all_inner_texts()
+    ] == (pytest.approx(best.values.tolist(), abs=0.006))
+    rows.nth(2).click()
+    chosen = [*ids[:1], int(best.indices[2]), *ids[2:]]
+    assert bare(play.row()) == tiles(model, chosen)
+
+
+def test_everything_goes_by_keyboard(play):
+    keys = play.page.keyboard
+    play.page.focus("#text")
+    keys.type("The dog sat on the mat.")
+    keys.press("Tab")
+    keys.press("Tab")
+    keys.press("Enter")  # only show as tokens
+    expect(play.tokens().first).to_be_visible()
+    while play.page.evaluate("document.activeElement.getAttribute('role')") != "option":
+        keys.press("Tab")
+    for key in ("ArrowRight", "Shift+ArrowRight", "Enter"):
+        keys.press(key)
+    assert play.masked() == [1, 2]
+    keys.press("Escape")
+    keys.press("Home")
+    keys.press("a")
+    expect(play.page.locator(".alternatives button:focus")).to_have_count(1)
+    keys.press("ArrowDown")
+    chosen = play.page.locator(".alternatives button:focus .word").inner_text()
+    keys.press("Enter")
+    assert bare(play.row())[0] == chosen
+    keys.press("Control+Enter")
+    play.finished()
+    assert play.masked() == []
+    play.page.focus("#tab-write")
+    keys.press("ArrowRight")
+    expect(play.page.locator("#view-compare")).to_be_visible()
+
+
+# Two samplers, and the forward process
+
+
+def test_two_samplers_stand_side_by_side(play, model):
+    play.page.click("#tab-compare")
+    left, right = play.page.locator("#side-left"), play.page.locator("#side-right")
+    left.get_by_label("Sampler", exact=True).select_option("ancestral")
+    right.get_by_label("Sampler", exact=True).select_option("left_to_right")
+    left.get_by_label("Steps", exact=True).fill("6")
+    play.page.click("#compare-text-go")
+    expect(play.page.locator("#announcer")).to_contain_text("Done")
+    play.scrub(10_000, "#view-compare")
+    shared = {"length": 20, "temperature": 0.7, "seed": 4}
+    for side, options in (
+        ("left", {"sampler": "ancestral", "steps": 6}),
+        ("right", {"sampler": "left_to_right"}),
+    ):
+        (result,) = model.generate(**shared, **options)
+        facts = play.page.locator(f"#side-{side} .value").all_inner_texts()
+        assert facts[1] == str(result.calls)
+        assert re.fullmatch(r"\d+\.\d\d", facts[2])
+        ids = result.ids[1:]
+        if ids[-1] == model.tokenizer.vocabulary.eos_id:
+            ids = ids[:-1]
+        assert bare(play.row(f"#side-{side}"))[: len(ids)] == tiles(model, ids)
+
+
+def test_time_masks_more_and_more_and_the_model_guesses(play, server, model):
+    play.open(server.url, "clean=The mat")
+    play.page.click("#tab-forward")
+    text = "The queen sat on the warm stone of the wall."
+    play.page.fill("#clean", text)
+    ids = model.tokenizer.encode(text)
+    stage = "#forward-stage"
+    expect(play.tokens(stage)).to_have_count(len(ids))
+    hidden: set[int] = set()
+    for t in (0, 30, 60, 100):
+        play.scrub(t, "#view-forward")
+        values = play.page.locator("#view-forward .value")
+        alpha_t = float(model.method.schedule.alpha(torch.tensor([t / 100]).double()))
+        assert float(values.nth(1).inner_text()) == pytest.approx(alpha_t, abs=5e-4)
+        if t:
+            expect(values.nth(4)).not_to_have_text("–")
+        guessed = play.tokens(stage).evaluate_all(
+            "tokens => tokens.flatMap((token, place) => token.matches('.guess') ? [place] : [])"
+        )
+        assert hidden <= set(guessed)
+        hidden = set(guessed)
+        assert values.nth(2).inner_text() == f"{len(guessed)} of {len(ids)}"
+        right = play.page.locator(f"{stage} .guess.right").count()
+        if t:
+            assert values.nth(3).inner_text().startswith(f"{right} of {len(guessed)} ")
+    assert hidden == set(range(len(ids)))
+
+
+# Sharing
+
+
+def test_a_link_holds_the_whole_state(play, server):
+    play.page.fill("#text", "The cat")
+    play.write()
+    play.scrub(5)
+    row, cost = play.row(), play.meter().split("seconds")[0]
+    reopen(play, server)
+    expect(play.page.locator("#stage .meter")).to_contain_text("step 5 of")
+    expect(play.page.locator("#text-stop")).to_be_hidden()
+    expect(play.page.locator("#text")).to_have_value("The cat")
+    assert play.row() == row
+    assert play.meter().split("seconds")[0] == cost
+    play.tokens().nth(0).click()
+    row = play.row()
+    assert row[0] is None
+    reopen(play, server)
+    expect(play.page.locator("#stage .token.masked").first).to_be_visible()
+    assert play.row() == row
+    play.tokens().nth(1).focus()
+    play.page.keyboard.press("l")
+    reopen(play, server)
+    expect(play.page.locator("#stage .token.locked")).to_have_count(1)
+    assert play.row() == row
+
+
+def reopen(play: Playground, server: LocalServer) -> None:
+    """Follows the page's own link in a new visit."""
+    play.page.wait_for_timeout(300)  # the address follows what is done, a moment later
+    play.open(server.url, play.page.evaluate("location.hash").removeprefix("#"))
+
+
+def test_a_hostile_link_is_text(play, server):
+    attack = "<img src=x onerror=\"document.title='taken'\">"
+    play.open(
+        server.url, f"text={attack}&row=<b>&ran={{&model={attack}&view=__proto__&sampler={attack}"
+    )
+    play.page.click("#take")
+    expect(play.tokens().first).to_be_visible()
+    assert play.page.title() == "unmask playground"
+    assert play.page.locator("#view-write img").count() == 0
+
+
+def test_the_animation_is_saved_as_svg_and_gif(play, tmp_path):
+    play.page.fill("#text", "The cat & <dog>")
+    play.write()
+    steps = int(play.meter().split(" of ")[1].split("\n")[0].split(" ")[0])
+    files = {}
+    for name in ("svg", "gif"):
+        with play.page.expect_download() as download:
+            play.page.click(f"#save-{name}")
+        files[name] = tmp_path / f"text.{name}"
+        download.value.save_as(files[name])
+    with Image.open(files["gif"]) as picture:
+        assert picture.n_frames == steps + 1
+        assert picture.size[0] == 760
+    _check_svg(files["svg"], steps)
+
+
+def _check_svg(file: Path, steps: int) -> None:
+    texts = [
+        node.text or "" for node in ElementTree.parse(file).iter() if node.tag.endswith("text")
+    ]
+    captions = [text for text in texts if text.startswith("step ")]
+    assert len(captions) == steps + 1
+    assert "&" in "".join(texts)
+    assert "<" in "".join(texts)
+
+
+# What can go wrong
+
+
+def test_a_mistake_is_told_in_the_servers_words(play):
+    play.setting("Temperature").fill("-1")
+    play.page.click("#text-go")
+    notice = play.page.locator("#notice")
+    expect(notice).to_contain_text("temperature must be 0 or more")
+    expect(notice.get_by_role("button")).to_have_count(1)  # to ask the same again would not help
+    play.troubles.clear()  # a browser logs every answer of 400
+    play.setting("Temperature").fill("0.7")
+    play.write()
+    expect(notice).to_be_hidden()
+
+
+def test_a_text_that_takes_too_long_is_stopped(play, server):
+    play.setting("Sampler").select_option("gibbs")
+    play.setting("Steps").fill("4000")
+    play.page.click("#text-go")
+    expect(play.page.locator("#stage .meter")).to_contain_text(re.compile(r"step \d\d+ of"))
+    play.tool("Stop")
+    expect(play.page.locator("#text-go")).to_be_enabled()
+    assert server.idle(within=5)
+    assert "step" in play.meter()
+
+
+def test_a_model_that_reads_to_the_right_says_what_it_cannot(play):
+    play.setting("Model").select_option("backwards")
+    expect(play.setting("Sampler")).to_have_value("left_to_right")
+    play.write()
+    expect(play.page.locator("#fill")).to_be_disabled()
+
+
+def test_a_server_that_goes_away_is_missed_kindly(browser, model):
+    play = visit(browser)
+    with LocalServer({"tiny": model}) as server:
+        play.open(server.url, SETTINGS)
+        play.write()
+        before = play.row()
+    play.page.click("#text-go")
+    expect(play.page.locator("#notice")).to_contain_text("Is unmask play still running?")
+    assert play.row() == before
+    with LocalServer({"tiny": model}, server.port):
+        play.tool("Try again")
+        play.finished()
+        expect(play.page.locator("#notice")).to_be_hidden()
+    play.page.context.close()
