@@ -319,8 +319,8 @@ class Trainer:
     def _load(self, found: Path) -> None:
         """Stand where a checkpoint stands."""
         self.snapshot.load(found)
-        content = json.loads(self.group.told((found / "state.json").read_text))
-        self.state = TrainingState.from_dict(content["state"])
+        content = self.group.told(lambda: checkpoint.standing_at(self.run, found, self.say))
+        self.state = TrainingState.from_dict(json.loads(content)["state"])
         self.mark = (self.state.tokens, self.state.seconds)
         self.saver.stand_at(found)
 
