@@ -29,7 +29,7 @@ from unmask.cli import main as unmask
 STEPS = 24
 NEWEST = f"step-{STEPS + 4:08d}"
 OPTIONS = {
-    **SETTINGS, "training.decay": "constant", "training.sample_every": 8, "training.keep": 3,
+    **SETTINGS, "training.decay": "constant", "training.sample_every": 12, "training.keep": 3,
     "training.validate_every": 6,
 }  # fmt: skip
 

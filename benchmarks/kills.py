@@ -28,7 +28,7 @@ SETTINGS = {
     "backbone.width": 64, "backbone.depth": 1, "training.batch": 16, "training.warmup": 10,
     "training.log_every": 1, "training.save_every": 4, "training.validate_every": 10,
     "training.validation_rows": 32, "training.sample_every": 30, "training.device": "cpu",
-    "data.length": 64,
+    "data.length": 64, "data.tokenizer.kind": "bytes",
 }  # fmt: skip
 COMPARED = ("*.safetensors", "log.jsonl", "samples.jsonl")
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from unmask.api.build import build_method
+from unmask.api.runs import FirstRows
 from unmask.config import RunConfig, load_recipe, resolve, to_dict
 from unmask.data import Data, Loader, load_data
 from unmask.evaluation import Bound, likelihood
@@ -74,9 +75,10 @@ def measure(config: RunConfig, data: Data, kind: type[Timed]) -> dict[str, Any]:
     """Train once with this saver."""
     torch.manual_seed(config.seed)
     method = build_method(config, data.tokenizer.vocabulary)
+    valid = FirstRows(data.valid, config.training.validation_rows)
 
     def validate() -> Bound:
-        return likelihood(method, data.valid, seed=config.seed, batch=config.training.batch)
+        return likelihood(method, valid, seed=config.seed, batch=config.training.batch)
 
     with TemporaryDirectory() as folder:
         loader = Loader(data.train, config.training.batch, config.seed)
