@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -73,7 +74,7 @@ def _train(
     corpus = {"rows": len(data.train), "tokens": data.train.tokens}
     fingerprint = {**to_dict(config), "corpus": corpus}
     if begun:  # before anything in the folder is touched
-        group.told(lambda: str(agree(run, begun, fingerprint)))
+        group.told(lambda: _agreed(run, begun, fingerprint))
     torch.manual_seed(config.seed)  # the initial weights
     method = build_method(config, data.tokenizer.vocabulary)
     model = Model(method, data.tokenizer, config)
@@ -135,6 +136,11 @@ def _begun(run: Path, say: Say, group: Group) -> Path | None:
     if found and group.main:
         _tell_damage(run, say)
     return Path(found) if found else None
+
+
+def _agreed(run: Path, begun: Path, fingerprint: dict[str, Any]) -> str:
+    agree(run, begun, fingerprint)
+    return str(begun)
 
 
 def _data(

@@ -17,6 +17,7 @@ from unmask.cli import (
     generate,
     harness,
     listing,
+    plan,
     report,
     reproduce,
     runs,
@@ -27,7 +28,7 @@ from unmask.errors import UnmaskError, unknown
 
 _COMMANDS = (
     *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness, export),
-    *(runs, check, config, listing),
+    *(runs, check, plan, config, listing),
 )
 
 _START = """\

@@ -133,7 +133,8 @@ class Trainer:
                     self.saver.asked = None  # what is saved owes it still
                     self._between_steps(log, bar)
                 while not (stop := self.group.any(bool(signals))) and not self._finished():
-                    self._step()
+                    with self.group.stepping():
+                        self._step()
                     self.saver.check()
                     bar.advance(state.step)
                     self._between_steps(log, bar)
