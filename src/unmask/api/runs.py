@@ -1,5 +1,6 @@
 """Training a configuration in a run folder, and loading what came out."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,7 @@ def _train(
     trainer.fit()
     load_weights(method.to(trainer.device), group.in_turn(lambda: run_weights(run, say)), run)
     if group.main:
+        _clear_damage(run / "model", say)
         model.save(run / "model")
     method.eval().serve()
     return Model(method, data.tokenizer, config)
@@ -163,6 +165,17 @@ def _tell_damage(run: Path, say: Say) -> None:
         verify(run)
     except Damaged as damage:
         say(f"{damage}: written again")
+
+
+def _clear_damage(exported: Path, say: Say) -> None:
+    """An exported model that is damaged may no longer look like one: it makes room for the next."""
+    if not exported.exists():
+        return
+    try:
+        verify(exported)
+    except Damaged as damage:
+        say(f"{damage}: exported again")
+        shutil.rmtree(exported)
 
 
 def load(
