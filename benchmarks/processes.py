@@ -155,7 +155,9 @@ def main() -> None:
     done = killed(arguments, run, args.kills, args.steps, args.seed)
     same = state(run) == state(straight)
     files = len(state(straight))
-    print(f"\n2 processes, a rank killed {done} times: {files} hashes {'equal' if same else 'DIFFER'}")
+    print(
+        f"\n2 processes, a rank killed {done} times: {files} hashes {'equal' if same else 'DIFFER'}"
+    )
     sys.exit(0 if same and done else 1)
 
 
