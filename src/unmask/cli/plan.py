@@ -52,7 +52,7 @@ def _print(found: "Plan") -> None:
     print(
         f"{work.parameters / 1e6:,.1f}M parameters ({work.depth} × {work.width}, vocabulary "
         f"{work.vocabulary:,}); {found.steps:,} steps of {found.batch} × {work.length} tokens, "
-        f"{found.tokens / 1e9:,.3g}B in all; {found.gpus} × {found.machine.memory:g} GiB"
+        f"{_billions(found.tokens)} in all; {found.gpus} × {found.machine.memory:g} GiB"
     )
     _table(found)
     if best is None:
@@ -95,6 +95,10 @@ def _settings(option: "Option") -> str:
     parts.append(f"--training.micro_batch {option.micro_batch}")
     parts += ["--training.checkpoint_activations true"] * option.recompute
     return " ".join(parts)
+
+
+def _billions(tokens: int) -> str:
+    return f"{tokens / 1e9:,.0f}B" if tokens >= 1e10 else f"{tokens / 1e9:.2g}B"
 
 
 def _time(seconds: float) -> str:

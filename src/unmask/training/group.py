@@ -199,7 +199,7 @@ def joined(config: DistributedConfig, device: torch.device) -> Iterator[Group]:
         world_size=world,
         # NCCL's own watchdog ends a process without a word: the control group speaks before it
         timeout=wait + timedelta(seconds=60) if cuda else wait,
-        device_id=device if cuda else None,
+        device_id=device if cuda and device.index is not None else None,
     )
     clean = world == 1
     try:
