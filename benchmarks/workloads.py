@@ -96,7 +96,7 @@ def random_tokens(setting: Setting, rows: int, seed: int) -> tuple[Tensor, Tenso
     return x, torch.ones_like(x, dtype=torch.bool)
 
 
-class _Unsaved(Trainer):
+class Unsaved(Trainer):
     """Writes no checkpoint, which would cost more than the steps."""
 
     def _save(self, good: bool = False) -> None:
@@ -124,7 +124,7 @@ def train(
     loader = RandomBatches(setting, settled, log_every, wait)
     with TemporaryDirectory() as folder:
         reset_peak()
-        _Unsaved(method, loader, config, Path(folder), 0, {}, say=_aside).fit()
+        Unsaved(method, loader, config, Path(folder), 0, {}, say=_aside).fit()
         lines = read_log(Path(folder))
     counted = [line["tokens_per_second"] for line in lines if line["step"] > settled]
     rate = statistics.median(counted)

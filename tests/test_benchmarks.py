@@ -1,12 +1,14 @@
 """The benchmarks run, in small; what they measure in full stands in benchmarks/README.md."""
 
 import json
+import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -176,6 +178,45 @@ def test_imports():
     measured = rows("imports.py", "--repeats", "1")
     assert [row["way"] for row in measured] == ["import unmask", "unmask --help"]
     assert all("torch" not in row["slow"] for row in measured)
+
+
+def test_kills():
+    command = [sys.executable, str(BENCHMARKS / "kills.py"), "--kills", "2", "--steps", "14"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert re.fullmatch(r"2 kills, [12] inside a save: 0 of 1\d files differ", lines[-1])
+    names = {line.split()[-1].rpartition("/")[2] for line in lines if line.startswith("equal")}
+    weights = {"model.safetensors", "ema.safetensors", "optimizer.safetensors"}
+    assert weights | {"log.jsonl"} <= names
+
+
+def test_corruptions(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import corruptions
+
+    threads = torch.get_num_threads()
+    assert corruptions.main(["--count", str(len(corruptions.KINDS))]) == 0
+    torch.set_num_threads(threads)
+    printed = capsys.readouterr().out
+    assert re.search(r"^all +refused with the reason +1$", printed, re.MULTILINE)
+    assert "7 corruptions, 0 not handled" in printed
+
+
+def test_saving(monkeypatch, capsys, tmp_path):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import saving
+
+    recipe = tmp_path / "small.yaml"
+    recipe.write_text(
+        "base: demo\nbackbone: {width: 32, depth: 1}\ndata: {tokenizer: {kind: bytes}}\n"
+        "training: {steps: 4, batch: 4, save_every: 2, validation_rows: 4, device: cpu}\n"
+    )
+    assert saving.main(["--recipe", str(recipe)]) == 0
+    without, with_them = parsed(capsys.readouterr().out)
+    assert (without["checkpoints"], with_them["checkpoints"]) == (0, 2)
+    assert with_them["megabytes_each"] > 0 == without["megabytes_each"]
+    assert with_them["loop_stood_still"] >= without["loop_stood_still"] == 0
 
 
 @pytest.mark.parametrize("measured, lost", [(1.0, ""), (0.76, ""), (0.7, "first: 0.70")])

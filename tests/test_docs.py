@@ -36,7 +36,7 @@ from unmask.data.config import DataConfig, TokenizerConfig
 from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
 from unmask.methods import METHODS
 from unmask.samplers import SAMPLERS
-from unmask.training import MAY_CHANGE, TrainingConfig
+from unmask.training import MAY_CHANGE, DistributedConfig, TrainingConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -224,7 +224,7 @@ def test_every_command_and_option_is_documented(capsys):
 
 def test_every_setting_is_documented():
     described = set(re.findall(r"`([\w.]+)`", of("docs/configuration.md") + of("docs/data.md")))
-    sections = [TrainingConfig, DataConfig]
+    sections = [TrainingConfig, DistributedConfig, DataConfig]
     sections += [config_class(registry[name]) for registry in COMPONENTS for name in registry]
     settings = {field.name for section in sections for field in fields(section) if field.init}
     parts = {f"tokenizer.{field.name}" for field in fields(TokenizerConfig)}
@@ -233,7 +233,8 @@ def test_every_setting_is_documented():
 
 def test_what_may_change_on_resume_is_documented():
     section = of("docs/configuration.md").partition("## Resuming")[2]
-    assert set(re.findall(r"`(training\.\w+)`", section)) == set(MAY_CHANGE)
+    named = re.findall(r"`((?:training|distributed)\.\w+)`", section)
+    assert set(named) == set(MAY_CHANGE)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/configuration.md"])

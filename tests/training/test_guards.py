@@ -101,6 +101,11 @@ def test_repeated_ones_go_back_and_on_with_other_batches(tmp_path):
     assert state.skipped == 5
 
 
+def test_bad_steps_that_are_not_in_a_row_never_go_back(tmp_path):
+    state = trainer(tmp_path, Poisoned(*range(5, 29, 2)), **{**OPTIONS, "log_every": 1}).fit()
+    assert (state.skipped, state.rollbacks, state.streak) == (12, 0, 0)
+
+
 def test_stopped_and_killed_around_a_rollback_it_ends_the_same(tmp_path):
     bad = range(14, 19)
     trainer(tmp_path / "straight", Poisoned(*bad), **OPTIONS).fit()

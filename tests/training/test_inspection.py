@@ -1,5 +1,6 @@
 """What a run folder holds, and everything that is wrong with it."""
 
+import json
 import random
 import shutil
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from training_stand_in import trainer
 
+from unmask.cli import main
 from unmask.errors import UnmaskError
 from unmask.training import checkpoint, seal
 from unmask.training.inspection import inspect, standing
@@ -123,3 +125,29 @@ def test_where_a_run_stands(run, tmp_path):
     assert standing(tmp_path / "new").state == "begun"
     with pytest.raises(UnmaskError, match="is no run"):
         inspect(tmp_path)
+
+
+def test_the_commands_say_it(run, capsys):
+    assert main(["check", str(run)]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "intact   checkpoints/step-00000008"
+    assert main(["runs", str(run.parent), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["run"], found["step"], found["damaged"]) == (str(run), 12, [])
+    (run / "checkpoints" / "step-00000012" / "ema.safetensors").write_bytes(b"")
+    assert main(["check", str(run), "--json"]) == 2
+    said = capsys.readouterr()
+    assert json.loads(said.out)["checkpoints/step-00000012"] == [
+        "ema.safetensors is not what was written"
+    ]
+    assert said.err.endswith("1 of 7 parts are damaged; training would go on from step 8\n")
+    assert main(["runs", str(run)]) == 0
+    assert "checkpoints/step-00000012" in capsys.readouterr().out
+    assert main(["runs", str(run), "--fast"]) == 0
+    assert "not looked" in capsys.readouterr().out
+    assert main(["runs", str(run / "tokenizer")]) == 0
+    assert "no runs in" in capsys.readouterr().out
+    for arguments in (["runs", "nowhere"], ["check", "nowhere"], ["check", str(run.parent)]):
+        assert main(arguments) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert main(["train", "demo", "--resume", str(run / "tokenizer")]) == 2
+    assert "nothing to resume" in capsys.readouterr().err

@@ -143,12 +143,15 @@ def train_in_child(run: Path) -> int:
     return child
 
 
-def kill_at(step: int, run: Path, child: int) -> None:
-    """SIGKILL the child a little after its log reaches `step`."""
+def kill_at(step: int, run: Path, child: int, inside: bool) -> None:
+    """SIGKILL the child a little after its log reaches `step`, or inside the save that comes next."""
     log = JsonLines(run / "log.jsonl")
     while not any(record["step"] >= step for record in log.read()):
         time.sleep(0.002)
-    time.sleep(random.uniform(0, 0.02))
+    if inside:
+        while not any((run / "checkpoints").glob(".*.building")):
+            assert os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    time.sleep(random.uniform(0, 0.005 if inside else 0.02))
     os.kill(child, signal.SIGKILL)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL, f"ended before step {step}"
 
@@ -158,6 +161,6 @@ if __name__ == "__main__":  # straight run, killed run, seed, steps to be killed
     straight, killed = Path(sys.argv[1]), Path(sys.argv[2])
     random.seed(int(sys.argv[3]))
     assert os.waitpid(train_in_child(straight), 0)[1] == 0
-    for step in map(int, sys.argv[4:]):
-        kill_at(step, killed, train_in_child(killed))
+    for number, step in enumerate(map(int, sys.argv[4:])):
+        kill_at(step, killed, train_in_child(killed), inside=number % 2 == 0)
     assert os.waitpid(train_in_child(killed), 0)[1] == 0

@@ -1,7 +1,9 @@
 """Training a configuration in a run folder, and loading what came out."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -83,7 +85,7 @@ def _train(
     corpus = {"rows": len(data.train), "tokens": data.train.tokens}
     fingerprint = {**to_dict(config), "corpus": corpus}
     if begun:  # before anything in the folder is touched
-        group.told(lambda: str(agree(run, begun, fingerprint)))
+        group.told(lambda: _agreed(run, begun, fingerprint))
     torch.manual_seed(config.seed)  # the initial weights
     method = start.method if start else build_method(config, data.tokenizer.vocabulary)
     model = Model(method, data.tokenizer, config)
@@ -137,6 +139,7 @@ def _train(
     trainer.fit()
     load_weights(method.to(trainer.device), group.in_turn(lambda: run_weights(run, say)), run)
     if group.main:
+        _clear_damage(run / "model", say)
         model.save(run / "model")
     method.eval().serve()
     return Model(method, data.tokenizer, config)
@@ -168,6 +171,11 @@ def _begun(run: Path, say: Say, group: Group) -> Path | None:
     return Path(found) if found else None
 
 
+def _agreed(run: Path, begun: Path, fingerprint: dict[str, Any]) -> str:
+    agree(run, begun, fingerprint)
+    return str(begun)
+
+
 def _data(
     config: RunConfig, run: Path, tokenizer: Tokenizer | None, begun: Path | None, group: Group
 ) -> Data:
@@ -188,6 +196,17 @@ def _tell_damage(run: Path, say: Say) -> None:
         verify(run)
     except Damaged as damage:
         say(f"{damage}: written again")
+
+
+def _clear_damage(exported: Path, say: Say) -> None:
+    """An exported model that is damaged may no longer look like one: it makes room for the next."""
+    if not exported.exists():
+        return
+    try:
+        verify(exported)
+    except Damaged as damage:
+        say(f"{damage}: exported again")
+        shutil.rmtree(exported)
 
 
 def load(

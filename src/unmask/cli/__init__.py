@@ -19,6 +19,7 @@ from unmask.cli import (
     harness,
     listing,
     models,
+    plan,
     play,
     report,
     reproduce,
@@ -31,7 +32,7 @@ from unmask.errors import UnmaskError, unknown
 
 _COMMANDS = (
     *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness),
-    *(play, serve, export, card, models, runs, check, config, listing),
+    *(play, serve, export, card, models, runs, check, plan, config, listing),
 )
 
 _START = """\

@@ -134,6 +134,17 @@ def restore(run: Path, found: Path | None, say: Say) -> None:
             replace(log, content)
 
 
+def standing_at(run: Path, found: Path, say: Say) -> str:
+    """The content of a checkpoint's state.json; best weights that are lost are no longer the best."""
+    content = read_json(found / "state.json")
+    best = _checkpoints(run) / "best"
+    damage = next(damages(best), "") if content["state"]["best_step"] else ""
+    if damage:
+        say(f"{best} is damaged: {damage}; the next validation counts as the best")
+        content["state"] |= {"best_step": 0, "stale": 0}
+    return json.dumps(content)
+
+
 def carried(found: Path, run: Path, name: str) -> Path:
     """A file of the run as a checkpoint carries it, or else the run's own."""
     path = found / CARRIED / name

@@ -5,6 +5,8 @@ All of it is text or numbers over torch's own collectives; nothing is pickled.
 
 import os
 import re
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +22,7 @@ from unmask.training.config import DistributedConfig
 
 T = TypeVar("T")
 _PATIENCE = timedelta(days=7)  # for work that takes as long as it takes, such as tokenising
-_TORN = re.compile(r"gloo|NCCL|Timed out|timed out|Connection (closed|reset)|Broken pipe")
+_TORN = re.compile(r"gloo|NCCL|[Tt]imed out|timeout|Connection (closed|reset)|Broken pipe")
 
 
 class Group:
@@ -36,6 +38,10 @@ class Group:
         wait = timedelta(seconds=timeout)
         self._control = dist.new_group(backend="gloo", timeout=wait) if world > 1 else None
         self._turns = 0
+        self._since: float | None = None  # when the step began that may wait for others
+        self._told = lambda: ""
+        if world > 1:
+            threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     @property
     def main(self) -> bool:
@@ -118,8 +124,27 @@ class Group:
         return result
 
     @contextmanager
+    def stepping(self) -> Iterator[None]:
+        """A step, which must not take twice the time limit: not every wait in torch has an end."""
+        self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._since = None
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(min(1.0, self.timeout / 10))
+            since = self._since
+            if since is not None and time.monotonic() - since > 2 * self.timeout:
+                error = f"{self._missing('timed out')}; {self._told()}"
+                print(f"unmask: error: {error}", file=sys.stderr, flush=True)
+                os._exit(2)  # the main thread will never come back
+
+    @contextmanager
     def watched(self, where: Callable[[], str]) -> Iterator[None]:
         """A collective that hangs or breaks as one line that names who did not answer."""
+        self._told = where
         try:
             yield
         except RuntimeError as error:
@@ -130,7 +155,7 @@ class Group:
     def _missing(self, error: str) -> str:
         """Who does not say that the collective failed for it too."""
         assert self._store is not None
-        late = re.search("[Tt]imed out", error) is not None
+        late = re.search("[Tt]imed out|timeout", error) is not None
         ends = time.monotonic() + (min(5.0, self.timeout) if late else 1.0)
         absent = list(range(self.world))
         try:
@@ -174,19 +199,26 @@ def joined(config: DistributedConfig, device: torch.device) -> Iterator[Group]:
         world_size=world,
         # NCCL's own watchdog ends a process without a word: the control group speaks before it
         timeout=wait + timedelta(seconds=60) if cuda else wait,
-        device_id=device if cuda else None,
+        device_id=device if cuda and device.index is not None else None,
     )
+    clean = world == 1
     try:
         yield Group(rank, world, store, config.timeout)
+        clean = True
     finally:
-        dist.destroy_process_group()
+        if clean:  # or it might wait for whom nobody can wait for
+            dist.destroy_process_group()
 
 
 def _rendezvous(wait: timedelta) -> tuple[dist.Store, int, int]:
     if "RANK" not in os.environ:
         return dist.HashStore(), 0, 1
     try:
-        return next(iter(dist.rendezvous("env://", timeout=wait)))
+        store, rank, world = next(iter(dist.rendezvous("env://", timeout=wait)))
+        # torchrun's own store outlives a restart on one machine, with the addresses of the dead in it
+        if os.environ.get("GROUP_WORLD_SIZE") == "1":
+            store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+        return store, rank, world
     except (ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise UnmaskError(f"the processes did not find each other: {reason}") from error

@@ -133,7 +133,8 @@ class Trainer:
                     self.saver.asked = None  # what is saved owes it still
                     self._between_steps(log, bar)
                 while not (stop := self.group.any(bool(signals))) and not self._finished():
-                    self._step()
+                    with self.group.stepping():
+                        self._step()
                     self.saver.check()
                     bar.advance(state.step)
                     self._between_steps(log, bar)
@@ -319,8 +320,8 @@ class Trainer:
     def _load(self, found: Path) -> None:
         """Stand where a checkpoint stands."""
         self.snapshot.load(found)
-        content = json.loads(self.group.told((found / "state.json").read_text))
-        self.state = TrainingState.from_dict(content["state"])
+        content = self.group.told(lambda: checkpoint.standing_at(self.run, found, self.say))
+        self.state = TrainingState.from_dict(json.loads(content)["state"])
         self.mark = (self.state.tokens, self.state.seconds)
         self.saver.stand_at(found)
 

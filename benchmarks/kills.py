@@ -1,0 +1,135 @@
+"""Kill a run again and again, inside saves too, and hold what comes out against an undisturbed run.
+
+    python benchmarks/kills.py --kills 30
+
+Each kill is a SIGKILL at a random moment: every other one waits for a checkpoint that is being
+written and strikes inside it. Weights, optimizer, averages, the best weights, the exported model,
+the loss log and the samples must have the same SHA-256 as those of the run that nobody killed.
+"""
+
+import argparse
+import hashlib
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+import unmask
+from unmask.config import RunConfig, load_recipe, resolve
+from unmask.training.logging import JsonLines
+
+SETTINGS = {
+    "backbone.width": 64, "backbone.depth": 1, "training.batch": 16, "training.warmup": 10,
+    "training.log_every": 1, "training.save_every": 4, "training.validate_every": 10,
+    "training.validation_rows": 32, "training.sample_every": 30, "training.device": "cpu",
+    "data.length": 64, "data.tokenizer.kind": "bytes",
+}  # fmt: skip
+COMPARED = ("*.safetensors", "log.jsonl", "samples.jsonl")
+
+
+def configuration(steps: int) -> RunConfig:
+    """A little run that does everything a large one does."""
+    settings = {**SETTINGS, "training.steps": steps}
+    return resolve(load_recipe("demo"), [(name, str(value)) for name, value in settings.items()])
+
+
+def start(run: Path, config: RunConfig) -> int:
+    """A process of its own that trains in `run`; its id."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            unmask.train(config, run, say=lambda line: None)
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+def step_of(run: Path) -> int:
+    return max((record["step"] for record in JsonLines(run / "log.jsonl").read()), default=0)
+
+
+def saving(run: Path) -> bool:
+    """Whether a checkpoint is being written, or was when the end came."""
+    return any((run / "checkpoints").glob(".*.building"))
+
+
+def kill(run: Path, config: RunConfig, step: int, inside: bool, dice: random.Random) -> bool | None:
+    """Train until the log has reached a step, and kill; whether inside a save, None if it had ended."""
+    child = start(run, config)
+    while step_of(run) < step and not ended(child):
+        time.sleep(0.002)
+    if inside:
+        while not saving(run) and not ended(child):
+            pass  # a save takes milliseconds
+        time.sleep(dice.uniform(0, 0.01))
+    else:
+        time.sleep(dice.uniform(0, 0.1))
+    os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    return saving(run) if status == signal.SIGKILL else None
+
+
+def ended(child: int) -> bool:
+    """Whether a child has come to its end; it still waits to be asked for its status."""
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def hashes(run: Path) -> dict[str, str]:
+    """SHA-256 of everything that has to be the same."""
+    found = sorted(path for pattern in COMPARED for path in run.rglob(pattern))
+    return {
+        path.relative_to(run).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in found
+    }
+
+
+def finish(run: Path, config: RunConfig) -> None:
+    status = os.waitpid(start(run, config), 0)[1]
+    assert status == 0, f"training in {run} ended with {status}"
+
+
+def strike(run: Path, config: RunConfig, kills: int, dice: random.Random) -> Iterator[bool]:
+    """So many kills, later and later in the run."""
+    last = config.training.steps - 2 * config.training.save_every
+    for number, step in enumerate(sorted(dice.choices(range(1, last), k=kills))):
+        inside = kill(run, config, step, number % 2 == 1, dice)
+        assert inside is not None, f"the run ended before it could be killed at step {step}"
+        where = "inside a save" if inside else "between saves"
+        print(f"kill {number + 1}: log at step {step_of(run)}, {where}", flush=True)
+        yield inside
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    args = parser.parse_args(argv)
+    torch.set_num_threads(1)  # the number of threads changes bits
+    dice, config = random.Random(args.seed), configuration(args.steps)
+    print(f"seed {args.seed}, {args.steps} steps, a checkpoint every {config.training.save_every}")
+    with TemporaryDirectory() as folder:
+        straight, killed = Path(folder) / "straight", Path(folder) / "killed"
+        finish(straight, config)
+        inside = sum(strike(killed, config, args.kills, dice))
+        finish(killed, config)
+        ours, theirs = hashes(killed), hashes(straight)
+    differing = [name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)]
+    for name, digest in sorted(theirs.items()):
+        print(f"{'DIFFERS' if name in differing else 'equal':<8} {digest[:16]}  {name}")
+    print(
+        f"{args.kills} kills, {inside} inside a save: {len(differing)} of {len(theirs)} files differ"
+    )
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""The arithmetic of `unmask plan` against measured rows: fits its constants to some, checks the rest.
+
+measured.jsonl holds the training rows of gpu.py and scaling.py as they came from one H200. Of time,
+three numbers are fitted to four rows, of memory two to two; all other rows are predictions.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unmask.api import arithmetic
+from unmask.api.arithmetic import GIB, Machine, Work, memory, pass_seconds
+from unmask.api.planning import work_of
+from unmask.config import resolve
+
+FILE = Path(__file__).parent / "measured.jsonl"
+TIME = ("train-size-medium", "train-size-tiny", "train-length-4096", "train-batch-16")
+MEMORY = ("train-size-medium", "train-size-tiny")
+ALLOWED = 0.15
+
+
+def rows(file: Path) -> dict[str, dict[str, Any]]:
+    """The training rows by name, each with its work."""
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    found = {line["row"]: line for line in lines if line["row"] != "machine"}
+    for line in found.values():
+        size = line["value"] if line.get("axis") == "size" else "small"
+        overrides = [("backbone.size", size), ("data.length", str(line["length"]))]
+        line["work"] = work_of(resolve({}, overrides), line["vocabulary"])
+    return found
+
+
+def fitted_time(measured: dict[str, dict[str, Any]], machine: Machine) -> tuple[float, ...]:
+    """ATTENTION, TRAFFIC and FIXED, by least squares of relative errors; other products at full rate."""
+    rate, bandwidth = machine.rate * 1e12, machine.bandwidth * 1e12
+    left, right = [], []
+    for name in TIME:
+        line = measured[name]
+        work: Work = line["work"]
+        tokens, operations = line["batch"] * line["length"], work.operations()
+        seconds = tokens / line["tokens_per_second"]
+        products = tokens * (operations["linear"] + operations["head"]) / rate
+        terms = [
+            tokens * operations["attention"] / rate,
+            tokens * work.width * work.depth / bandwidth,
+            work.parameters / bandwidth,
+        ]
+        left.append([term / seconds for term in terms])
+        right.append((seconds - products) / seconds)
+    slower, traffic, fixed = np.linalg.lstsq(np.array(left), np.array(right), rcond=None)[0]
+    return 1 / slower, traffic, fixed
+
+
+def fitted_memory(measured: dict[str, dict[str, Any]]) -> tuple[float, ...]:
+    """KEPT and KEPT_ONCE: what is left of the peak when all that can be counted is."""
+    left, right = [], []
+    for name in MEMORY:
+        line = measured[name]
+        work: Work = line["work"]
+        held = memory(work, line["batch"])
+        tokens = line["batch"] * line["length"]
+        left.append([tokens * work.width * work.depth, tokens * work.width])
+        right.append(line["peak_gib"] * GIB - (held.total - held.activations))
+    kept, once = np.linalg.solve(np.array(left), np.array(right))
+    return kept, once
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path, nargs="?", default=FILE)
+    args = parser.parse_args()
+    machine, measured = Machine(), rows(args.file)
+    names = ("ATTENTION", "TRAFFIC", "FIXED", "KEPT", "KEPT_ONCE")
+    values = (*fitted_time(measured, machine), *fitted_memory(measured))
+    for name, value in zip(names, values, strict=True):
+        print(f"{name} {value:.4g}, in the package {getattr(arithmetic, name):.4g}")
+    print("\n| row | tok/s predicted | measured | error | GiB predicted | measured | error |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    worst = 0.0
+    for name, line in measured.items():
+        work, rows_ = line["work"], line["batch"]
+        rate = rows_ * line["length"] / pass_seconds(work, rows_, machine)
+        held = memory(work, rows_).total / GIB
+        errors = (rate / line["tokens_per_second"] - 1, held / line["peak_gib"] - 1)
+        marks = ["fitted" if name in part else "" for part in (TIME, MEMORY)]
+        worst = max([worst, *(abs(e) for e, mark in zip(errors, marks, strict=True) if not mark)])
+        shown = [mark or f"{error:+.1%}" for error, mark in zip(errors, marks, strict=True)]
+        print(
+            f"| {name} | {rate / 1e3:,.0f}k | {line['tokens_per_second'] / 1e3:,.0f}k | {shown[0]} "
+            f"| {held:.1f} | {line['peak_gib']:.1f} | {shown[1]} |"
+        )
+    print(f"\nlargest error of a row that nothing was fitted to: {worst:.1%}")
+    if worst > ALLOWED:
+        sys.exit(f"more than {ALLOWED:.0%}")
+
+
+if __name__ == "__main__":
+    main()

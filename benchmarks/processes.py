@@ -1,0 +1,167 @@
+"""The same run on 1, 2 and 4 processes, killed and not, on a CPU over gloo: loss curves and bits.
+
+`python benchmarks/processes.py --out FOLDER`: the recipe `demo` made small, float32, dropout on, the
+same global batches of 16 rows for all. Each process keeps a hash of every row that it is given; the hashes
+of a step's global batch must be the same for any number of processes, and so must the losses, up to the
+order in which float32 numbers are added. Then two processes again, a rank of which is killed with
+SIGKILL at random moments while torchrun restarts them: all that is on the disk must be the same bits.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from unmask.data import Loader
+from unmask.training import newest, verify
+
+SMALL = {
+    "backbone.width": "64", "backbone.depth": "2", "backbone.heads": "2", "backbone.dropout": "0.1",
+    "training.batch": "16", "training.micro_batch": "2", "training.warmup": "20",
+    "training.log_every": "1", "training.save_every": "20", "training.validate_every": "50",
+    "training.validation_rows": "64", "training.sample_every": "0", "training.device": "cpu",
+}  # fmt: skip
+
+
+def command(run: Path, steps: int, processes: int, strategy: str, restarts: int = 0) -> list[str]:
+    """This file again, in the part of the workers."""
+    settings = {**SMALL, "training.steps": str(steps), "distributed.strategy": strategy}
+    options = [part for name, value in settings.items() for part in (f"--{name}", value)]
+    train = [__file__, "--", "train", "demo", "--run", str(run), *options]
+    if strategy == "plain":
+        return [sys.executable, *train]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    shape = ["--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
+    return [*torchrun, *shape, "--", *train]
+
+
+def worker(arguments: list[str]) -> int:
+    """`unmask` with a loader that keeps hashes of the rows it gives."""
+    from unmask.cli import main
+
+    run = Path(arguments[arguments.index("--run") + 1])
+    rank = os.environ.get("RANK", "0")
+    run.mkdir(parents=True, exist_ok=True)
+    (run / f"process-{rank}").write_text(str(os.getpid()))
+    batch = Loader.batch
+
+    def hashed(self, step, part):
+        x, valid = batch(self, step, part)
+        with (run / f"rows-{rank}.jsonl").open("a") as file:
+            for row, ids, real in zip(part, x.numpy(), valid.numpy(), strict=True):
+                digest = hashlib.sha256(ids.tobytes() + real.tobytes()).hexdigest()
+                file.write(json.dumps([step, row, digest]) + "\n")
+        return x, valid
+
+    Loader.batch = hashed
+    return main(arguments)
+
+
+def global_batches(run: Path) -> str:
+    """One hash over all rows of all steps, by step and row."""
+    lines = [
+        json.loads(line)
+        for file in run.glob("rows-*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+    found = {(step, row): digest for step, row, digest in lines}
+    ordered = json.dumps([found[key] for key in sorted(found)])
+    return hashlib.sha256(ordered.encode()).hexdigest()
+
+
+def losses(run: Path) -> np.ndarray:
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return np.array([line["loss"] for line in lines if "loss" in line])
+
+
+def state(run: Path) -> dict[str, str]:
+    """Hashes of everything that a run left: tensors, counters and log, but not the clock."""
+    last = newest(run, print)
+    assert last is not None
+    verify(last)
+    files = [*last.glob("*.safetensors"), last.parent / "best" / "model.safetensors"]
+    digests = {str(f.relative_to(run)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+    counters = json.loads((last / "state.json").read_text())["state"] | {"seconds": 0}
+    digests["state"] = hashlib.sha256(json.dumps(counters).encode()).hexdigest()
+    digests["log.jsonl"] = hashlib.sha256((run / "log.jsonl").read_bytes()).hexdigest()
+    return digests
+
+
+def killed(arguments: list[str], run: Path, kills: int, steps: int, seed: int) -> int:
+    """Runs it, and kills a rank at `kills` random moments; how many met their mark."""
+    chance = random.Random(seed)
+    marks = sorted(chance.sample(range(steps // 10, steps), kills))
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    done = 0
+    for mark in marks:
+        while process.poll() is None and reached(run) < mark:
+            time.sleep(0.02)
+        if process.poll() is not None:
+            break
+        time.sleep(chance.uniform(0, 0.3))
+        rank = chance.randrange(2)
+        os.kill(int((run / f"process-{rank}").read_text()), signal.SIGKILL)
+        done += 1
+        time.sleep(3)  # torchrun is at work
+    assert process.wait() == 0, "torchrun did not bring it to its end"
+    return done
+
+
+def reached(run: Path) -> int:
+    try:
+        lines = (run / "log.jsonl").read_text().splitlines()
+        return json.loads(lines[-1])["step"] if lines else 0
+    except (OSError, ValueError):
+        return 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="a new folder for the runs")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True)
+    ways = [("plain", 1), ("ddp", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 1), ("fsdp", 2)]
+    print("| strategy | processes | seconds | global batches | largest difference of the loss |")
+    print("|---|---:|---:|---|---:|", flush=True)
+    first = args.out / "plain-1"
+    for strategy, processes in ways:
+        run = args.out / f"{strategy}-{processes}"
+        start = time.perf_counter()
+        arguments = command(run, args.steps, processes, strategy)
+        subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL)
+        seconds = time.perf_counter() - start
+        assert len(losses(run)) == args.steps
+        assert global_batches(run) == global_batches(first), "other batches"
+        apart = np.abs(losses(run) / losses(first) - 1)
+        print(
+            f"| {strategy} | {processes} | {seconds:.0f} | {global_batches(run)[:12]}… "
+            f"| {apart.max():.1e}, {np.median(apart):.1e} in the median |",
+            flush=True,
+        )
+        assert apart.max() < 1e-3, "not the same curve"
+    run, straight = args.out / "killed", args.out / "ddp-2"
+    arguments = command(run, args.steps, 2, "ddp", restarts=args.kills)
+    done = killed(arguments, run, args.kills, args.steps, args.seed)
+    same = state(run) == state(straight)
+    files = len(state(straight))
+    print(
+        f"\n2 processes, a rank killed {done} times: {files} hashes {'equal' if same else 'DIFFER'}"
+    )
+    sys.exit(0 if same and done else 1)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--"]:
+        sys.exit(worker(sys.argv[2:]))
+    main()

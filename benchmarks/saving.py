@@ -1,0 +1,129 @@
+"""What checkpoints cost: a recipe trained with them and without, at the recipe's own interval.
+
+    python benchmarks/saving.py --recipe demo
+
+Both runs take the same steps from the same weights and validate alike; one of them writes nothing.
+Both clocks are honest on an idle machine only. What checkpoints took is therefore measured directly
+too: how long the loop stood still, and how long a processor worked for the thread that writes.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmask.api.build import build_method
+from unmask.api.runs import FirstRows
+from unmask.config import RunConfig, load_recipe, resolve, to_dict
+from unmask.data import Data, Loader, load_data
+from unmask.evaluation import Bound, likelihood
+from unmask.training import Trainer
+from unmask.training.saver import Parts, Saver
+
+
+class Timed(Saver):
+    """A saver that knows how long the loop stood still for it."""
+
+    still = 0.0  # seconds
+    writing = 0.0  # seconds of a processor that the writing thread took
+    saves = 0
+
+    def save(self, step: int, parts: Parts, state: dict[str, Any], logs: Mapping[str, int]) -> None:
+        self.saves += 1
+        self._timed(lambda: super(Timed, self).save(step, parts, state, logs))
+
+    def save_best(self, weights: Mapping[str, Tensor], state: dict[str, Any]) -> None:
+        self._timed(lambda: super(Timed, self).save_best(weights, state))
+
+    def wait(self) -> None:
+        self._timed(super().wait)
+
+    def _start(self, what: str, parts: Parts, write: Callable[[Parts], Path | None]) -> None:
+        def timed(copies: Parts) -> Path | None:
+            began = time.thread_time()
+            try:
+                return write(copies)
+            finally:
+                self.writing += time.thread_time() - began
+
+        super()._start(what, parts, timed)
+
+    def _timed(self, work: Callable[[], None]) -> None:
+        began, before = time.perf_counter(), self.still
+        work()
+        self.still = before + time.perf_counter() - began  # what it calls is within it
+
+
+class Unsaved(Timed):
+    """A saver that writes nothing."""
+
+    def save(self, step: int, parts: Parts, state: dict[str, Any], logs: Mapping[str, int]) -> None:
+        self.asked = step
+
+    def save_best(self, weights: Mapping[str, Tensor], state: dict[str, Any]) -> None:
+        pass
+
+
+def measure(config: RunConfig, data: Data, kind: type[Timed]) -> dict[str, Any]:
+    """Train once with this saver."""
+    torch.manual_seed(config.seed)
+    method = build_method(config, data.tokenizer.vocabulary)
+    valid = FirstRows(data.valid, config.training.validation_rows)
+
+    def validate() -> Bound:
+        return likelihood(method, valid, seed=config.seed, batch=config.training.batch)
+
+    with TemporaryDirectory() as folder:
+        loader = Loader(data.train, config.training.batch, config.seed)
+        parts = (config.training, Path(folder), config.seed, to_dict(config), validate)
+        trainer = Trainer(method, loader, *parts, say=lambda line: None)
+        saver = trainer.saver = kind(Path(folder), trainer.saver.retention)
+        clock, processor = time.perf_counter(), time.process_time()
+        trainer.fit()
+        return {
+            "saver": kind.__name__,
+            "seconds": time.perf_counter() - clock,
+            "processor_seconds": time.process_time() - processor,
+            "loop_stood_still": saver.still,
+            "writing_thread": saver.writing,
+            "checkpoints": saver.saves,
+            "megabytes_each": size(Path(folder)) / 1e6,
+        }
+
+
+def size(run: Path) -> int:
+    """The bytes of the newest checkpoint."""
+    found = sorted((run / "checkpoints").glob("step-*"))
+    return sum(path.stat().st_size for path in found[-1].rglob("*.*")) if found else 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--recipe", default="demo")
+    parser.add_argument("--steps", type=int, default=0, help="fewer than the recipe's")
+    args = parser.parse_args(argv)
+    overrides = [("training.steps", str(args.steps))] if args.steps else []
+    config = resolve(load_recipe(args.recipe), overrides)
+    data = load_data(config.data)
+    rows = [measure(config, data, kind) for kind in (Unsaved, Timed)]
+    for row in rows:
+        print(
+            json.dumps({key: round(x, 2) if isinstance(x, float) else x for key, x in row.items()})
+        )
+    without, with_them = rows
+    for name in ("seconds", "processor_seconds"):
+        print(f"{name}: {100 * (with_them[name] / without[name] - 1):+.2f}%")
+    took = with_them["loop_stood_still"] + with_them["writing_thread"]
+    print(f"standing still and writing: {100 * took / with_them['processor_seconds']:.2f}%")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
