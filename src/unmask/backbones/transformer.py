@@ -113,7 +113,7 @@ class Block(Freezable):
         self,
         x: Features,
         layer: int,
-        seen: Attended,
+        seen: Attended | Together,
         c: Tensor | None,
         keys: Keys | None,
         at: Tensor | None,
