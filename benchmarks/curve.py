@@ -30,7 +30,7 @@ from safetensors.torch import load_file, save_file
 from unmask.backbones import DiT
 from unmask.data import Loader, Rows, load_data
 from unmask.data.config import DataConfig, TokenizerConfig
-from unmask.data.packing import Totals
+from unmask.data.totals import Totals
 from unmask.diffusion.schedule import LogLinear
 from unmask.diffusion.time_sampling import Stratified
 from unmask.evaluation import Bound, likelihood

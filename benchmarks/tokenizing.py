@@ -25,7 +25,8 @@ from unmask.data import (
     open_corpus,
 )
 from unmask.data.files import Reading
-from unmask.data.packing import Totals, pack
+from unmask.data.packing import pack
+from unmask.data.totals import Totals
 
 BLOCK = 1024  # documents
 LENGTH = 1024  # tokens of a row

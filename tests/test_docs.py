@@ -233,7 +233,7 @@ def test_every_setting_is_documented():
 
 def test_what_may_change_on_resume_is_documented():
     section = of("docs/configuration.md").partition("## Resuming")[2]
-    named = re.findall(r"`((?:training|distributed)\.\w+)`", section)
+    named = re.findall(r"`((?:training|distributed|data)\.\w+)`", section)
     assert set(named) == set(MAY_CHANGE)
 
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from unmask.data import ByteTokenizer
 from unmask.data.fitting import best_fit
-from unmask.data.packing import Totals, pack
+from unmask.data.packing import pack
+from unmask.data.totals import Totals
 
 BYTES = ByteTokenizer()
 V = BYTES.vocabulary

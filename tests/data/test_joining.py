@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data import ByteTokenizer, Corpus, DataConfig, blocks, first_rows, rows_from
-from unmask.data.packing import Totals, pack
+from unmask.data.packing import pack
+from unmask.data.totals import Totals
 from unmask.errors import UnmaskError
 
 BYTES = ByteTokenizer()

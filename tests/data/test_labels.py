@@ -27,8 +27,9 @@ from unmask.data import (
 )
 from unmask.data.files import Reading
 from unmask.data.labels import Labelled, class_names, label_of
-from unmask.data.packing import Totals, pack
+from unmask.data.packing import pack
 from unmask.data.subwords import train_bpe
+from unmask.data.totals import Totals
 from unmask.errors import UnmaskError
 
 READING = Reading("<|endoftext|>", "text", "kind")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data import Loader, Rows, batches
-from unmask.data.packing import Totals
+from unmask.data.totals import Totals
 from unmask.errors import UnmaskError
 
 

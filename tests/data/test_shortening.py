@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unmask.data import DataConfig, Loader, Rows, ShortRows
-from unmask.data.packing import Totals
+from unmask.data.totals import Totals
 from unmask.errors import UnmaskError
 
 EOS = 999

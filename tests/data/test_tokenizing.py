@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from unmask.data import DataConfig, TokenizerConfig, blocks, load, load_data, rows_from
-from unmask.data.packing import PACKERS, Place, Totals, pack
+from unmask.data.packing import PACKERS, pack
 from unmask.data.pairs import Pair
+from unmask.data.totals import Place, Totals
 
 SCRIPT = Path(__file__).with_name("killed_tokenizing.py")
 
@@ -74,7 +75,8 @@ PARALLEL = """
 import hashlib, os, signal, sys
 import numpy as np
 from unmask.data import blocks, load_tokenizer
-from unmask.data.packing import Totals, pack
+from unmask.data.packing import pack
+from unmask.data.totals import Totals
 
 if __name__ == "__main__":
     blocks._BLOCK = 500

@@ -79,8 +79,10 @@ def test_given_tokens_are_not_masked_and_the_mean_is_over_what_counts(tmp_path):
     method, loader = Listening(), PairLoader()
     run = trainer(tmp_path, method, loader=loader, micro_batch=3, **{**QUIET, "steps": 1})
     shares = []
-    backward = run._backward
-    run._backward = lambda *parts: shares.append((parts[-1], backward(*parts))) or shares[-1][1]
+    backward = run.gradient._backward
+    run.gradient._backward = lambda *parts: (
+        shares.append((parts[-1], backward(*parts))) or shares[-1][1]
+    )
     assert run.fit().tokens == 16
     _, valid = loader.batch(0, range(8))
     given = loader.given(0, range(8))

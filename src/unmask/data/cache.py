@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from unmask.data.faults import Faults
-from unmask.data.packing import Place, Table, Totals
 from unmask.data.rows import TEXT, Layout, Rows
+from unmask.data.totals import Place, Table, Totals
 from unmask.errors import UnmaskError
 
 _FORMAT = 2  # raised when the same text and options would give other rows

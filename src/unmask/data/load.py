@@ -16,12 +16,13 @@ from unmask.data.detokenizers import DETOKENIZERS
 from unmask.data.faults import told
 from unmask.data.files import Reading
 from unmask.data.labels import Labelled, class_names
-from unmask.data.packing import Table, Totals, pack
+from unmask.data.packing import pack
 from unmask.data.pairs import Pair, pair_of, sides
 from unmask.data.rows import Layout, Mixture, Rows
 from unmask.data.subwords import SubwordTokenizer
 from unmask.data.tokenizer import Tokenizer
 from unmask.data.tokenizers import build_tokenizer
+from unmask.data.totals import Table, Totals
 from unmask.errors import UnmaskError
 
 

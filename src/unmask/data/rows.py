@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmask.data.faults import Faults
 from unmask.data.order import Places, Shares
-from unmask.data.packing import Table, Totals, tokens_of
+from unmask.data.totals import Table, Totals, tokens_of
 
 Batch = tuple[Int64[Tensor, "batch length"], Bool[Tensor, "batch length"]]
 

@@ -4,7 +4,6 @@ Data, noise and dropout of a step are functions of (seed, step, row) and everyth
 checkpoint, so a run that was killed and resumed ends with the same bits as one that was not.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -12,23 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from unmask.backbones import recompute_blocks
 from unmask.errors import UnmaskError
 from unmask.methods import Method
-from unmask.methods.base import targets
-from unmask.randomness import RowStream
-from unmask.training import checkpoint
 from unmask.training.config import DistributedConfig, TrainingConfig
 from unmask.training.curve import draw_curve
-from unmask.training.device import autocast, deterministic, dropout_keys, resolve_device
+from unmask.training.device import autocast, deterministic, resolve_device
 from unmask.training.ema import EMA
+from unmask.training.gradient import Gradient
 from unmask.training.group import Group, local_device
 from unmask.training.guards import Diverged, in_a_row, review, unusable
 from unmask.training.interrupt import CutShort, Interrupted, Signals, interruptible
-from unmask.training.logging import Log, log_sizes
+from unmask.training.keeper import Keeper
+from unmask.training.logging import Log
 from unmask.training.memory import MicroBatch, memory_told
 from unmask.training.optimizer import NamedAdamW, clip_gradients, learning_rate
 from unmask.training.progress import ProgressDisplay, bound
@@ -37,9 +34,8 @@ from unmask.training.saver import Saver
 from unmask.training.snapshot import Snapshot
 from unmask.training.source import BatchSource
 from unmask.training.state import TrainingState, ValidationResult
-from unmask.training.storage import full_disk, recover
+from unmask.training.storage import full_disk
 from unmask.training.strategy import choose_strategy
-from unmask.transfer import to_device
 
 
 class Trainer:
@@ -70,18 +66,19 @@ class Trainer:
         recompute_blocks(method.backbone, config.checkpoint_activations)
         self.method = method  # what is validated and sampled
         self.trained = self.strategy.place(method)  # the same, unless it is in shards
-        self.loader, self.config, self.run, self.seed = loader, config, run, seed
-        self.fingerprint = fingerprint
+        self.loader, self.config, self.run = loader, config, run
         self.validate, self.sample = validate, sample
         self.say = say if self.group.main else _silence
         self.optimizer = NamedAdamW(self.trained, config)
         self.ema = EMA(self.trained, config.ema) if config.ema else None
-        self.snapshot = Snapshot(self.strategy, self.trained, self.optimizer, self.ema)
-        self.rows = self.group.share(config.batch)  # of the global batch, this process's
+        rows = self.group.share(config.batch)  # of the global batch, this process's
+        self.gradient = Gradient(self.trained, self.strategy, loader, rows, seed, config)
         self.state = TrainingState()
         self.losses: list[Tensor] = []  # (loss, norm) of steps the device may still be working on
+        snapshot = Snapshot(self.strategy, self.trained, self.optimizer, self.ema)
         self.saver = Saver(run, Retention(config.keep, config.keep_best, config.keep_every))
-        self.micro = MicroBatch(len(self.rows), config.micro_batch, auto_batch, say)
+        self.keeper = Keeper(run, fingerprint, snapshot, self.saver, self.group, self.say)
+        self.micro = MicroBatch(len(rows), config.micro_batch, auto_batch, say)
         self.signals = Signals()
         self.clock = time.perf_counter()
         self.mark = (0, 0.0)  # tokens and seconds at the last log line
@@ -106,7 +103,7 @@ class Trainer:
 
     def weights(self) -> dict[str, Tensor]:
         """The weights to ship: averaged, if averages are kept; the main process has them whole."""
-        return self.snapshot.averaged()
+        return self.keeper.snapshot.averaged()
 
     def _prepare(self) -> None:
         """Compile the network, for the one size of its batches or, while that is searched for, any."""
@@ -153,7 +150,8 @@ class Trainer:
         """One optimizer step over the global batch, micro-batch by micro-batch."""
         config, state = self.config, self.state
         tokens = self.loader.count(state.drawn, range(config.batch))  # of all processes
-        share = self.micro.run(lambda size: self._gradient(size, tokens), self.optimizer.forget)
+        add = lambda size: self.gradient.add(state.drawn, size, tokens)  # noqa: E731
+        share = self.micro.run(add, self.optimizer.forget)
         loss = self.strategy.total(share)
         norm = clip_gradients(self.trained, config.clip)
         self.optimizer.step(learning_rate(state.step, config), unusable(loss, norm))
@@ -162,44 +160,6 @@ class Trainer:
         if self.ema:
             self.ema.update(state.step)
         self.losses.append(torch.stack([loss, norm]))
-
-    def _gradient(self, size: int, tokens: int) -> Tensor:
-        """The gradient of the mean loss per token, by parts of `size` rows; this process's share of it."""
-        step = self.state.drawn
-        x, valid = self.loader.batch(step, self.rows)
-        given = self.loader.given(step, self.rows)
-        loss = torch.zeros((), device=self.device)
-        for first in range(0, len(self.rows), size):
-            part = self.rows[first : first + size]
-            here = slice(first, first + size)
-            seen = None if given is None else given[here]
-            with self.strategy.accumulating(last=first + size >= len(self.rows)):
-                loss += self._backward(step, part, x[here], valid[here], seen, tokens)
-        return loss
-
-    def _backward(
-        self,
-        step: int,
-        part: range,
-        x: Int64[Tensor, "rows length"],
-        valid: Bool[Tensor, "rows length"],
-        given: Bool[Tensor, "rows length"] | None,
-        tokens: int,
-    ) -> Tensor:
-        """Add the gradient of these rows' share of the mean loss per token; the share itself."""
-        stream = RowStream(self.seed, step, part, self.config.batch)
-        method = self.trained
-
-        def total() -> Tensor:
-            noise = method.noise(stream, targets(valid, given))
-            with autocast(self.device, self.config.precision):
-                return method.nll(to_device(x, self.device), valid, noise, given=given).total
-
-        method.backbone.dropout_keys = dropout_keys(stream, self.device)
-        share = self.strategy.run(total) / max(1, tokens)
-        self.strategy.backward(share)
-        method.backbone.dropout_keys = None  # they were of these rows
-        return share.detach().float()
 
     def _between_steps(self, log: Log, bar: ProgressDisplay) -> None:
         """Whatever is due after this step, or owed; saving comes last, so that it covers the rest."""
@@ -291,63 +251,38 @@ class Trainer:
     def _save(self, good: bool = False) -> None:
         """A checkpoint of this moment; a good one is one to go back to."""
         self._settle()
-        parts = self.snapshot.take()
-        state = {"state": self.state.to_dict(), "good": good, "fingerprint": self.fingerprint}
-        if self.group.main:
-            self.saver.save(self.state.step, parts, state, log_sizes(self.run))
-        self.saver.asked = self.state.step
+        self.keeper.keep(self.state, good)
         self.clock = time.perf_counter()
 
     def _resume(self) -> None:
-        """Take up the newest intact checkpoint, if there is one; the main process looks for it."""
-        found = self.group.told(lambda: self._tidied(self._newest()))
+        """Take up the newest intact checkpoint, if there is one."""
+        if self._stand(self.keeper.newest()) and not self._finished():
+            self.say(f"resuming {self.run} at step {self.state.step}")
+
+    def _stand(self, found: TrainingState | None) -> bool:
+        """Stand where a checkpoint does, if there is one."""
         if found:
-            self._load(Path(found))
-            if not self._finished():
-                self.say(f"resuming {self.run} at step {self.state.step}")
-
-    def _newest(self) -> Path | None:
-        recover(self.run / "checkpoints")
-        found = checkpoint.resumable(self.run, self.fingerprint, self.say)
-        self.run.mkdir(parents=True, exist_ok=True)
-        return found
-
-    def _tidied(self, found: Path | None) -> str:
-        """The name of the checkpoint to load, the logs brought to where it stands."""
-        checkpoint.restore(self.run, found, self.say)
-        return str(found or "")
-
-    def _load(self, found: Path) -> None:
-        """Stand where a checkpoint stands."""
-        self.snapshot.load(found)
-        content = self.group.told(lambda: checkpoint.standing_at(self.run, found, self.say))
-        self.state = TrainingState.from_dict(json.loads(content)["state"])
-        self.mark = (self.state.tokens, self.state.seconds)
-        self.saver.stand_at(found)
+            self.state = found
+            self.mark = (found.tokens, found.seconds)
+        return found is not None
 
     def _roll_back(self) -> None:
         """Go back to the last good checkpoint, and on from there with the batches that come next."""
         self.saver.wait()
         failed = self.state
         again = failed.rollbacks < self.config.max_rollbacks
-        found = self.group.told(lambda: self._good_one() if again else "")
-        if not found:
+        if not (again and self._stand(self.keeper.last_good())):
             raise UnmaskError(
                 f"training stopped at step {failed.step}: the last {failed.streak} steps had a loss "
                 "or gradient that is not finite; try a lower training.lr, a longer training.warmup, "
                 f"training.clip 1 or training.precision fp32; {self._last_good()}"
             )
-        self._load(Path(found))
         note = self.state.go_on_after(failed)
         Log(self.run, self.state.step, False, written=self.group.main).numbers(note)
         self.say(
             f"step {failed.step}: {failed.streak} steps in a row were not finite: back to step "
             f"{self.state.step}, and on with the batches after those"
         )
-
-    def _good_one(self) -> str:
-        found = checkpoint.last_good(self.run, self.say)
-        return self._tidied(found) if found else ""
 
     def _finished(self) -> str:
         """Why there is nothing left to do, or an empty string."""
