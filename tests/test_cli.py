@@ -236,7 +236,7 @@ def test_export_saves_the_model(model, tmp_path):
 
 def test_train_takes_the_run_folder_from_the_recipe(monkeypatch, capsys):
     calls = []
-    monkeypatch.setattr("unmask.api.train", lambda config, run, say: calls.append((config, run)))
+    monkeypatch.setattr("unmask.api.train", lambda config, run, **_: calls.append((config, run)))
     assert main(["train", "demo", "--training.steps", "2"]) == 0
     assert main(["train", "demo", "--run", "elsewhere"]) == 0
     assert [run for _, run in calls] == [Path("runs/demo"), Path("elsewhere")]
@@ -244,7 +244,7 @@ def test_train_takes_the_run_folder_from_the_recipe(monkeypatch, capsys):
 
 
 def test_an_interrupted_training_says_how_to_resume(monkeypatch, capsys):
-    def stop(config, run, say):
+    def stop(config, run, **_):
         raise KeyboardInterrupt("saved as step-7")
 
     monkeypatch.setattr("unmask.api.train", stop)

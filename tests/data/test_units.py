@@ -204,17 +204,16 @@ def _normalized(backend: Backend) -> None:
     backend.normalizer = normalizers.Replace(" ", "")
 
 
-def _with_a_word(backend: Backend) -> None:
-    backend.add_tokens([AddedToken("cat sat")])
-
-
-@pytest.mark.parametrize("change", [_prefixed, _in_one_piece, _normalized, _with_a_word])
+@pytest.mark.parametrize("change", [_prefixed, _in_one_piece, _normalized, None])
 def test_other_tokenizers_are_left_to_the_library(change, monkeypatch):
     text = "the cat sat, on the cat sat"
     backend = byte_level(models.BPE())
     assert cuttable(backend)
-    change(backend)
+    if change:
+        change(backend)
     backend.train_from_iterator([text] * 9)
+    if not change:  # a word of its own comes behind the learned ones
+        backend.add_tokens([AddedToken("cat sat")])
     assert not cuttable(backend)
     tokenizer = SubwordTokenizer(backend, BPE.vocabulary)
     assert tokenizer.encode(text) == library(tokenizer, text)

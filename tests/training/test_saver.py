@@ -150,7 +150,7 @@ def test_a_full_disk_ends_the_run_with_the_last_checkpoint_intact(tmp_path, monk
         assert trainer(run, **{**options, "steps": steps, "keep": 1}).fit().step == steps
     finally:
         if real:
-            subprocess.run(["umount", str(disk)], check=True)
+            subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def test_sigterm_in_the_middle_of_a_save_waits_for_it(tmp_path, gate):

@@ -4,7 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from unmask.errors import UnmaskError
@@ -20,7 +20,8 @@ _PATIENCE = 1.0  # seconds: somebody may just be asking whether the folder is in
 
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Make the folder if need be and keep others out; one that stays empty is removed again."""
+    """Make the folder if need be and keep others out; what was made and stays empty is removed again."""
+    made = [path for path in (run, *run.parents) if not path.exists()]
     try:
         run.mkdir(parents=True, exist_ok=True)
         handle = _take(run)
@@ -33,8 +34,9 @@ def locked(run: Path) -> Iterator[None]:
     finally:
         (run / FILE).unlink(missing_ok=True)
         os.close(handle)
-        if not any(run.iterdir()):
-            run.rmdir()
+        for path in made:
+            with suppress(OSError):  # there is something in it
+                path.rmdir()
 
 
 def in_use(run: Path) -> bool:
