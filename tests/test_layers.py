@@ -21,8 +21,8 @@ LAYERS = [
     {"training", "evaluation"},
     {"config"},
     {"api"},
-    {"harness"},
-    {"hub", "serving", "cli"},
+    {"harness", "hub"},
+    {"serving", "cli"},
     {"__main__"},
 ]
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
