@@ -143,7 +143,7 @@ def assembled(parts: Parts, tokenizer: Tokenizer, where: str) -> Model:
     weights = dict(parts.weights)
     for name in _TABLES:
         like = parts.mask_like if name == "embedding.weight" else None
-        if name in weights:
+        if not parts.exact and name in weights and len(weights[name]) == parts.size:
             weights[name] = grown(weights[name], vocabulary.size, vocabulary.mask_id, like)
     data = {"length": parts.length, "tokenizer": {"kind": "hf", "path": where}}
     config = from_dict({**parts.sections, "data": data})
