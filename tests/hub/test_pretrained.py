@@ -189,7 +189,9 @@ class Hub:
         return type("Repo", (), {"repo_id": name, "__str__": lambda self: f"https://x/{name}"})()
 
     def upload_folder(self, repo_id: str, folder_path: Path, commit_message: str) -> None:
-        self.pushed[repo_id] = {p.name: p.read_bytes() for p in folder_path.iterdir() if p.is_file()}
+        self.pushed[repo_id] = {
+            p.name: p.read_bytes() for p in folder_path.iterdir() if p.is_file()
+        }
 
 
 @pytest.fixture
@@ -235,12 +237,16 @@ def test_a_missing_library_names_the_line_to_type(model, tmp_path, monkeypatch):
 def test_damage_is_one_line(folder, tmp_path):
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     tree = json.loads((copy / "config.json").read_text())
-    for change in ({"run": 1}, {"run": {"backbone": {"name": "x"}}}, {"vocabulary": None, "run": None}):
+    for change in (
+        {"run": 1},
+        {"run": {"backbone": {"name": "x"}}},
+        {"vocabulary": None, "run": None},
+    ):
         (copy / "config.json").write_text(json.dumps(tree | change))
         refused(lambda: unmask.load(copy))
     (copy / "config.json").write_text("[" * 50_000)
     assert "not JSON" in refused(lambda: unmask.load(copy))
-    assert own.MODEL_TYPE == tree["model_type"]
+    assert tree["model_type"] == own.MODEL_TYPE
 
 
 def test_either_may_be_imported_first(folder):

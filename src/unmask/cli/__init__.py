@@ -11,6 +11,7 @@ from unmask.cli import (
     check,
     compare,
     config,
+    convert,
     edit,
     evaluate,
     export,
@@ -29,7 +30,7 @@ from unmask.errors import UnmaskError, unknown
 
 _COMMANDS = (
     *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness),
-    *(export, card, models, runs, check, config, listing),
+    *(export, convert, card, models, runs, check, config, listing),
 )
 
 _START = """\

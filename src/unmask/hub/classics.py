@@ -53,7 +53,7 @@ def read_bert(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
     settings.require("position_embedding_type", "absolute", None)
     size, offset = settings.get("vocab_size", int), _OFFSET[family]
     positions = settings.get("max_position_embeddings", int) - offset
-    backbone = {
+    backbone: dict[str, Any] = {
         "name": "bert",
         "width": settings.get("hidden_size", int),
         "depth": settings.get("num_hidden_layers", int),

@@ -43,7 +43,9 @@ class UnmaskPreTrainedModel(PreTrainedModel):
                 "a configuration without a run describes no network: take from_model, or from_pretrained"
             )
         method = build_method(from_dict(config.run), Vocabulary(**config.vocabulary))
-        vars(self)["method"] = method  # its modules have their places here, under their own names
+        self.__dict__["method"] = (
+            method  # its modules have their places here, under their own names
+        )
         self.backbone = method.backbone
         if isinstance(method.schedule, nn.Module):
             self.schedule: Schedule = method.schedule
@@ -104,9 +106,9 @@ class UnmaskPreTrainedModel(PreTrainedModel):
             return
         # whoever changes weights in place does not say so
         weights = [(p.data_ptr(), p._version) for p in self.backbone.parameters()]
-        if self.backbone.frozen is None or vars(self).get("_frozen_of") != weights:
+        if self.backbone.frozen is None or self.__dict__.get("_frozen_of") != weights:
             self.backbone.freeze(torch.float32)
-            vars(self)["_frozen_of"] = weights
+            self.__dict__["_frozen_of"] = weights
 
     def _time_of(self, input_ids: Tensor, valid: Tensor) -> Tensor:
         """The time at which as many tokens are masked, on average, as are."""
