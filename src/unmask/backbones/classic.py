@@ -14,7 +14,7 @@ from unmask.backbones.base import Backbone, Features, Rule, Tokens
 from unmask.backbones.cache import KVCache
 from unmask.backbones.dropout import Keys, dropout
 from unmask.backbones.products import taken
-from unmask.backbones.transformer import TransformerConfig
+from unmask.backbones.transformer import TransformerConfig, zero_linear
 from unmask.errors import UnmaskError
 
 _LONGEST = 2**20  # positions of a network that a file may ask for
@@ -99,8 +99,8 @@ class Classic(Backbone):
             Layer(config, self.norm_first, self.activation) for _ in range(config.depth)
         )
         self.norm = nn.LayerNorm(config.width, config.epsilon)
-        self.head = nn.Linear(config.width, vocabulary)
         self.apply(_start)
+        self.head = zero_linear(config.width, vocabulary)
 
     def features(
         self,
