@@ -180,20 +180,28 @@ def test_gpt2_is_itself_and_mask_does_not_meet_pad(tmp_path):
         cache = KVCache(9)
         pieces = [backbone.features(part, cache=cache) for part in x.split([4, 1, 1, 3], 1)]
         torch.testing.assert_close(torch.cat(pieces, 1), backbone.features(x))
-        # what stands before a row is <|endoftext|>, as GPT-2 was trained
-        start, end = torch.full((1, 1), 60), torch.full((1, 1), 59)
-        assert torch.equal(backbone.features(start), backbone.features(end))
+    # what follows <|endoftext|> and a prompt, token by token, and what a text costs
+    ids = [59, *x[0, 1:].tolist()]
+    theirs_next = theirs(torch.tensor([ids])).logits.log_softmax(-1)[0, :-1]
+    costs = -theirs_next.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].detach()
+    row = torch.tensor([ids])
+    losses = model.method.nll(row, torch.ones_like(row, dtype=torch.bool), None).per_token()[0]
+    torch.testing.assert_close(losses[1:].detach(), costs, rtol=0, atol=1e-4)
+    assert losses[0] == 0
+    denoise, t = model.method.denoiser(), torch.ones(1, dtype=torch.float64)
+    for column in (3, 4, 5, 2):
+        at = torch.tensor([0]), torch.tensor([column])
+        with torch.no_grad():
+            found = denoise(row, t, at)[0, :60]
+        torch.testing.assert_close(found, theirs_next[column - 1].detach(), **CLOSE)
+    assert "first token" in refused(lambda: denoise(row, t, (torch.tensor([0]), torch.tensor([0]))))
+    assert model.generate("a", length=8)[0].ids[0] == 59
     padded = [{"id": 60, "content": "[PAD]", "special": True, "lstrip": False, "rstrip": False,
                "normalized": False, "single_word": False}]  # fmt: skip
     (tmp_path / "tokenizer.json").write_text(json.dumps(tree | {"added_tokens": padded}))
     model = unmask.load(tmp_path)
     assert model.tokenizer.vocabulary == unmask.Vocabulary(62, 61, 60, 59, 59)
     torch.testing.assert_close(logits(model, x)[..., :60], own, **CLOSE)
-    with torch.no_grad():
-        start = torch.full((1, 1), 61)
-        assert torch.equal(
-            model.method.backbone.features(start), model.method.backbone.features(end)
-        )
 
 
 HEAD = "backbone.output_layer.linear.bias"

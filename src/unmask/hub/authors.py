@@ -132,7 +132,7 @@ def _method(settings: Settings, causal: bool) -> dict[str, Any]:
     steps = settings.get("T", int, 0)
     match settings.get("parameterization", str):
         case "ar":
-            return {"name": "autoregressive"}
+            return {"name": "autoregressive", "given_first": True}  # their rows begin with BOS
         case "sedd":
             return {"name": "sedd"}
         case "d3pm":

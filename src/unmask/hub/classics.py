@@ -78,14 +78,13 @@ def read_bert(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
 
 
 def read_gpt2(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Parts:
-    """GPT2LMHeadModel, exactly; MASK, which stands before every row, looks like <|endoftext|>."""
+    """GPT2LMHeadModel, exactly; a row begins with <|endoftext|>, which is given."""
     settings = Settings(tree, where)
     settings.require("activation_function", "gelu_new", "gelu_pytorch_tanh", None)
     settings.require("scale_attn_weights", True, None)
     settings.require("scale_attn_by_inverse_layer_idx", False, None)
     settings.require("reorder_and_upcast_attn", False, None)
     size, positions = settings.get("vocab_size", int), settings.get("n_positions", int)
-    end = settings.get("eos_token_id", int, size - 1)
     backbone: dict[str, Any] = {
         "name": "gpt2",
         "width": settings.get("n_embd", int),
@@ -108,7 +107,7 @@ def read_gpt2(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
         matrix = tensor.ndim == 2 and name.startswith("h.")
         kept[name] = tensor.t().contiguous() if matrix else tensor  # theirs are [inputs, outputs]
     table = kept.get("wte.weight")
-    if table is None or table.ndim != 2 or len(table) != size or not 0 <= end < size:
+    if table is None or table.ndim != 2 or len(table) != size:
         raise UnmaskError(f"{where} does not fit: wte.weight has no row for each of {size} tokens")
     head = kept.pop("lm_head.weight", table)
     rules = [(r"wte\.weight", "embedding.weight"), (r"wpe\.weight", "positions.weight")]
@@ -120,11 +119,11 @@ def read_gpt2(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
     weights = renamed(kept, rules, where)
     weights |= {"head.weight": head, "head.bias": torch.zeros(size)}
     sections = {
-        "method": {"name": "autoregressive"},
+        "method": {"name": "autoregressive", "given_first": True},
         "schedule": {"name": "loglinear"},
         "backbone": backbone,
     }
-    return Parts(sections, positions, size, weights, exact=False, mask_like=end)
+    return Parts(sections, positions, size, weights, exact=False)
 
 
 def _bert_rules(family: str) -> list[tuple[str, str]]:

@@ -22,7 +22,6 @@ class Parts:
     size: int  # ids in its tables
     weights: dict[str, Tensor]
     exact: bool = True  # has it a row for MASK already? or else the tables grow
-    mask_like: int | None = None  # which row a new MASK starts as
 
 
 def renamed(
@@ -49,12 +48,9 @@ def as_float(tensor: Any, name: str, where: str) -> Tensor:
     return tensor.detach().to(torch.float32)
 
 
-def grown(table: Tensor, size: int, mask_id: int, like: int | None = None) -> Tensor:
-    """A table with a row for every id: new ones start as the mean of the old, MASK as row `like`."""
+def grown(table: Tensor, size: int) -> Tensor:
+    """A table with a row for every id: new ones start as the mean of the old."""
     new = size - len(table)
     if new <= 0:
         return table
-    rows = table.mean(0, keepdim=True).expand(new, *table.shape[1:]).clone()
-    if like is not None and mask_id >= len(table):
-        rows[mask_id - len(table)] = table[like]
-    return torch.cat([table, rows])
+    return torch.cat([table, table.mean(0, keepdim=True).expand(new, *table.shape[1:])])

@@ -142,9 +142,8 @@ def assembled(parts: Parts, tokenizer: Tokenizer, where: str) -> Model:
         )
     weights = dict(parts.weights)
     for name in _TABLES:
-        like = parts.mask_like if name == "embedding.weight" else None
         if not parts.exact and name in weights and len(weights[name]) == parts.size:
-            weights[name] = grown(weights[name], vocabulary.size, vocabulary.mask_id, like)
+            weights[name] = grown(weights[name], vocabulary.size)
     data = {"length": parts.length, "tokenizer": {"kind": "hf", "path": where}}
     config = from_dict({**parts.sections, "data": data})
     named = {f"backbone.{name}": tensor for name, tensor in weights.items()}
