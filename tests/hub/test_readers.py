@@ -194,6 +194,11 @@ def test_gpt2_is_itself_and_mask_does_not_meet_pad(tmp_path):
         with torch.no_grad():
             found = denoise(row, t, at)[0, :60]
         torch.testing.assert_close(found, theirs_next[column - 1].detach(), **CLOSE)
+    changed = row.clone()
+    changed[0, 2] = (changed[0, 2] + 1) % 59
+    with torch.no_grad():  # what was read before is forgotten from there on
+        found = denoise(changed, t, (torch.tensor([0]), torch.tensor([5])))[0, :60]
+        torch.testing.assert_close(found, theirs(changed).logits.log_softmax(-1)[0, 4], **CLOSE)
     assert "first token" in refused(lambda: denoise(row, t, (torch.tensor([0]), torch.tensor([0]))))
     assert model.generate("a", length=8)[0].ids[0] == 59
     padded = [{"id": 60, "content": "[PAD]", "special": True, "lstrip": False, "rstrip": False,
