@@ -10,7 +10,7 @@ import huggingface_hub
 import pytest
 import torch
 import transformers
-from hub_models import TEXT, logits, refused, tiny
+from hub_models import FIXTURE, TEXT, logits, refused, tiny
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 import unmask
@@ -229,6 +229,18 @@ def test_a_name_of_the_hub_takes_the_way_of_a_folder(model, hub, tmp_path, monke
     for mistake in ("me/other", "runs/demo", "/me/other", "nothing", "a/b/c", "../a"):
         assert "no model" in refused(lambda name=mistake: unmask.load(name))
     assert len(hub.asked) == asked
+
+
+def test_a_checkpoint_without_a_tokenizer_takes_the_usual_one(hub, tmp_path, monkeypatch):
+    monkeypatch.setitem(reading._USUAL_TOKENIZERS, 98, "somebody/words")
+    words = [f"w{i}" for i in range(95)]
+    (tmp_path / "vocab.txt").write_text("\n".join([*words, "[CLS]", "[SEP]"]))
+    hub.served = tmp_path
+    model = unmask.load(FIXTURE)
+    assert hub.asked == ["somebody/words"]
+    assert model.tokenizer.vocabulary == unmask.Vocabulary(98, 97, None, 95, 96)
+    hub.served = None
+    assert "without a tokenizer" in refused(lambda: unmask.load(FIXTURE).generate("w1"))
 
 
 def test_a_missing_library_names_the_line_to_type(model, tmp_path, monkeypatch):

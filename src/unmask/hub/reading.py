@@ -16,7 +16,6 @@ from unmask.config import from_dict
 from unmask.data import AbsentTokenizer, Tokenizer, load_tokenizer
 from unmask.data.extras import extra
 from unmask.data.foreign import foreign_text, refusing
-from unmask.data.hugging_face import hugging_face
 from unmask.errors import UnmaskError
 from unmask.hub import own
 from unmask.hub.authors import read_lightning, read_mdlm, read_sedd
@@ -33,20 +32,18 @@ READERS: dict[str, Reader] = {  # by model_type
     "roberta": read_bert,
     "gpt2": read_gpt2,
 }
-_NEEDED = [
-    *(
-        "config.json",
-        "generation_config.json",
-        "model*.safetensors",
-        "model.safetensors.index.json",
-    ),
-    *("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "alphabet.json"),
-]
+_OF_TOKENIZERS = ["tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "alphabet.json"]
+_OF_MODELS = ["config.json", "generation_config.json", "model*.safetensors", "model*.index.json"]
+_NEEDED = [*_OF_MODELS, *_OF_TOKENIZERS]
 _PICKLED = "pytorch_model.bin"
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "vocabulary.json")
 _TABLES = ("embedding.weight", "head.weight", "head.bias")
 # whose tokenizer a checkpoint without one has, by the rows of its tables
-_USUAL_TOKENIZERS = {50257: "gpt2", 50258: "gpt2", 30522: "bert-base-uncased"}
+_USUAL_TOKENIZERS = {
+    50257: "openai-community/gpt2",
+    50258: "openai-community/gpt2",
+    30522: "google-bert/bert-base-uncased",
+}
 
 
 def read(source: str | Path, tokenizer: str | None = None, averaged: bool = True) -> Model:
@@ -70,18 +67,21 @@ def fetch(name: str, tokenizer: str | None = None) -> Model:
 
 def download(name: str) -> Path:
     """The files of a model that are data; no code is fetched."""
+    folder = _snapshot(name, _NEEDED)
+    return folder if any(folder.glob("*.safetensors")) else _snapshot(name, [*_NEEDED, _PICKLED])
+
+
+def _snapshot(name: str, patterns: list[str]) -> Path:
+    """Some files of a model on the hub, from the local cache where they are there."""
     found = hub_name(name) or name
     hub = extra("huggingface_hub", f"the model {found!r} (no such folder here)", "hub")
     try:
-        folder = Path(hub.snapshot_download(found, allow_patterns=_NEEDED))
-        if not any(folder.glob("*.safetensors")):
-            hub.snapshot_download(found, allow_patterns=[_PICKLED])
+        return Path(hub.snapshot_download(found, allow_patterns=patterns))
     except Exception as error:  # the library's, its HTTP client's, the system's
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UnmaskError(
             f"no folder {found!r} here, and the hub does not give it: {reason}"
         ) from None
-    return folder
 
 
 def read_folder(folder: Path, tokenizer: str | None = None) -> Model:
@@ -118,13 +118,17 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 def find_tokenizer(folder: Path, parts: Parts, given: str | None = None) -> Tokenizer:
     """The tokenizer that was given, the folder's own, or the one that such checkpoints have."""
     if given is not None:
-        return load_tokenizer(given) if Path(given).is_dir() else hugging_face(given)
+        return load_tokenizer(given if Path(given).is_dir() else _tokenizer_of(given))
     if any((folder / name).is_file() for name in _TOKENIZER_FILES):
         return load_tokenizer(folder)
     try:
-        return hugging_face(_USUAL_TOKENIZERS[parts.size])
+        return load_tokenizer(_tokenizer_of(_USUAL_TOKENIZERS[parts.size]))
     except (KeyError, UnmaskError):  # none is known, or it cannot be had: said when text comes
         return AbsentTokenizer(Vocabulary(parts.size, parts.size - 1))
+
+
+def _tokenizer_of(name: str) -> Path:
+    return _snapshot(name, _OF_TOKENIZERS)
 
 
 def assembled(parts: Parts, tokenizer: Tokenizer, where: str) -> Model:
