@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import unmask
 from unmask.backbones import KVCache
+from unmask.config import from_dict
 from unmask.hub.reading import read
 
 CLOSE = {"rtol": 0, "atol": 1e-4}
@@ -156,6 +157,28 @@ def test_an_encoder_is_itself(tmp_path, family):
     grown = unmask.load(tmp_path)
     assert grown.tokenizer.vocabulary.size == len(grown.method.backbone.embedding.weight) == 53
     torch.testing.assert_close(logits(grown, x)[..., :50], logits(model, x))
+
+
+def test_an_encoder_is_where_an_mdlm_starts(tmp_path):
+    config = transformers.BertConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=16,
+    )  # fmt: skip
+    encoder = tmp_path / "bert"
+    transformers.BertForMaskedLM(config).save_pretrained(encoder)
+    vocabulary(encoder, 50, *BERT)
+    (tmp_path / "notes.txt").write_text("the cat sat on a mat\n" * 40)
+    settings = {
+        "initial": str(encoder),
+        "backbone": {"name": "bert", "width": 16, "depth": 1, "heads": 2, "inner": 32, "positions": 16},
+        "data": {"train": str(tmp_path / "notes.txt"), "separator": "line", "length": 12,
+                 "cache": str(tmp_path / "cache")},
+        "training": {"steps": 30, "batch": 8, "lr": 0.01, "warmup": 1, "ema": 0.5, "device": "cpu"},
+    }  # fmt: skip
+    before = unmask.load(encoder).perplexity(["the cat sat on a mat"])
+    model = unmask.train(from_dict(settings), tmp_path / "run", say=lambda _: None)
+    assert model.tokenizer.vocabulary.mask_id == 4
+    assert model.perplexity(["the cat sat on a mat"]).nats < before.nats - 1
 
 
 def test_gpt2_is_itself_and_mask_does_not_meet_pad(tmp_path):
