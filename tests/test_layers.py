@@ -21,7 +21,7 @@ LAYERS = [
     {"training", "evaluation"},
     {"config"},
     {"api"},
-    {"serve", "harness"},
+    {"serve", "harness", "hub"},
     {"play"},
     {"cli"},
     {"__main__"},

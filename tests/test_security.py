@@ -27,9 +27,18 @@ CALLS = {
 }
 # torch.compile and re.compile are other things; a network is compiled, not a text
 ALLOWED = {"torch.compile", "re.compile"}
+# torch.load with weights_only=True, written out, is torch's own reader of tensors and plain values: it
+# refuses every name that it does not know. One place needs it, for checkpoints that are pickles.
+WEIGHTS_ONLY = "hub/pickles.py"
 
 
-def findings(tree: ast.AST) -> Iterator[str]:
+def only_weights(call: ast.Call) -> bool:
+    """Whether torch.load is told, in so many words, to read nothing but weights."""
+    told = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+    return told.get("weights_only") == "True" and None not in told and len(call.args) == 1
+
+
+def findings(tree: ast.AST, weights: bool = False) -> Iterator[str]:
     """Everything that could run code out of a file."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -39,7 +48,8 @@ def findings(tree: ast.AST) -> Iterator[str]:
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func)
-        if name in CALLS and name not in ALLOWED:
+        harmless = weights and name == "torch.load" and only_weights(node)
+        if name in CALLS and name not in ALLOWED and not harmless:
             yield name
         for keyword in node.keywords:
             true = isinstance(keyword.value, ast.Constant) and keyword.value.value is True
@@ -52,7 +62,16 @@ def findings(tree: ast.AST) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: p.stem)
 def test_no_code_out_of_files(path):
-    assert list(findings(ast.parse(path.read_text(encoding="utf-8")))) == []
+    weights = path.relative_to(SOURCE).as_posix() == WEIGHTS_ONLY
+    assert list(findings(ast.parse(path.read_text(encoding="utf-8")), weights)) == []
+
+
+def test_weights_alone_are_read_in_one_place():
+    told = ast.parse("torch.load(f, weights_only=True, mmap=True)")
+    assert list(findings(told)) == ["torch.load"] and list(findings(told, weights=True)) == []
+    for call in ("f", "f, weights_only=False", "f, weights_only=w", "f, weights_only=True, **more"):
+        found = findings(ast.parse(f"torch.load({call})"), weights=True)
+        assert list(found) == ["torch.load"], call
 
 
 def test_what_is_looked_for_is_found():

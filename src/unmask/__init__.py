@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UnmaskError
+from unmask.hub.arrival import meet as _meet_transformers
 from unmask.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -51,3 +52,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+_meet_transformers()

@@ -4,12 +4,15 @@ import pytest
 import torch
 from builders import known
 
-from unmask.backbones import BACKBONES, Causal, DiT, KVCache
+from unmask.backbones import BACKBONES, Causal, DiT, KVCache, recompute_blocks
 from unmask.backbones.attended import sees_the_past
+from unmask.backbones.dropout import draw_keys
 from unmask.backbones.transformer import SIZES
 from unmask.errors import UnmaskError
 
 NAMES = list(BACKBONES)
+ROTARY = ["causal", "dit"]  # the others have learned what each position means
+CAUSAL = [name for name in NAMES if BACKBONES[name].causal]
 SIZE, ROWS, LENGTH = 11, 3, 8
 
 
@@ -59,7 +62,7 @@ def test_rows_are_independent(name):
     close(built.features(tokens())[1:2], built.features(tokens()[1:2]))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ROTARY)
 def test_only_distances_matter(name):
     built = network(name)
     shifted = built.features(tokens(), positions=torch.arange(LENGTH) + 5)
@@ -72,8 +75,9 @@ def test_order_matters(name):
     assert (built.features(tokens()) - built.features(tokens().flip(1)).flip(1)).abs().max() > 1e-2
 
 
-def test_causal_past_does_not_depend_on_the_future():
-    built, x = network("causal"), tokens()
+@pytest.mark.parametrize("name", CAUSAL)
+def test_causal_past_does_not_depend_on_the_future(name):
+    built, x = network(name), tokens()
     h = built.features(x)
     for cut in range(1, LENGTH):
         changed = x.clone()
@@ -82,8 +86,9 @@ def test_causal_past_does_not_depend_on_the_future():
         assert not torch.allclose(built.features(changed)[:, cut:], h[:, cut:])
 
 
-def test_dit_sees_both_sides():
-    built, x = network("dit"), tokens()
+@pytest.mark.parametrize("name", sorted(set(NAMES) - set(CAUSAL)))
+def test_the_others_see_both_sides(name):
+    built, x = network(name), tokens()
     for place in (0, LENGTH - 1):
         changed = x.clone()
         changed[:, place] = (changed[:, place] + 1) % SIZE
@@ -111,9 +116,10 @@ def test_an_explicit_causal_rule_is_the_fused_kernels():
     close(built.features(tokens(), mask=sees_the_past), built.features(tokens()))
 
 
+@pytest.mark.parametrize("name", CAUSAL)
 @pytest.mark.parametrize("parts", [[8], [1] * 8, [3, 5], [2, 1, 4, 1]])
-def test_cached_features_are_the_uncached(parts):
-    built, x = network("causal"), tokens()
+def test_cached_features_are_the_uncached(parts, name):
+    built, x = network(name), tokens()
     cache = KVCache(LENGTH)
     pieces = [built.features(piece, cache=cache) for piece in x.split(parts, 1)]
     assert cache.length == LENGTH
@@ -162,6 +168,32 @@ def test_sizes_are_the_authors(name, size):
     assert (config.width, config.depth, config.heads) == SIZES[size]
     with pytest.raises(UnmaskError, match="or no size"):
         BACKBONES[name].Config(size=size, depth=3)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+@pytest.mark.parametrize("fields", [{"positions": 0}, {"inner": -1}, {"epsilon": 0.0}])
+def test_impossible_shapes_of_the_classics_are_refused(name, fields):
+    with pytest.raises(UnmaskError, match=next(iter(fields))):
+        BACKBONES[name].Config(**fields)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_classics_drop_out_by_row_and_recompute_the_same(name):
+    built = network(name, dropout=0.5, positions=LENGTH).train().requires_grad_()
+    built.dropout_keys = draw_keys(ROWS, torch.device("cpu"))
+    outcomes = []
+    for wanted in (False, True):
+        recompute_blocks(built, wanted)
+        built.zero_grad()
+        h = built.features(tokens(), at=torch.tensor([3, 20]))
+        h.sin().sum().backward()
+        outcomes.append((h.detach(), built.blocks[0].qkv.weight.grad.clone()))
+    for plain, again in zip(*outcomes, strict=True):
+        assert torch.equal(plain, again)
+    built.eval()
+    assert not torch.allclose(built.features(tokens(), at=torch.tensor([3, 20])), outcomes[0][0])
+    with pytest.raises(UnmaskError, match=f"{LENGTH} positions, and the text {LENGTH + 1}"):
+        built.features(torch.zeros(1, LENGTH + 1, dtype=torch.long))
 
 
 @pytest.mark.parametrize("kind", [DiT, Causal])

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -191,6 +192,19 @@ class Model:
         usual = {**self.defaults, **(defaults or {})}
         write_model(folder, self.method, self.tokenizer, self.config, usual, precision)
 
+    def save_pretrained(self, folder: str | Path, **options: Any) -> None:
+        """Writes the model in the layout of the Hugging Face hub, for `load` and for transformers.
+
+        `shard` is the size beyond which weights go into several files ("5GB"), `card` the text of the
+        model card or what `unmask card` measured, `licence` what the card says of it.
+        """
+        _hub().write(self, folder, **options)
+
+    def push_to_hub(self, name: str, *, private: bool = False, **options: Any) -> str:
+        """Writes the model to the hub as "owner/name"; the options of `save_pretrained`. The address."""
+        address: str = _hub().push(self, name, private, **options)
+        return address
+
     def _usual(self, options: Mapping[str, Any], length: Length) -> tuple[Sampling, Length]:
         """How a text is written; what is not given is as usual for this model."""
         usual = dict(self.defaults)
@@ -278,3 +292,8 @@ class Model:
             raise UnmaskError(
                 f"an autoregressive model cannot see what follows a gap: {verb} with a diffusion model"
             )
+
+
+def _hub() -> Any:
+    """The hub's layout, which stands above this layer: few models need it."""
+    return import_module("unmask.hub.own")

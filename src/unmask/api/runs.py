@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from unmask import shipped
 from unmask.api.build import build_method, restored, within
+from unmask.api.hub_names import hub_name
 from unmask.api.model import Model
 from unmask.api.saving import PRECISIONS, read_model
 from unmask.api.together import Shard, measured_together, written_together
@@ -147,7 +149,7 @@ def _train(
 
 def _starting(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
     """The network of a configuration with the weights of the model that it goes on from."""
-    found = _load(shipped.locate(config.initial), config.initial)
+    found = _found(config.initial)
     if tokenizer is not None and tokenizer.fingerprint != found.tokenizer.fingerprint:
         raise UnmaskError(f"initial {config.initial} has another tokenizer than the one given")
     method = build_method(config, found.tokenizer.vocabulary)
@@ -214,20 +216,38 @@ def load(
 ) -> Model:
     """The model in a run folder or an exported folder, or one that ships with the package, by name.
 
+    A folder in the layout of the Hugging Face hub, or a model there by its name ("owner/name", or
+    "hf:name" where there is no owner), is read by our code: see docs/hub.md.
+
     `precision` bf16 computes as training in bf16 does, with weights that are cast once. `compile`
     makes the first texts wait, and those after them come sooner on a GPU.
     """
     if precision not in PRECISIONS:
         raise unknown("precision", precision, PRECISIONS)
     where = resolve_device(device)
-    model = _load(shipped.locate(path), path)
+    model = _found(path)
     model.method.to(where).serve(PRECISIONS[precision], compile)
+    return model
+
+
+def _found(path: str | Path) -> Model:
+    """The model of that name: a folder, a shipped one, or one of the hub."""
+    if hub_name(path) is not None:
+        return _foreign("fetch", path)
+    return _load(shipped.locate(path), path)
+
+
+def _foreign(reader: str, source: str | Path) -> Model:
+    """A model in somebody else's layout; its readers stand above this layer, and few models need them."""
+    model: Model = getattr(import_module("unmask.hub.reading"), reader)(source)
     return model
 
 
 def _load(folder: Path, path: str | Path) -> Model:
     if (folder / "model.json").exists():
         return _load_exported(folder)
+    if (folder / "config.json").exists():
+        return _foreign("read_folder", folder)
     if not (folder / "config.yaml").exists():
         raise UnmaskError(f"{str(path)!r} holds no model: neither model.json nor config.yaml")
     if (folder / "model").is_dir():

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from unmask.backbones.base import Backbone
+from unmask.backbones.classic import Layer
 from unmask.backbones.transformer import Block
 from unmask.errors import UnmaskError
 
@@ -40,7 +41,7 @@ def compile_blocks(backbone: Backbone) -> None:
 
 def recompute_blocks(backbone: Backbone, wanted: bool) -> None:
     """Let blocks keep only their input in training, and run again on the way back."""
-    blocks = [block for block in backbone.modules() if isinstance(block, Block)]
+    blocks = [block for block in backbone.modules() if isinstance(block, Block | Layer)]
     if wanted and not blocks:
         raise UnmaskError("training.checkpoint_activations needs a network made of blocks")
     for block in blocks:

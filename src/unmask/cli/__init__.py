@@ -11,6 +11,7 @@ from unmask.cli import (
     check,
     compare,
     config,
+    convert,
     edit,
     evaluate,
     export,
@@ -32,7 +33,7 @@ from unmask.errors import UnmaskError, unknown
 
 _COMMANDS = (
     *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness),
-    *(play, serve, export, card, models, runs, check, plan, config, listing),
+    *(play, serve, export, convert, card, models, runs, check, plan, config, listing),
 )
 
 _START = """\

@@ -1,5 +1,6 @@
 """Text to rows of tokens: tokenizers, corpora, packing, a memory-mapped cache, a resumable loader."""
 
+from unmask.data.absent import AbsentTokenizer
 from unmask.data.blanks import count_blanks, parse_blanks
 from unmask.data.characters import ByteTokenizer, CharacterTokenizer, Text8Tokenizer
 from unmask.data.config import DataConfig, Portion, TokenizerConfig
@@ -20,6 +21,7 @@ from unmask.data.tokenizers import build_tokenizer, load_tokenizer
 
 __all__ = [
     "DETOKENIZERS",
+    "AbsentTokenizer",
     "ByteTokenizer",
     "CharacterTokenizer",
     "Columns",

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
 
+from unmask.data.absent import AbsentTokenizer
 from unmask.data.characters import ByteTokenizer, CharacterTokenizer, Text8Tokenizer
 from unmask.data.config import TokenizerConfig
 from unmask.data.foreign import foreign_text, refusing
@@ -44,6 +45,9 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
 def parse_tokenizer(files: dict[str, str]) -> Tokenizer:
     """The tokenizer that `files` described."""
     parsers: dict[str, Callable[[], Tokenizer]] = {
+        "absent": lambda: AbsentTokenizer(
+            Vocabulary(**json.loads(files["vocabulary.json"])["vocabulary"])
+        ),
         "bytes": ByteTokenizer,
         "characters": lambda: CharacterTokenizer(json.loads(files["alphabet.json"])),
         "subwords": lambda: parse_subwords(files),

@@ -98,8 +98,8 @@ class Scorer:
             at = to_device(targets[rows].flatten().nonzero()[:, 0], x.device)
             read = x[to_device(rows, x.device)]
             with method.arithmetic():
-                h = method.backbone.features(method.shifted(read))
-                best = self._likeliest(method.log_next(h.flatten(0, 1)[at]))[1]
+                h = method.backbone.features(method.inputs(read)).flatten(0, 1)
+                best = self._likeliest(method.log_next(h[at - method.lag]))[1]
             same = torch.ones_like(read, dtype=torch.bool).flatten()
             same[at] = best == read.flatten()[at]
             right[rows] = same.view_as(read).all(1).cpu()

@@ -40,10 +40,12 @@ class Autoregressive(Method):
 
     @dataclass(frozen=True)
     class Config:
-        pass
+        given_first: bool = False  # or else a row's first token is predicted, from MASK
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
+        # how far behind a token stands, in what the network reads, the place that predicts it
+        self.lag = int(self.config.given_first)
         self._idle: list[Reader] = []
 
     def noise(
@@ -59,12 +61,15 @@ class Autoregressive(Method):
         whole: bool = False,
         given: Valid | None = None,
     ) -> Losses:
-        """-log p(x_i | x_<i); the first token is predicted from MASK, which stands before every row."""
+        """-log p(x_i | x_<i); the first token is given, or predicted from MASK, which then stands before it."""
         real = padding(valid, x.device)
         # padding before a text is no context
         text = x if real is None else x.masked_fill(~real, self.vocabulary.mask_id)
-        at = to_device(targets(valid, given).flatten().nonzero()[:, 0], x.device)
-        h = self.backbone.features(self.shifted(text), valid=real, at=at)
+        wanted = targets(valid, given)
+        if self.lag:
+            wanted = wanted & (torch.arange(x.shape[1]) > 0)
+        at = to_device(wanted.flatten().nonzero()[:, 0], x.device)
+        h = self.backbone.features(self.inputs(text), valid=real, at=at - self.lag)
         ids = x.flatten()[at][:, None]
         ones = torch.ones(len(at), device=x.device)
         total, losses = head_loss(
@@ -81,8 +86,13 @@ class Autoregressive(Method):
         logits[:, self.vocabulary.mask_id] = -math.inf
         return torch.log_softmax(logits, -1, torch.float32)
 
-    def shifted(self, x: Tokens) -> Tokens:
-        """What stands before each token; MASK is never part of a text, so it marks the start."""
+    def inputs(self, x: Tokens) -> Tokens:
+        """What the network reads of rows: as they are, or moved by one behind MASK.
+
+        MASK is never part of a text, so it marks the start.
+        """
+        if self.lag:
+            return x
         return torch.cat([x.new_full((len(x), 1), self.vocabulary.mask_id), x[:, :-1]], 1)
 
     def lend(self, rows: int, length: int) -> Reader:

@@ -9,6 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from unmask.backbones.cache import KVCache, OneMore
+from unmask.errors import UnmaskError
 from unmask.methods.base import Tokens
 from unmask.replay import Replays
 
@@ -31,7 +32,7 @@ class Reader:
 
     def crop(self, length: int) -> None:
         """Forgets all but what stands before the first `length` columns."""
-        self._cache.crop(length)
+        self._cache.crop(max(0, length - self._method.lag))
 
     def __call__(
         self,
@@ -45,16 +46,19 @@ class Reader:
 
         `then` is what is to be done with it, a function of it and of `more`, all in one go.
         """
-        self._cache.crop(column)
+        last = column - self._method.lag  # the place that predicts this column
+        if last < 0:
+            raise UnmaskError("this model does not predict a row's first token: begin with one")
+        self._cache.crop(last)
         start = self._cache.length
         with self._method.arithmetic():
-            if start == 0 or start < column:
-                new = self._method.shifted(z[:, : column + 1])[:, start:]
+            if start == 0 or start < last:
+                new = self._method.inputs(z[:, : column + 1])[:, start : last + 1]
                 h = self._method.backbone.features(new, cache=self._cache)
                 log_next = self._method.log_next(h[rows, -1])
                 return log_next if then is None else then(log_next, *more)
             self._cache.advance(1)
-            position, keys = self._keys[column : column + 1], self._keys[: self._span(column + 1)]
+            position, keys = self._keys[last : last + 1], self._keys[: self._span(last + 1)]
             inputs = [z[:, column - 1 : column], position, keys, rows, *more]
             if not self._fixed:
                 return self._one(then, *inputs)

@@ -1,0 +1,206 @@
+"""Our models as transformers knows models: AutoModel, AutoModelForMaskedLM, Trainer, pipelines."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput
+
+from unmask.api import Model
+from unmask.api.build import build_method
+from unmask.backbones import recompute_blocks
+from unmask.config import from_dict
+from unmask.diffusion.schedule import Schedule
+from unmask.errors import UnmaskError
+from unmask.hub import own
+from unmask.hub.configuration import UnmaskConfig
+from unmask.hub.noise import NoiseStream
+from unmask.hub.writing import written
+from unmask.methods import Method
+from unmask.methods.base import padding, targets
+from unmask.training.device import dropout_keys
+from unmask.vocabulary import Vocabulary
+
+IGNORED = -100  # the label of a token that is no target
+
+
+class UnmaskPreTrainedModel(PreTrainedModel):
+    """A method with its network: weights under the names that `unmask.Model` has for them."""
+
+    config_class = UnmaskConfig
+    base_model_prefix = ""
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    accepts_loss_kwargs = True
+    method: Method
+
+    def __init__(self, config: UnmaskConfig) -> None:
+        super().__init__(config)
+        if not config.run:
+            raise UnmaskError(
+                "a configuration without a run describes no network: take from_model, or from_pretrained"
+            )
+        method = build_method(from_dict(config.run), Vocabulary(**config.vocabulary))
+        self.__dict__["method"] = (
+            method  # its modules have their places here, under their own names
+        )
+        self.backbone = method.backbone
+        if isinstance(method.schedule, nn.Module):
+            self.schedule: Schedule = method.schedule
+        self.noise = NoiseStream(from_dict(config.run).seed)
+        self.post_init()
+
+    @classmethod
+    def from_model(cls, model: Model) -> "UnmaskPreTrainedModel":
+        """The same network, with weights of its own."""
+        tree = own.config_json(model)
+        wrapped = cls(UnmaskConfig(**{k: v for k, v in tree.items() if k != "model_type"}))
+        wrapped.load_state_dict(model.method.state_dict())
+        return wrapped.eval()
+
+    @property
+    def gradient_checkpointing(self) -> bool:
+        """Whether blocks run again on the way back, instead of keeping what lies between."""
+        return any(getattr(module, "recomputed", False) for module in self.backbone.modules())
+
+    @gradient_checkpointing.setter
+    def gradient_checkpointing(self, wanted: bool) -> None:
+        recompute_blocks(self.backbone, wanted)
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The table of tokens."""
+        return self.backbone.embedding  # type: ignore[return-value]
+
+    def get_output_embeddings(self) -> nn.Module:
+        """The head."""
+        return self.backbone.head
+
+    def train(self, mode: bool = True) -> "UnmaskPreTrainedModel":
+        """Each evaluation begins with the same noise."""
+        if not mode and hasattr(self, "noise"):
+            self.noise.begin_evaluation()
+        return super().train(mode)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Networks set their own weights when they are built."""
+
+    def _features(
+        self, input_ids: Tensor, attention_mask: Tensor | None, timesteps: Tensor | None
+    ) -> Tensor:
+        self._work_out()
+        valid = torch.ones_like(input_ids, dtype=torch.bool)
+        if attention_mask is not None:
+            valid = attention_mask.bool()
+        sigma = None
+        if self.backbone.time_conditioning:
+            if timesteps is None:
+                timesteps = self._time_of(input_ids, valid)
+            sigma = self.method.condition(timesteps, input_ids.device)  # type: ignore[operator]
+        return self.backbone.features(input_ids, sigma, valid=padding(valid, input_ids.device))
+
+    def _work_out(self) -> None:
+        """For inference, the weights as `unmask.load` has them, so that both say the same to the bit."""
+        if self.training or torch.is_grad_enabled() or self.dtype != torch.float32:
+            return
+        # whoever changes weights in place does not say so
+        weights = [(p.data_ptr(), p._version) for p in self.backbone.parameters()]
+        if self.backbone.frozen is None or self.__dict__.get("_frozen_of") != weights:
+            self.backbone.freeze(torch.float32)
+            self.__dict__["_frozen_of"] = weights
+
+    def _time_of(self, input_ids: Tensor, valid: Tensor) -> Tensor:
+        """The time at which as many tokens are masked, on average, as are."""
+        masked = ((input_ids == self.method.vocabulary.mask_id) & valid).sum(1)
+        share = (masked / valid.sum(1).clamp(min=1)).double().clamp(1e-3, 1)
+        return self.method.schedule.inverse(1 - share.cpu()).detach()
+
+
+class UnmaskModel(UnmaskPreTrainedModel):
+    """The network without its head."""
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        timesteps: Tensor | None = None,
+        return_dict: bool | None = None,
+        **_: Any,
+    ) -> BaseModelOutput | tuple[Tensor, ...]:
+        """Features of every token."""
+        h = self._features(input_ids, attention_mask, timesteps)
+        return BaseModelOutput(h) if return_dict is not False else (h,)
+
+
+class UnmaskForMaskedLM(UnmaskPreTrainedModel):
+    """Scores of every token; with `labels`, the bound that our trainer minimises."""
+
+    def __init__(self, config: UnmaskConfig) -> None:
+        super().__init__(config)
+        if self.method.order != "any":
+            raise UnmaskError("an autoregressive model fills no gaps: load it with unmask.load")
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        timesteps: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        return_dict: bool | None = None,
+        **_: Any,
+    ) -> MaskedLMOutput | tuple[Tensor, ...]:
+        """Without labels, logits of text with MASKs in it; MASK itself has none.
+
+        `labels` are the clean text, IGNORED where a token is given or padding: which tokens are masked
+        is drawn here, as in our trainer, and the loss is the bound in nats per token.
+        """
+        if labels is not None:
+            output = MaskedLMOutput(
+                loss=self._nelbo(input_ids, attention_mask, labels, num_items_in_batch)
+            )
+        else:
+            logits = self.backbone.logits(self._features(input_ids, attention_mask, timesteps))
+            at_mask = torch.arange(logits.shape[-1], device=logits.device)
+            logits = logits.masked_fill(at_mask == self.method.vocabulary.mask_id, -math.inf)
+            output = MaskedLMOutput(logits=logits)
+        return output if return_dict is not False else output.to_tuple()
+
+    def generate(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        **options: Any,
+    ) -> Tensor:
+        """Fills MASKs and continues prompts; takes `max_length`, `max_new_tokens`, `num_return_sequences`
+        and the options of `unmask.Sampling`: sampler, steps, temperature, top_k, top_p, seed and more."""
+        return written(self.method, self.config, input_ids, attention_mask, options, self.device)
+
+    def _nelbo(
+        self,
+        x: Tensor,
+        attention_mask: Tensor | None,
+        labels: Tensor,
+        count: Tensor | int | None,
+    ) -> Tensor:
+        wanted = labels != IGNORED
+        x = torch.where(wanted, labels, x)
+        valid = torch.ones_like(wanted) if attention_mask is None else attention_mask.bool()
+        # which tokens count is worked out where the noise is drawn
+        valid, wanted = valid.cpu(), wanted.cpu() & valid.cpu()
+        given = None if bool(wanted[valid].all()) else valid & ~wanted
+        stream = self.noise.draw(len(x), self.training)
+        noise = self.method.noise(stream, targets(valid, given))
+        self.backbone.dropout_keys = dropout_keys(stream, x.device)
+        try:
+            total = self.method.nll(x, valid, noise, given=given).total
+        finally:
+            self.backbone.dropout_keys = None  # they were of these rows
+        return total / (max(1, int(wanted.sum())) if count is None else count)
+
+
+def register() -> None:
+    """Makes the Auto classes know ours."""
+    AutoModel.register(UnmaskConfig, UnmaskModel, exist_ok=True)
+    AutoModelForMaskedLM.register(UnmaskConfig, UnmaskForMaskedLM, exist_ok=True)

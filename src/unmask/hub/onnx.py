@@ -1,0 +1,106 @@
+"""A network as an ONNX file: tokens in, logits out, any batch and any length."""
+
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from unmask.api import Model
+from unmask.backbones.attended import sees_the_past
+from unmask.data.extras import extra
+from unmask.errors import UnmaskError
+
+OPSET = 18
+
+
+class Network(nn.Module):
+    """Tokens, and the time where the network reads it, to logits; MASK has none."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.method = model.method
+        self.backbone = model.method.backbone
+
+    def forward(
+        self, tokens: Int[Tensor, "rows length"], sigma: Float[Tensor, "rows"] | None = None
+    ) -> Float[Tensor, "rows length vocabulary"]:
+        # given, so that they are computed from the length and not looked up in a table of today's
+        positions = torch.arange(tokens.shape[1])
+        rule = sees_the_past if self.backbone.causal else None
+        h = self.backbone.features(tokens, sigma, positions=positions, mask=rule)
+        logits = self.backbone.logits(h)
+        at_mask = torch.arange(logits.shape[-1]) == self.method.vocabulary.mask_id
+        return logits.masked_fill(at_mask, -math.inf)
+
+
+def export(model: Model, file: str | Path) -> None:
+    """Writes the model's network to a file that onnxruntime runs, with the same logits.
+
+    Its input is `tokens`, and `sigma` for a network that is conditioned on the noise level; its output
+    is `logits`. The ids, the longest text and the schedule's name stand in the file's metadata.
+    """
+    for module in ("onnx", "onnxscript"):
+        extra(module, "an ONNX file", "onnx")
+    path = Path(file)
+    if not path.resolve().parent.is_dir():
+        raise UnmaskError(f"there is no folder for {path}: make it first")
+    network = Network(model).eval()
+    device, edition = model.device, model.method.serving
+    tokens = torch.full((2, min(7, model.length)), model.tokenizer.vocabulary.mask_id)
+    rows, length = torch.export.Dim("rows"), torch.export.Dim("length")
+    inputs: list[Tensor] = [tokens]
+    shapes: list[dict[int, Any]] = [{0: rows, 1: length}]
+    names = ["tokens"]
+    if model.method.backbone.time_conditioning:
+        inputs, names = [tokens, torch.ones(2)], ["tokens", "sigma"]
+        shapes.append({0: rows})
+    try:
+        network.to("cpu")  # moving thaws: what is exported are the weights themselves
+        model.method.backbone.thaw()
+        with torch.no_grad(), _quietly():
+            program = torch.onnx.export(
+                network,
+                tuple(inputs),
+                input_names=names,
+                output_names=["logits"],
+                dynamic_shapes=tuple(shapes),
+                dynamo=True,
+                opset_version=OPSET,
+                verbose=False,
+            )
+    finally:
+        model.method.to(device).serve(edition.dtype)
+    assert program is not None
+    program.model.metadata_props.update(_metadata(model))
+    program.save(str(path))
+
+
+def _metadata(model: Model) -> dict[str, str]:
+    """What a sampler must know beside the network."""
+    v = model.tokenizer.vocabulary
+    ids = {"mask": v.mask_id, "pad": v.pad_id, "bos": v.bos_id, "eos": v.eos_id}
+    known = {f"{role}_id": str(id) for role, id in ids.items() if id is not None}
+    return {**known, "length": str(model.length), "method": model.config.method.name}
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what the exporter and its libraries say about themselves."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,158 @@
+"""Small models with weights that are not zero, and checkpoints in the layouts of others."""
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from unmask.api import Model
+from unmask.api.build import build_method
+from unmask.config import resolve
+from unmask.data import TokenizerConfig, build_tokenizer
+from unmask.errors import UnmaskError
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "official-dit-tiny"
+TEXT = "The cat sat on the mat, Où ça? ABC xyz 12.\n\tIt saw a dog."
+SHAPE = [("backbone.width", "16"), ("backbone.depth", "2"), ("backbone.heads", "2")]
+
+
+def fill(module: torch.nn.Module, scale: float = 0.2) -> None:
+    """No weight at zero, always the same ones."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
+
+
+def tiny(kind: str = "bpe", method: str = "mdlm", **settings: str) -> Model:
+    """A model that knows nothing."""
+    choices = [("data.length", "24"), ("data.tokenizer.kind", kind), ("method", method)]
+    if method == "autoregressive":
+        choices.append(("backbone", "causal"))
+    choices += [(name.replace("__", "."), value) for name, value in settings.items()]
+    config = resolve({}, [*choices, *SHAPE])
+    tokenizer = build_tokenizer(TokenizerConfig(kind, 300), [TEXT])
+    built = build_method(config, tokenizer.vocabulary)
+    fill(built)
+    return Model(built, tokenizer, config)
+
+
+def logits(model: Model, tokens: Tensor, sigma: Tensor | None = None) -> Tensor:
+    backbone = model.method.backbone
+    with torch.no_grad():
+        return backbone.logits(backbone.features(tokens, sigma))
+
+
+def one_line(caught: pytest.ExceptionInfo) -> str:
+    message = str(caught.value)
+    assert message and "\n" not in message
+    return message
+
+
+def refused(call: Callable[[], Any]) -> str:
+    with pytest.raises(UnmaskError) as caught:
+        call()
+    return one_line(caught)
+
+
+# The authors' Lightning checkpoints
+
+
+@contextmanager
+def omegaconf() -> Iterator[Callable[[Any], Any]]:
+    """Containers that are pickled as omegaconf's are: a state with `_content`, and nodes with `_val`."""
+    dictconfig, nodes = ModuleType("omegaconf.dictconfig"), ModuleType("omegaconf.nodes")
+    for module, name in ((dictconfig, "DictConfig"), (nodes, "AnyNode")):
+        made = type(name, (), {"__module__": module.__name__})
+        setattr(module, name, made)
+
+    def wrap(value: Any) -> Any:
+        if isinstance(value, dict):
+            box = dictconfig.DictConfig()
+            vars(box).update(_content={k: wrap(v) for k, v in value.items()}, _parent=None)
+            return box
+        node = nodes.AnyNode()
+        vars(node).update(_val=value, _parent=None)
+        return node
+
+    modules = {"omegaconf": ModuleType("omegaconf"), dictconfig.__name__: dictconfig}
+    modules[nodes.__name__] = nodes
+    with pytest.MonkeyPatch.context() as patch:
+        for name, module in modules.items():
+            patch.setitem(sys.modules, name, module)
+        yield wrap
+
+
+def authors_settings(**changes: Any) -> dict[str, Any]:
+    """The authors' configuration, of the fixture's network."""
+    network = {"hidden_size": 64, "cond_dim": 32, "n_blocks": 2, "n_heads": 4, "length": 24}
+    return {
+        "backbone": "dit",
+        "parameterization": "subs",
+        "time_conditioning": False,
+        "T": 0,
+        "subs_masking": False,
+        "model": {**network, "dropout": 0.1, "scale_by_sigma": True},
+        "noise": {"type": "loglinear", "sigma_min": 1e-4, "sigma_max": 20},
+    } | changes
+
+
+class Numbered(torch.nn.Module):
+    """A module whose parameters are registered in the order in which the authors' are."""
+
+    def __init__(self, names: list[str], tensors: dict[str, Tensor]) -> None:
+        super().__init__()
+        for name in names:
+            *path, leaf = name.split(".")
+            here: torch.nn.Module = self
+            for part in path:
+                if not hasattr(here, part):
+                    here.add_module(part, torch.nn.Module())
+                here = getattr(here, part)
+            here.register_parameter(leaf, torch.nn.Parameter(tensors[name].clone()))
+
+
+BLOCK = [
+    *("norm1.weight", "attn_qkv.weight", "attn_out.weight", "norm2.weight"),
+    *("mlp.0.weight", "mlp.0.bias", "mlp.2.weight", "mlp.2.bias"),
+    *("adaLN_modulation.weight", "adaLN_modulation.bias"),
+]
+# as the authors' classes register them: embedding, map of sigma, blocks, output layer
+ORDER = [
+    "vocab_embed.embedding",
+    *(f"sigma_map.mlp.{i}.{kind}" for i, kind in itertools.product((0, 2), ("weight", "bias"))),
+    *(f"blocks.{i}.{name}" for i in range(2) for name in BLOCK),
+    *("output_layer.norm_final.weight", "output_layer.linear.weight", "output_layer.linear.bias"),
+    *("output_layer.adaLN_modulation.weight", "output_layer.adaLN_modulation.bias"),
+]
+CAUSAL = [name for name in ORDER if "adaLN" not in name and "sigma_map" not in name]
+
+
+def lightning(file: Path, settings: dict[str, Any], order: list[str] = ORDER, **more: Any) -> Path:
+    """A checkpoint as their trainer writes it: raw weights that are wrong, averages that are right."""
+    weights = load_file(FIXTURE / "model.safetensors")
+    averaged = Numbered(order, {name: weights[f"backbone.{name}"] for name in order})
+    raw = {f"backbone.{name}": tensor + 1 for name, tensor in averaged.state_dict().items()}
+    raw["backbone.rotary_emb.inv_freq"] = weights["backbone.rotary_emb.inv_freq"]
+    with omegaconf() as wrap:
+        content = {
+            "epoch": 3,
+            "state_dict": raw,
+            "hyper_parameters": {"config": wrap(settings)},
+            "ema": {
+                "decay": 0.9999,
+                "num_updates": 7,
+                "shadow_params": [p.detach() for p in averaged.parameters()],
+            },
+            **more,
+        }
+        torch.save(content, file)
+    return file

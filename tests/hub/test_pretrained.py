@@ -1,0 +1,273 @@
+"""Models that go out in the hub's layout and come back the same, through transformers too."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+import transformers
+from hub_models import FIXTURE, TEXT, logits, refused, tiny
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
+
+import unmask
+from unmask.data import parse_blanks
+from unmask.hub import own, reading
+from unmask.hub.modeling import UnmaskForMaskedLM, UnmaskModel
+
+TEXTS = [TEXT, "", " .", "日本 Z\n\n x  y"]
+
+
+@pytest.fixture(scope="module")
+def model() -> unmask.Model:
+    return tiny()
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("hub") / "model"
+    model.save_pretrained(folder, licence="apache-2.0")
+    return folder
+
+
+def masked(model: unmask.Model, tokens: torch.Tensor) -> torch.Tensor:
+    """The logits with MASK out of reach, as transformers' classes give them."""
+    found = logits(model, tokens)
+    found[..., model.tokenizer.vocabulary.mask_id] = -torch.inf
+    return found
+
+
+def some_tokens(model: unmask.Model, rows: int = 3, length: int = 9) -> torch.Tensor:
+    size = model.tokenizer.vocabulary.size
+    return torch.randint(size, (rows, length), generator=torch.Generator().manual_seed(0))
+
+
+@torch.no_grad()
+def test_a_round_trip_changes_no_bit(model, folder, tmp_path):
+    again, tokens = unmask.load(folder), some_tokens(model)
+    auto = AutoModelForMaskedLM.from_pretrained(folder)
+    assert type(auto) is UnmaskForMaskedLM
+    for name, tensor in model.method.state_dict().items():
+        assert torch.equal(again.method.state_dict()[name], tensor)
+        assert torch.equal(auto.state_dict()[name], tensor)
+    model.method.serve()  # as a model is that was loaded
+    assert torch.equal(auto(tokens).logits, masked(model, tokens))
+    assert torch.equal(logits(again, tokens), logits(model, tokens))
+    assert again.config == model.config and again.defaults == model.defaults
+    assert again.tokenizer.fingerprint == model.tokenizer.fingerprint
+    auto.save_pretrained(tmp_path)  # out by their code, in by their code
+    assert torch.equal(
+        AutoModelForMaskedLM.from_pretrained(tmp_path)(tokens).logits, auto(tokens).logits
+    )
+    other = UnmaskForMaskedLM.from_model(model)
+    for network in (auto, other):  # what was worked out does not outlive the weights
+        for parameter in network.parameters():
+            parameter.mul_(1.5)
+    assert torch.equal(auto(tokens).logits, other(tokens).logits)
+
+
+@torch.no_grad()
+def test_weights_beyond_a_size_go_into_several_files(model, tmp_path):
+    model.save_pretrained(tmp_path / "a", shard="10KB")
+    files = sorted(path.name for path in (tmp_path / "a").glob("*.safetensors"))
+    assert len(files) > 3 and "model.safetensors" not in files
+    tokens = some_tokens(model)
+    assert torch.equal(logits(unmask.load(tmp_path / "a"), tokens), logits(model, tokens))
+    AutoModelForMaskedLM.from_pretrained(tmp_path / "a")
+
+
+@torch.no_grad()
+def test_padding_is_not_seen_and_outputs_are_dataclasses(model, folder):
+    auto, features = AutoModelForMaskedLM.from_pretrained(folder), AutoModel.from_pretrained(folder)
+    assert type(features) is UnmaskModel
+    assert AutoConfig.from_pretrained(folder).mask_token_id == model.tokenizer.vocabulary.mask_id
+    tokens = some_tokens(model)
+    seen = torch.arange(9) < torch.tensor([[9], [5], [2]])
+    padded = auto(tokens, attention_mask=seen.long())
+    for row, length in enumerate([9, 5, 2]):
+        alone = auto(tokens[[row], :length]).logits[0]
+        torch.testing.assert_close(padded.logits[row, :length], alone)
+    assert torch.equal(auto(tokens, return_dict=False)[0], auto(tokens).logits)
+    h = features(tokens).last_hidden_state
+    torch.testing.assert_close(
+        auto.backbone.logits(h)[..., :-1], auto(tokens).logits[..., :-1], rtol=1e-4, atol=1e-4
+    )
+
+
+@torch.no_grad()
+def test_a_time_conditioned_network_reads_the_time_off_the_masks():
+    aware = UnmaskForMaskedLM.from_model(tiny(backbone__time_conditioning="true"))
+    mask_id = aware.config.mask_token_id
+    tokens = torch.tensor([[1, 2, mask_id, mask_id], [1, 2, 3, mask_id]])
+    times = torch.tensor([0.5, 0.25], dtype=torch.float64) / (1 - 1e-3)
+    torch.testing.assert_close(aware(tokens).logits, aware(tokens, timesteps=times).logits)
+    assert not torch.allclose(
+        aware(tokens).logits[..., 0], aware(tokens, timesteps=times.flip(0)).logits[..., 0]
+    )
+
+
+@pytest.mark.parametrize("kind", ["bpe", "bytes", "characters", "text8"])
+def test_auto_tokenizer_reads_what_ours_reads(kind, tmp_path):
+    model = tiny(kind)
+    model.save_pretrained(tmp_path / "a")
+    theirs, ours = AutoTokenizer.from_pretrained(tmp_path / "a"), model.tokenizer
+    v = ours.vocabulary
+    for text in TEXTS:
+        ids = theirs(text)["input_ids"]
+        assert ids == [v.bos_id, *ours.encode(text), v.eos_id]
+        assert theirs.decode(ids, skip_special_tokens=True) == ours.decode(ids)
+    assert (theirs.mask_token_id, theirs.pad_token_id) == (v.mask_id, v.pad_id)
+    gaps = "The cat [MASK] on[MASK] the"
+    assert theirs(gaps)["input_ids"] == [v.bos_id, *parse_blanks(gaps, ours), v.eos_id]
+    assert len(theirs) == v.size
+
+
+def test_fill_mask_and_generate(model, folder):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    auto = AutoModelForMaskedLM.from_pretrained(folder)
+    pipe = transformers.pipeline("fill-mask", model=str(folder), tokenizer=tokenizer)
+    v = model.tokenizer.vocabulary
+    best = pipe("The cat [MASK] on the mat", top_k=v.size)
+    assert best[0]["score"] >= best[1]["score"] > 0
+    assert v.mask_id not in [row["token"] for row in best if row["score"] > 0]
+    ids = tokenizer("The cat [MASK] on", return_tensors="pt")["input_ids"]
+    filled = auto.generate(ids, seed=3)
+    assert filled.shape == ids.shape and v.mask_id not in filled
+    assert torch.equal(filled[ids != v.mask_id], ids[ids != v.mask_id])
+    # the same sampler, prompt and seed write the same text as our own
+    prompt = tokenizer("The cat", return_tensors="pt")
+    written = auto.generate(**prompt, max_length=12, sampler="first_hitting", seed=5)
+    ours = model.generate("The cat", length=12, sampler="first_hitting", seed=5)
+    assert written[0].tolist()[: len(ours[0].ids)] == ours[0].ids
+    several = auto.generate(max_new_tokens=4, num_return_sequences=3, seed=1)
+    assert len(several) == 3 and several.shape[1] <= 5
+    assert "unknown option 'samplr'" in refused(lambda: auto.generate(samplr="x"))
+
+
+def test_what_there_is_already_is_not_overwritten(model, tmp_path):
+    (tmp_path / "diary.txt").write_text("dear diary")
+    assert "no model in the hub's layout" in refused(lambda: model.save_pretrained(tmp_path))
+    assert (tmp_path / "diary.txt").read_text() == "dear diary"
+
+
+def test_the_card_says_what_is_known(model, folder, tmp_path):
+    card = (folder / "README.md").read_text()
+    assert card.startswith("---\n") and "license: 'apache-2.0'" in card
+    assert "builtin:pydoc" in card and "not measured" in card
+    bound = {"nats": 1.5, "bits_per_byte": 2.5, "certificate": "upper", "data": "notes.txt"}
+    model.save_pretrained(tmp_path / "a", card={"bound": bound, "about": "About notes."})
+    card = (tmp_path / "a" / "README.md").read_text()
+    assert "≤ 1.5000 nats per token" in card and "About notes." in card
+    model.save_pretrained(tmp_path / "a", card="# Mine\n")
+    assert (tmp_path / "a" / "README.md").read_text().endswith("---\n# Mine\n")
+
+
+def test_an_autoregressive_model_comes_back_too(tmp_path):
+    model = tiny(method="autoregressive")
+    model.save_pretrained(tmp_path / "a")
+    again, tokens = unmask.load(tmp_path / "a"), some_tokens(model)
+    torch.testing.assert_close(logits(again, tokens), logits(model, tokens))
+    assert "fills no gaps" in refused(lambda: AutoModelForMaskedLM.from_pretrained(tmp_path / "a"))
+    AutoModel.from_pretrained(tmp_path / "a")
+
+
+class Hub:
+    """What huggingface_hub does, without a network."""
+
+    def __init__(self, served: Path | None = None) -> None:
+        self.served, self.pushed, self.asked = served, {}, []
+
+    def snapshot_download(self, name: str, allow_patterns: list[str]) -> str:
+        self.asked.append(name)
+        if self.served is None:
+            raise OSError("Cannot reach the hub\nand more")
+        return str(self.served)
+
+    def create_repo(self, name: str, private: bool, exist_ok: bool):
+        if "/" not in name:
+            raise ValueError("no namespace")
+        return type("Repo", (), {"repo_id": name, "__str__": lambda self: f"https://x/{name}"})()
+
+    def upload_folder(self, repo_id: str, folder_path: Path, commit_message: str) -> None:
+        self.pushed[repo_id] = {
+            p.name: p.read_bytes() for p in folder_path.iterdir() if p.is_file()
+        }
+
+
+@pytest.fixture
+def hub(monkeypatch, folder):
+    stub = Hub(folder)
+    for name in ("snapshot_download", "create_repo", "upload_folder"):
+        monkeypatch.setattr(huggingface_hub, name, getattr(stub, name))
+    return stub
+
+
+def test_pushing_writes_the_folder(model, folder, hub):
+    assert model.push_to_hub("me/my-mdlm", licence="apache-2.0") == "https://x/me/my-mdlm"
+    pushed = hub.pushed["me/my-mdlm"]
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "generation_config.json"):
+        assert pushed[name] == (folder / name).read_bytes()
+    assert b"my-mdlm" in pushed["README.md"]
+    assert "does not take 'mine'" in refused(lambda: model.push_to_hub("mine"))
+
+
+def test_a_name_of_the_hub_takes_the_way_of_a_folder(model, hub, tmp_path, monkeypatch):
+    tokens = some_tokens(model)
+    assert torch.equal(logits(unmask.load("me/my-mdlm"), tokens), logits(model, tokens))
+    unmask.load("hf:bare")
+    assert hub.asked == ["me/my-mdlm", "bare"]
+    hub.served = None
+    assert refused(lambda: unmask.load("me/other")) == (
+        "no folder 'me/other' here, and the hub does not give it: Cannot reach the hub"
+    )
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "me").mkdir()
+    asked = len(hub.asked)
+    for mistake in ("me/other", "runs/demo", "/me/other", "nothing", "a/b/c", "../a"):
+        assert "no model" in refused(lambda name=mistake: unmask.load(name))
+    assert len(hub.asked) == asked
+
+
+def test_a_checkpoint_without_a_tokenizer_takes_the_usual_one(hub, tmp_path, monkeypatch):
+    monkeypatch.setitem(reading._USUAL_TOKENIZERS, 98, "somebody/words")
+    words = [f"w{i}" for i in range(95)]
+    (tmp_path / "vocab.txt").write_text("\n".join([*words, "[CLS]", "[SEP]"]))
+    hub.served = tmp_path
+    model = unmask.load(FIXTURE)
+    assert hub.asked == ["somebody/words"]
+    assert model.tokenizer.vocabulary == unmask.Vocabulary(98, 97, None, 95, 96)
+    hub.served = None
+    assert "without a tokenizer" in refused(lambda: unmask.load(FIXTURE).generate("w1"))
+
+
+def test_a_missing_library_names_the_line_to_type(model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    for call in (lambda: model.save_pretrained(tmp_path / "a"), lambda: reading.download("a/b")):
+        assert "pip install 'unmask[hub]'" in refused(call)
+
+
+def test_damage_is_one_line(folder, tmp_path):
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    tree = json.loads((copy / "config.json").read_text())
+    for change in (
+        {"run": 1},
+        {"run": {"backbone": {"name": "x"}}},
+        {"vocabulary": None, "run": None},
+    ):
+        (copy / "config.json").write_text(json.dumps(tree | change))
+        refused(lambda: unmask.load(copy))
+    (copy / "config.json").write_text("[" * 50_000)
+    assert "not JSON" in refused(lambda: unmask.load(copy))
+    assert tree["model_type"] == own.MODEL_TYPE
+
+
+def test_either_may_be_imported_first(folder):
+    code = (
+        "import sys; from transformers import AutoConfig, AutoModelForMaskedLM; import unmask; "
+        f"print(type(AutoModelForMaskedLM.from_pretrained({str(folder)!r})).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "UnmaskForMaskedLM"
