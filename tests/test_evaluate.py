@@ -1,6 +1,8 @@
 """unmask evaluate with a real model: which likelihood, parts that are merged, suites, mistakes."""
 
+import gzip
 import json
+import random
 import shutil
 import sys
 from pathlib import Path
@@ -106,6 +108,27 @@ def test_an_order_may_be_given_place_by_place(capsys):
     named, listed = (measured(capsys, *one, "--order", o) for o in ("right_to_left", backwards))
     assert named["nats"] == listed["nats"]
     assert listed["of"].startswith("the order 15, 14, ")
+
+
+def test_what_cannot_be_read_is_told(capsys, tmp_path):
+    text = tmp_path / "text"
+    text.mkdir()
+    lines = [f"Line {i}." for i in range(200)]
+    (text / "a.txt").write_bytes("\n".join(lines).encode() + b"\n[red]\xff")
+    packed = gzip.compress(random.Random(0).randbytes(9000).hex().encode(), mtime=0)
+    (text / "b.txt.gz").write_bytes(packed[:6000])
+    found = shown(capsys, "run", "--data", str(text / "a.txt"), "--draws", "1")
+    assert "not read │ passed over 1 of 201 lines or records of the text" in found
+    parts = []
+    for i in range(2):
+        parts.append(str(tmp_path / f"{i}.json"))
+        options = ["--data", str(text), "--draws", "1", "--shard", f"{i}/2"]
+        assert main(["evaluate", "run", *options, "--save", parts[-1]]) == 0
+    capsys.readouterr()
+    elsewhere = Path(parts[1]).read_text().replace("a.txt:201", "other.txt:201")
+    Path(parts[1]).write_text(elsewhere)
+    unread = measured(capsys, "--merge", *parts)["unread"]
+    assert "a.txt:201 is not UTF-8" in unread and "b.txt.gz is damaged or cut short" in unread
 
 
 def test_bits_of_a_part_are_about_and_those_of_the_whole_a_bound(capsys):

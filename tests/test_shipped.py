@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from unmask.cli import main
 from unmask.cli.parser import Parser
 from unmask.config import load_recipe, resolve
 from unmask.data import TokenizerConfig, build_tokenizer
+from unmask.data.config import Portion
 from unmask.errors import UnmaskError
 
 TEXT = "Once upon a time there was a small cat. The cat saw a red ball and was happy. " * 3
@@ -135,6 +137,25 @@ def test_the_command_of_a_card_trains_the_same_configuration(held):
     assert {name for name, _ in parsed.overrides} == (SETTINGS | TRAINED).keys()
     with pytest.raises(UnmaskError, match="was not trained by the recipe demo-d3pm"):
         training_command(config, "demo-d3pm")
+
+
+def test_the_card_of_a_mixture_names_a_file_and_holds_it(held, capsys):
+    model = unmask.load("stories")
+    data = replace(
+        model.config.data, train=(Portion("a.txt", 2.0), Portion("b.txt")), valid="valid.txt"
+    )
+    model.config = replace(model.config, data=data)
+    assert training_command(model.config, "stories") is None
+    model.save("mix")
+    Path("valid.txt").write_text(TEXT)
+    card = ["card", "mix", "--data", "valid.txt", "--about", "x", "--licence", "x"]
+    card += ["--judge", "stories", "--draws", "1", "--samples", "2", "--recipe", "stories"]
+    run(capsys, *card)
+    page = Path("mix", "README.md").read_text()
+    assert "unmask train mix.yaml" in page
+    _, file, rest = page.partition("The whole configuration, the file `mix.yaml`:\n\n```yaml\n")
+    Path("mix.yaml").write_text(rest.partition("```")[0])
+    assert file and resolve(load_recipe("mix.yaml")) == model.config
 
 
 def test_only_an_exported_folder_gets_a_card(tmp_path, capsys):

@@ -4,12 +4,14 @@ import bz2
 import gzip
 import json
 import lzma
+from dataclasses import replace
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
 from unmask.data import ByteTokenizer, DataConfig, TokenizerConfig, lines, load_data, rows_from
+from unmask.data.config import Portion
 from unmask.data.corpora import open_corpus
 from unmask.data.files import Reading
 from unmask.errors import UnmaskError
@@ -87,8 +89,12 @@ def test_a_compressed_file_is_read_up_to_where_it_is_damaged(tmp_path, suffix, c
     path.write_bytes(packed[: len(packed) * 4 // 5])
     documents, faults = read(path)
     assert documents == text.decode().split("\n")[: len(documents)]
-    assert 1000 < len(documents) < 59_000 and faults.passed == 1
-    assert f"is damaged or cut short after line {len(documents):,}" in faults.first
+    assert 1000 < len(documents) < 59_000
+    assert (faults.passed, faults.seen) == (0, len(documents))
+    (told,) = faults.files
+    assert f"is damaged or cut short: {len(documents):,} lines of it were read" in told
+    with pytest.raises(UnmaskError, match="lines of it were read, the rest is left out"):
+        read(path, Reading("line", "text"))
 
 
 def test_a_parquet_file_is_read_up_to_where_it_is_damaged(tmp_path):
@@ -101,7 +107,48 @@ def test_a_parquet_file_is_read_up_to_where_it_is_damaged(tmp_path):
     path.write_bytes(content)
     documents, faults = read(path)
     assert documents == [f"text {i}" for i in range(len(documents))] and len(documents) >= 500
-    assert faults.passed == 1 and "after record" in faults.first
+    assert faults.passed == 0
+    assert f"Parquet file: {len(documents):,} records of it were read" in faults.files[0]
+
+
+def test_each_damaged_file_is_told_whatever_else_is_wrong(tmp_path):
+    text = gzip.compress("".join(f"{i} {hash((i, 'x'))}\n" for i in range(20_000)).encode())
+    for number in range(1, 24):
+        (tmp_path / f"{number:02}.txt.gz").write_bytes(
+            text[: len(text) // 2 if number > 1 else None]
+        )
+    (tmp_path / "00.txt").write_bytes(b"\xff\n")
+    (tmp_path / "24.parquet").write_bytes(b"no Parquet")
+    source, cache = str(tmp_path), str(tmp_path / ".cache")
+    bytes_ = TokenizerConfig("bytes")
+    config = DataConfig(source, tokenizer=bytes_, length=512, separator="line", cache=cache)
+    notes = load_data(config).notes
+    assert notes[0].startswith("passed over 1 of ") and "00.txt:1 is not UTF-8" in notes[0]
+    for number in range(2, 22):
+        assert f"{number:02}.txt.gz is damaged or cut short: " in notes[number - 1]
+    assert notes[21:] == (f"3 more files of {source} are damaged",)
+    mixed = replace(config, train=(Portion(source), Portion(str(tmp_path / "01.txt.gz"))))
+    rows = load_data(mixed).train
+    assert len(rows.faults.files) == 23 and rows.unread.count("is damaged or cut short") == 20
+    with pytest.raises(UnmaskError, match=r"24.parquet is damaged or no Parquet file: 0 records"):
+        read(tmp_path / "24.parquet")
+
+
+def test_a_long_field_of_a_table_is_read(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("id,text\n1," + "x" * 200_000 + "\n2,short\n")
+    documents, faults = read(path)
+    assert list(map(len, documents)) == [200_000, 5] and faults.passed == 0
+
+
+@pytest.mark.parametrize("end", [b"", b'"x', b'",y'])
+def test_a_quote_without_end_counts_all_that_it_takes_along(tmp_path, end):
+    path = tmp_path / "a.csv"
+    rows = [b"id,text", *(f"{i},text {i}".encode() for i in range(FINE))]
+    rows[10], rows[-1] = b'9,"no end', b"300," + end
+    path.write_bytes(b"\n".join(rows))
+    with pytest.raises(UnmaskError, match=r"a.csv:11 .*\(291 of 301 lines or records"):
+        read(path)
 
 
 def test_a_line_without_end_takes_no_memory(tmp_path, monkeypatch):

@@ -1,8 +1,10 @@
 """What a run folder holds, and everything that is wrong with it."""
 
 import json
+import os
 import random
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ from training_stand_in import trainer
 
 from unmask.cli import main
 from unmask.errors import UnmaskError
-from unmask.training import checkpoint, seal
+from unmask.training import checkpoint, inspection, read_log, seal
 from unmask.training.inspection import inspect, standing
+from unmask.training.storage import damages, remove
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 
@@ -37,6 +40,17 @@ def run(whole, tmp_path) -> Path:
 
 def wrong(run: Path) -> dict[str, tuple[str, ...]]:
     return {part.name: part.problems for part in inspect(run) if part.problems}
+
+
+def named(path: Path) -> str:
+    return f"checkpoints/{path.name}"
+
+
+def reseal(folder: Path) -> None:
+    """The manifest that whoever changed the files would write."""
+    (folder / "manifest.json").unlink()
+    files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    seal(folder, *files)
 
 
 def test_a_whole_run_has_nothing_wrong(run):
@@ -107,6 +121,146 @@ def test_a_line_that_is_being_written_is_named(run):
     with (run / "log.jsonl").open("a") as file:
         file.write('{"step": 13, "lo')
     assert wrong(run) == {"log.jsonl": ("it has a line that is cut short; training drops it",)}
+
+
+@pytest.fixture
+def live(run, monkeypatch) -> Path:
+    """A run that trains, as far as anybody can see."""
+    monkeypatch.setattr(inspection, "in_use", lambda run: True)
+    monkeypatch.setattr(inspection, "_PAUSE", 0)
+    return run
+
+
+def test_what_a_live_run_drops_meanwhile_is_not_damaged(live, monkeypatch):
+    first, second = checkpoint.by_step(live)
+
+    def late(path: Path) -> Iterator[str]:
+        if path == first and first.exists():
+            remove(first)
+        return checkpoint.wrong_with(path)
+
+    monkeypatch.setattr(inspection, "wrong_with", late)
+    names = [part.name for part in inspect(live)]
+    assert wrong(live) == {}
+    assert named(first) not in names and named(second) in names
+
+
+def test_what_a_live_run_replaces_meanwhile_is_looked_at_again(live, monkeypatch):
+    best = live / "checkpoints" / "best"
+    new = Path(shutil.copytree(best, live / "new"))
+    (best / "model.safetensors").write_bytes(b"of another time than the manifest")
+
+    def torn(path: Path, *names: str) -> Iterator[str]:
+        found = list(damages(path, *names))
+        if path == best and new.exists():
+            shutil.rmtree(best)
+            new.rename(best)
+        yield from found
+
+    monkeypatch.setattr(inspection, "damages", torn)
+    assert wrong(live) == {}
+
+
+def test_what_stays_wrong_in_a_live_run_is_told(live):
+    (checkpoint.by_step(live)[0] / "ema.safetensors").write_bytes(b"")
+    with (live / "log.jsonl").open("a") as file:
+        file.write('{"step": 13, "lo')  # on its way
+    (live / "samples.jsonl").unlink()
+    assert wrong(live) == {
+        "checkpoints/step-00000008": ("ema.safetensors is not what was written",),
+        "samples.jsonl": ("it is missing",),
+    }
+
+
+def test_files_that_vanish_do_not_count(run, monkeypatch):
+    size = standing(run).size
+    building = run / "checkpoints" / ".step-00000016.building"
+    building.mkdir()
+    (building / "model.safetensors").write_bytes(b"x" * 100_000)
+    walk = os.walk
+
+    def walked(top: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+        for folder, inside, files in walk(top):
+            yield folder, inside, [*files, "gone"]
+
+    monkeypatch.setattr(inspection.os, "walk", walked)
+    assert standing(run).size == size
+
+
+def state_json(how: Callable[[dict], object]) -> Callable[[str], str]:
+    def change(content: str) -> str:
+        tree = json.loads(content)
+        how(tree)
+        return json.dumps(tree)
+
+    return change
+
+
+HOSTILE: dict[str, Callable[[str], str]] = {
+    "null": lambda _: "null",
+    "a list": lambda _: "[1]",
+    "deep": lambda _: "[" * 100_000,
+    "no state": state_json(lambda c: c.pop("state")),
+    "no configuration": state_json(lambda c: c.pop("fingerprint")),
+    "a configuration that is none": state_json(lambda c: c.update(fingerprint=[1])),
+    "a deep configuration": lambda s: s.replace(
+        '"fingerprint": {', '"fingerprint": {' + '"a": {' * 400 + "}" * 400 + ","
+    ),
+    "an unknown field": state_json(lambda c: c["state"].update(x=1)),
+    "a missing field": state_json(lambda c: c["state"].pop("pending")),
+    "text for a number": state_json(lambda c: c["state"].update(tokens="many")),
+    "a list for a step": state_json(lambda c: c["state"].update(step=[12])),
+    "a number beyond all": state_json(lambda c: c["state"].update(passed=10**30)),
+    "below nothing": state_json(lambda c: c["state"].update(skipped=-1)),
+    "a negative variance": state_json(lambda c: c["state"].update(spread=-1.0)),
+    "odd losses": state_json(lambda c: c["state"].update(pending=[["a", None]])),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_state_is_damage_and_no_traceback(run, name):
+    newest = checkpoint.by_step(run)[-1]
+    (newest / "state.json").write_text(HOSTILE[name]((newest / "state.json").read_text()))
+    reseal(newest)
+    assert wrong(run) == {named(newest): ("state.json cannot be read",)}
+    assert (standing(run).step, standing(run).steps) == (8, 12)
+    said = []
+    assert checkpoint.newest(run, said.append) == checkpoint.by_step(run)[0]
+    assert "state.json cannot be read; trying the one before" in said[0]
+    assert checkpoint.last_good(run, said.append) == checkpoint.by_step(run)[0]
+
+
+def test_odd_settings_and_deep_logs_are_no_traceback(run, capsys):
+    for newest in checkpoint.by_step(run):
+        change = state_json(lambda c: c["fingerprint"].update(training={"steps": "x"}))
+        (newest / "state.json").write_text(change((newest / "state.json").read_text()))
+        reseal(newest)
+    with (run / "log.jsonl").open("a") as file:
+        file.write("[" * 100_000 + "\n")
+    assert standing(run).steps is None
+    assert main(["runs", str(run)]) == 0
+    assert "log.jsonl" in wrong(run)
+    assert read_log(run)[-1]["step"] == 12
+
+
+def test_a_state_that_is_a_pipe_is_not_waited_for(run):
+    newest = checkpoint.by_step(run)[-1]
+    (newest / "state.json").unlink()
+    os.mkfifo(newest / "state.json")
+    assert named(newest) in wrong(run) and standing(run).step == 8
+
+
+def test_a_state_from_before_some_counters_is_read(run):
+    newest = checkpoint.by_step(run)[-1]
+    old = ("step", "tokens", "seconds", "best_step", "best_nats", "best_error", "stale", "pending")
+
+    def age(content: dict) -> None:
+        del content["good"]
+        content["state"] = {name: content["state"][name] for name in old}
+
+    (newest / "state.json").write_text(state_json(age)((newest / "state.json").read_text()))
+    reseal(newest)
+    assert wrong(run) == {} and standing(run).step == 12
 
 
 def test_where_a_run_stands(run, tmp_path):

@@ -62,17 +62,21 @@ def measure_card(
     }
 
 
-def training_command(config: RunConfig, recipe: str) -> str:
-    """How a run of a recipe is made: every setting that is not the recipe's."""
+def training_command(config: RunConfig, recipe: str) -> str | None:
+    """How a run of a recipe is made: every setting that is not the recipe's.
+
+    None where only a file can say it: a command line names one corpus, not a mixture.
+    """
     own, usual = flatten(config), flatten(resolve(load_recipe(recipe)))
     if own.keys() != usual.keys():
         raise UnmaskError(f"this model was not trained by the recipe {recipe}: name another")
-    differing = [
-        f"--{name} {shlex.quote(_spelled(value))}"
-        for name, value in own.items()
-        if value != usual[name] and name not in _MACHINE
-    ]
-    return " ".join(["unmask train", recipe, *differing])
+    differing = {
+        name: value for name, value in own.items() if value != usual[name] and name not in _MACHINE
+    }
+    if isinstance(differing.get("data.train"), list):
+        return None
+    options = [f"--{name} {shlex.quote(_spelled(value))}" for name, value in differing.items()]
+    return " ".join(["unmask train", recipe, *options])
 
 
 def _spelled(value: Any) -> str:

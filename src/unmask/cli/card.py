@@ -71,6 +71,7 @@ def page(name: str, facts: dict[str, Any], defaults: dict[str, Any]) -> str:
     }
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     command = facts["command"] or f"unmask train {name}.yaml"
+    file = "" if facts["command"] else f", the file `{name}.yaml`"
     samples = "\n\n".join(
         f"Seed {sample['seed']}:\n\n{_quoted(sample['text'])}" for sample in facts["samples"]
     )
@@ -88,7 +89,7 @@ def page(name: str, facts: dict[str, Any], defaults: dict[str, Any]) -> str:
 {command}
 ```
 
-The whole configuration:
+The whole configuration{file}:
 
 ```yaml
 {facts["configuration"].rstrip()}

@@ -212,6 +212,7 @@ def _tell(args: Namespace, bound: "Bound", conditions: dict[str, Any]) -> None:
 
 def _show(bound: "Bound", conditions: dict[str, Any]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     sign = "≤ " if bound.certificate == "upper" else ""
@@ -238,6 +239,8 @@ def _show(bound: "Bound", conditions: dict[str, Any]) -> None:
     table.add_row("tokens", f"{bound.tokens:,}")
     if bound.left_out:
         table.add_row("left out", f"{bound.left_out:,} pairs that fit into no row")
+    if bound.unread:
+        table.add_row("not read", escape(bound.unread))
     table.add_row("draws", str(bound.draws))
     if bound.sums and bound.sums.rows < bound.sums.conditions.rows:
         rows = ", ".join(f"{start} to {stop - 1}" for start, stop in bound.sums.parts)

@@ -22,7 +22,7 @@ from unmask.data.rows import TEXT, Layout, Rows
 from unmask.data.totals import Place, Table, Totals
 from unmask.errors import UnmaskError
 
-_FORMAT = 2  # raised when the same text and options would give other rows
+_FORMAT = 3  # raised when the same text and options would give other rows
 _NOTED = 16  # blocks of rows after which the place is noted
 
 

@@ -59,7 +59,7 @@ class Corpus:
                 yield document
         self.faults.check()
         if empty:
-            raise UnmaskError(f"{self.name} holds no text")
+            raise UnmaskError(next(iter(self.faults.files), f"{self.name} holds no text"))
 
     def part(self, holdout: float, held: bool) -> Iterator[str]:
         """The held-out documents, or the others: a spread fraction that depends on the index only."""

@@ -12,7 +12,7 @@ from typing import Any
 from unmask.data.extras import extra
 from unmask.data.faults import Faults
 from unmask.data.labels import Labelled, class_name
-from unmask.data.lines import Stream, decoded_lines, form_suffix, opened, readable
+from unmask.data.lines import LONGEST, Stream, decoded_lines, form_suffix, opened, readable
 from unmask.data.pairs import pair_of
 from unmask.errors import UnmaskError
 
@@ -148,16 +148,21 @@ def _json_document(line: str, place: str, reading: Reading) -> str:
 
 
 def _read_table(stream: Stream, path: Path, reading: Reading, faults: Faults) -> Iterator[str]:
-    """Records of CSV or TSV, whose first line names the fields."""
+    """Records of CSV or TSV, whose first line names the fields.
+
+    Of one that cannot be read every line counts: a quote without end takes many along.
+    """
+    csv.field_size_limit(LONGEST)  # of all readers; 128 KiB otherwise, which documents exceed
     lines = decoded_lines(stream, str(path), faults)
     rows = csv.reader((line or "" for line in lines), strict=True, **_TABLES[_form(path)])
     names: list[str] | None = None
     while True:
-        place = f"{path}:{rows.line_num + 1}"
+        before = rows.line_num
+        place = f"{path}:{before + 1}"
         try:
             row = next(rows, None)
         except csv.Error as error:
-            faults.add(f"{path}:{rows.line_num} cannot be read as a table: {error}")
+            faults.add(f"{place} cannot be read as a table: {error}", rows.line_num - before)
             continue
         if row is None:
             break
@@ -165,7 +170,12 @@ def _read_table(stream: Stream, path: Path, reading: Reading, faults: Faults) ->
             reading.columns(row, str(path))
             names = row
         elif row:  # no blank line
-            yield faults.document(_table_document, names, row, place, reading)
+            try:
+                document = _table_document(names, row, place, reading)
+            except UnmaskError as error:
+                faults.add(str(error), rows.line_num - before)
+            else:
+                yield document
 
 
 def _table_document(names: list[str], row: list[str], place: str, reading: Reading) -> str:
@@ -199,7 +209,8 @@ def _read_parquet(path: Path, reading: Reading, faults: Faults) -> Iterator[str]
                     faults.seen += 1
                     yield faults.document(reading.document, record, f"{path}, record {number}")
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        faults.seen += 1
         reason = str(error).partition("\n")[0]
-        after = f" after record {number:,}" if number else ""
-        faults.add(f"{path} is damaged or no Parquet file{after}: {reason}")
+        faults.break_off(
+            f"{path} is damaged or no Parquet file: {number:,} records of it were read, the rest is left "
+            f"out: {reason}"
+        )

@@ -80,8 +80,9 @@ def _raw_lines(stream: Stream, name: str, faults: Faults) -> Iterator[bytes | No
     except (*_DAMAGE, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        faults.seen += 1
-        faults.add(f"{name} is damaged or cut short after line {number:,}: {error}")
+        faults.break_off(
+            f"{name} is damaged or cut short: {number:,} lines of it were read, the rest is left out: {error}"
+        )
 
 
 def _decoded(raw: bytes, name: str, number: int, offset: int, faults: Faults) -> str | None:

@@ -78,7 +78,7 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
         tokenizer,
         train_rows[0] if len(train_rows) == 1 else Mixture(train_rows, weights),
         valid_rows[0] if len(valid_rows) == 1 else Mixture(valid_rows, weights, interleaved=True),
-        tuple(told(part.corpus.name, rows.faults) for part, rows in read if rows.faults.passed),
+        tuple(note for part, rows in read for note in told(part.corpus.name, rows.faults)),
     )
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int64
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from unmask.data.faults import Faults
+from unmask.data.faults import Faults, told
 from unmask.data.order import Places, Shares
 from unmask.data.totals import Table, Totals, tokens_of
 
@@ -50,6 +50,11 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self._table)
+
+    @property
+    def unread(self) -> str:
+        """In words what of the corpus could not be read."""
+        return "; ".join(told("the text", self.faults))
 
     @property
     def shares(self) -> Shares:
@@ -101,6 +106,7 @@ class Mixture(Rows):
             seen=sum(part.faults.seen for part in parts),
             passed=sum(part.faults.passed for part in parts),
             first=next((part.faults.first for part in parts if part.faults.passed), ""),
+            files=[file for part in parts for file in part.faults.files],
         )
         self._order = _interleaved([len(part) for part in parts]) if interleaved else None
 

@@ -1,7 +1,7 @@
 """What a corpus adds up to, block by block: sums that can be added, so that parts make up the whole."""
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import torch
@@ -27,6 +27,8 @@ class Conditions:
     tokens: int = 0
     text_estimated: bool = False  # whether bytes and characters are a share of a longer text's
     left_out: int = 0  # pairs of the corpus that fit into no row
+    # what of the corpus could not be read; its words hold paths, which parts need not share
+    unread: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -85,18 +87,18 @@ class Sums:
         return max(spread, 0.0)
 
     def __add__(self, other: "Sums") -> "Sums":
-        for field in fields(Conditions):
-            mine, theirs = (getattr(sums.conditions, field.name) for sums in (self, other))
-            if mine != theirs:
+        for about in fields(Conditions):
+            mine, theirs = (getattr(sums.conditions, about.name) for sums in (self, other))
+            if about.compare and mine != theirs:
                 raise UnmaskError(
-                    f"these are no parts of one measurement: {field.name} is {mine} in one "
+                    f"these are no parts of one measurement: {about.name} is {mine} in one "
                     f"and {theirs} in another"
                 )
         names = [*self.terms, *(name for name in other.terms if name not in self.terms)]
         added = {
-            field.name: getattr(self, field.name) + getattr(other, field.name)
-            for field in fields(self)
-            if field.type in ("int", "float", int, float)
+            each.name: getattr(self, each.name) + getattr(other, each.name)
+            for each in fields(self)
+            if each.type in ("int", "float", int, float)
         }
         return Sums(
             conditions=self.conditions,

@@ -13,6 +13,7 @@ from torch import Tensor
 from unmask.errors import UnmaskError
 from unmask.training.logging import LOGS
 from unmask.training.retention import Entry, Retention
+from unmask.training.state import read_saved
 from unmask.training.storage import (
     Damaged,
     atomic_folder,
@@ -94,8 +95,8 @@ def wrong_with(path: Path) -> Iterator[str]:
     """What keeps a run from going on from a checkpoint."""
     yield from damages(path)
     try:
-        step = read_json(path / "state.json")["state"]["step"]
-    except (OSError, ValueError, KeyError, TypeError):
+        step = read_saved(path).state.step
+    except Damaged:
         yield "state.json cannot be read"
     else:
         if step != step_of(path):
@@ -230,12 +231,11 @@ def _drop(run: Path, step: int, retention: Retention) -> None:
 def _entry(path: Path) -> Entry:
     """A checkpoint as retention sees it; one that cannot be read is good for nothing."""
     try:
-        content = read_json(path / "state.json")
-        nats, good = content["state"]["last_nats"], content["good"]
-    except (OSError, ValueError, KeyError, TypeError):
+        saved = read_saved(path)
+    except Damaged:
         return Entry()
-    known = isinstance(nats, float) and math.isfinite(nats)
-    return Entry(nats if known else None, good is True)
+    nats = saved.state.last_nats
+    return Entry(nats if nats is not None and math.isfinite(nats) else None, saved.good)
 
 
 def _checkpoints(run: Path) -> Path:

@@ -1,15 +1,22 @@
 """What is in a run folder, and whether it is what was written; nothing is changed."""
 
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.training.checkpoint import CARRIED, SEALED, by_step, step_of, wrong_with
 from unmask.training.lock import in_use
 from unmask.training.logging import LOGS, whole_lines
-from unmask.training.storage import MANIFEST, damages, read_json
+from unmask.training.state import Saved, TrainingState, read_saved
+from unmask.training.storage import MANIFEST, Damaged, damages
+
+_LOOKS = 10  # at what changes while it is looked at
+_PAUSE = 0.2  # seconds between them
 
 
 @dataclass(frozen=True)
@@ -45,50 +52,93 @@ def inspect(run: Path) -> list[Part]:
         return [Part(run.name, tuple(damages(run)))]
     if not is_run(run):
         raise UnmaskError(f"{run} is no run: it has neither config.yaml nor checkpoints")
-    checkpoints = [(path, tuple(wrong_with(path))) for path in by_step(run)]
-    parts = [Part(", ".join(SEALED), tuple(_sealed(run)))]
-    parts += [Part(_name(path), problems) for path, problems in checkpoints]
-    for folder in (run / "checkpoints" / "best", run / "model"):
-        if folder.is_dir():
-            parts.append(Part(_name(folder), tuple(damages(folder))))
-    intact = [path for path, problems in checkpoints if not problems]
+    best, model = run / "checkpoints" / "best", run / "model"
+    sealed = _looked(run, run / MANIFEST, partial(_sealed, run), ", ".join(SEALED))
+    checkpoints = {path: _looked(run, path, partial(wrong_with, path)) for path in by_step(run)}
+    others = [_looked(run, each, partial(damages, each)) for each in (best, model) if each.is_dir()]
+    intact = [path for path, part in checkpoints.items() if part and not part.problems]
     found = intact[-1] if intact else None
-    return parts + [Part(name, tuple(_log(run / name, found))) for name in _logs(run, found)]
+    logs = [
+        _looked(run, run / name, partial(_log, run / name, found), name)
+        for name in _logs(run, found)
+    ]
+    return [part for part in (sealed, *checkpoints.values(), *others, *logs) if part]
 
 
 def standing(run: Path, thorough: bool = True) -> Standing:
     """Where a run stands; `thorough` reads every byte of it."""
-    state, steps = _newest_state(run)
+    saved = _newest_saved(run)
+    state = saved.state if saved else TrainingState()
     damaged = tuple(part.name for part in inspect(run) if part.problems) if thorough else None
-    known = bool(state.get("best_step"))
     return Standing(
         run,
-        _activity(run, state),
-        state.get("step", 0),
-        steps,
-        state["best_nats"] if known else None,
-        state["best_error"] if known else None,
-        sum(path.stat().st_size for path in run.rglob("*") if path.is_file()),
+        _activity(run, bool(saved)),
+        state.step,
+        saved.steps if saved else None,
+        state.best_nats if state.best_step else None,
+        state.best_error if state.best_step else None,
+        _size(run),
         damaged,
     )
 
 
-def _newest_state(run: Path) -> tuple[dict[str, Any], int | None]:
-    """The counters of the newest checkpoint whose state can be read, and where it was to go."""
+def _looked(
+    run: Path, path: Path, look: Callable[[], Iterator[str]], name: str = ""
+) -> Part | None:
+    """A part, and what is wrong with it; None if it has gone, unless it must be there and has a `name`.
+
+    While the run trains it may have been replaced under one's eyes: only what is wrong with a thing
+    that stays is wrong.
+    """
+    for _ in range(_LOOKS):
+        live, before = in_use(run), _stamp(path)
+        problems = tuple(look())
+        if not problems or not live:
+            return Part(name or _name(path), problems)
+        time.sleep(_PAUSE)
+        now = _stamp(path)
+        if now is None and not name:
+            return None
+        if now == before:
+            return Part(name or _name(path), problems)
+    return None
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """What changes when a file is written to or something else takes its place."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns, found.st_size
+
+
+def _size(run: Path) -> int:
+    """Bytes, without what is being written or removed."""
+    total = 0
+    for folder, inside, files in os.walk(run):
+        inside[:] = [name for name in inside if not name.startswith(".")]
+        for name in files:
+            with suppress(OSError):  # gone meanwhile
+                total += os.lstat(os.path.join(folder, name)).st_size
+    return total
+
+
+def _newest_saved(run: Path) -> Saved | None:
+    """What the newest checkpoint says whose state can be read."""
     for path in reversed(by_step(run)):
         if not any(damages(path, "state.json")):
-            content = read_json(path / "state.json")
-            training = content["fingerprint"].get("training", {})
-            return content["state"], training.get("steps")
-    return {}, None
+            with suppress(Damaged):
+                return read_saved(path)
+    return None
 
 
-def _activity(run: Path, state: dict[str, Any]) -> str:
+def _activity(run: Path, begun: bool) -> str:
     if in_use(run):
         return "training"
     if (run / "model").is_dir():
         return "finished"
-    return "stopped" if state else "begun"
+    return "stopped" if begun else "begun"
 
 
 def _sealed(run: Path) -> Iterator[str]:
@@ -104,13 +154,21 @@ def _logs(run: Path, found: Path | None) -> list[str]:
 
 def _log(log: Path, found: Path | None) -> Iterator[str]:
     """A log must begin as the newest intact checkpoint carries it, and go on in whole lines."""
-    then = found / CARRIED / log.name if found else None
-    begins = then.read_bytes() if then and then.exists() else b""
-    now = log.read_bytes() if log.is_file() else b""
+    begins = _content(found / CARRIED / log.name) if found else b""
+    now = _content(log)
+    if in_use(log.parent):
+        now = now[: now.rfind(b"\n") + 1]  # the last line may be on its way
     if not now.startswith(begins):
         yield f"it is not what {_name(found)} carries" if found and now else "it is missing"
     elif not whole_lines(now[len(begins) :]):
         yield "it has a line that is cut short; training drops it"
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes() if file.is_file() else b""
+    except OSError:
+        return b""
 
 
 def _name(path: Path) -> str:

@@ -30,7 +30,7 @@ class JsonLines:
         for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict):
                 records.append(record)
@@ -116,5 +116,5 @@ def whole_lines(content: bytes) -> bool:
     """Whether every line is one that `JsonLines` wrote to its end."""
     try:
         return all(isinstance(json.loads(line), dict) for line in content.splitlines())
-    except ValueError:
+    except (ValueError, RecursionError):
         return False

@@ -1,7 +1,14 @@
 """Where a run stands, beside its tensors: everything the loop would otherwise forget."""
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Protocol, get_origin, runtime_checkable
+
+from unmask.training.storage import Damaged, read_json
+
+_LARGEST = 2**48  # of a counter: with it the places of rows stay within 64 bits
+_DEEPEST = 20  # sections of a configuration, one in another
 
 
 @runtime_checkable
@@ -66,6 +73,68 @@ class TrainingState:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "TrainingState":
-        pending = [(loss, norm) for loss, norm in content["pending"]]
+        """What `to_dict` made, now or before there were all of these; anything else is an error."""
         best = content["best_nats"] if content["best_step"] else float("inf")
-        return cls(**{**content, "pending": pending, "best_nats": best})
+        content = {**content, "best_nats": best}
+        for each in fields(cls):
+            if each.name in content and not _fits(content[each.name], each.type):
+                raise ValueError(f"{each.name} is no {each.type}")
+        if content.get("spread", 0.0) < 0:
+            raise ValueError("a variance is not negative")
+        return cls(**{**content, "pending": [(loss, norm) for loss, norm in content["pending"]]})
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether a value of JSON is of a field's type; nothing that is counted is negative."""
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(map(_is_pair, value))
+    if kind is str:
+        return isinstance(value, str)
+    if value is None:
+        return kind not in (int, float)
+    whole = type(value) is int and 0 <= value < _LARGEST
+    return whole or (kind is not int and type(value) is float)
+
+
+def _is_pair(value: object) -> bool:
+    numbers = value if isinstance(value, list | tuple) else ()
+    return len(numbers) == 2 and all(_fits(number, float) for number in numbers)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a checkpoint's state.json says."""
+
+    state: TrainingState
+    good: bool  # whether it is one to go back to
+    fingerprint: dict[str, Any]
+
+    @property
+    def steps(self) -> int | None:
+        """How far the run was to go."""
+        training = self.fingerprint.get("training")
+        steps = training.get("steps") if isinstance(training, dict) else None
+        return steps if _fits(steps, int) else None
+
+
+def read_saved(checkpoint: Path) -> Saved:
+    """The checked content of state.json, which anybody may have written."""
+    path = checkpoint / "state.json"
+    try:
+        if not path.is_file():
+            raise ValueError("a pipe would be waited for")
+        content = read_json(path)
+        _check_depth(content["fingerprint"])
+        state = TrainingState.from_dict(content["state"])
+        return Saved(state, content.get("good") is True, content["fingerprint"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Damaged(f"{checkpoint} is damaged: state.json cannot be read") from None
+
+
+def _check_depth(tree: Mapping[str, Any], depth: int = 0) -> None:
+    """Whoever walks through it recursively comes to an end."""
+    if depth > _DEEPEST:
+        raise ValueError("it is nested too deeply")
+    for value in tree.values():
+        if isinstance(value, Mapping):
+            _check_depth(value, depth + 1)
