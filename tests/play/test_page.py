@@ -4,6 +4,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 import torch
@@ -12,9 +13,9 @@ from local_server import LocalServer
 from unmask.data.spans import spans
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-from browsing import Playground, shown, visit
+from browsing import ROW, Playground, shown, visit
 from PIL import Image
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 OPTIONS = {"sampler": "ancestral", "steps": 12, "temperature": 0.7, "seed": 4}
 SETTINGS = "steps=12&temperature=0.7&seed=4&speed=8&length=20"
@@ -142,6 +143,34 @@ def test_locked_words_outlive_a_rewriting(play):
     assert [after[place] for place in kept] == [before[place] for place in kept]
     assert play.masked() == []
     assert after != before
+
+
+def test_a_locked_word_is_not_replaced_and_undoing_leaves_locks_alone(play):
+    play.take("The queen sat on the hill by the sea.")
+    before = play.row()
+    play.tokens().nth(3).click()
+    play.tokens().nth(1).focus()
+    play.page.keyboard.press("l")
+    play.page.keyboard.press("a")
+    expect(play.page.locator(".alternatives h3")).to_contain_text("Locked")
+    play.page.locator(".alternatives button:not(.here)").first.click()
+    expect(play.page.locator("#announcer")).to_have_text("Locked: unlock it first")
+    assert play.row() == [*before[:3], None, *before[4:]]
+    play.tool("Undo")
+    assert play.row() == before
+    assert locked(play) == [1]
+    play.tool("Mask all but locked")
+    play.fill()
+    play.tokens().nth(2).focus()
+    play.page.keyboard.press("l")
+    play.tool("Undo")  # what was locked last is a mask again
+    assert locked(play) == [1]
+
+
+def locked(play: Playground) -> list[int]:
+    return play.tokens().evaluate_all(
+        "tokens => tokens.flatMap((token, place) => token.matches('.locked') ? [place] : [])"
+    )
 
 
 def test_a_span_is_dragged_and_masked(play):
@@ -298,10 +327,67 @@ def test_a_link_holds_the_whole_state(play, server):
     assert play.row() == row
 
 
+def test_a_link_holds_the_locks_of_a_text_that_was_filled(play, server):
+    play.take("The queen sat on the hill by the sea.")
+    play.tokens().nth(3).click()
+    play.tokens().nth(1).focus()
+    play.page.keyboard.press("l")
+    play.fill()
+    play.scrub(0)
+    row = play.row()
+    reopen(play, server)
+    expect(play.page.locator("#stage .meter")).to_contain_text("step 0 of")
+    expect(play.page.locator("#text-stop")).to_be_hidden()
+    assert play.row() == row
+    assert locked(play) == [1]
+
+
+def test_a_link_holds_a_text_that_was_stopped(play, server):
+    play.take("The queen sat on the hill by the sea.")
+    play.tokens().nth(3).click()
+    write_slowly(play)
+    play.tool("Stop")
+    expect(play.page.locator("#text-go")).to_be_enabled()
+    stopped, link = text_of(play), address(play)
+    play.scrub(0)
+    empty = text_of(play)
+    assert empty != stopped
+    reopen(play, server)
+    expect(play.tokens().first).to_be_visible()
+    assert text_of(play) == empty
+    play.open(server.url, link)
+    expect(play.tokens().first).to_be_visible()
+    assert text_of(play) == stopped
+
+
+def text_of(play: Playground) -> list[str | None]:
+    """What the places show up to the text's end, which is no part of it."""
+    return play.page.locator("#stage .token:not(.end-mark, .beyond)").evaluate_all(ROW)
+
+
+def test_a_link_holds_nothing_of_another_model(play, server):
+    play.open(server.url, f"{SETTINGS}&leftSteps=2&rightSteps=2")
+    play.write()
+    play.page.click("#tab-compare")
+    play.page.click("#compare-text-go")
+    expect(play.page.locator("#announcer")).to_contain_text("Done: ancestral")
+    assert {"ran", "raced"} <= parse_qs(address(play)).keys()
+    reopen(play, server)
+    expect(play.page.locator("#announcer")).to_contain_text("Done: ancestral")
+    play.setting("Model").select_option("backwards")
+    expect(play.tokens("#side-left")).to_have_count(0)
+    assert not {"ran", "raced"} & parse_qs(address(play)).keys()
+
+
 def reopen(play: Playground, server: LocalServer) -> None:
     """Follows the page's own link in a new visit."""
+    play.open(server.url, address(play))
+
+
+def address(play: Playground) -> str:
+    """What the page's own link says of it."""
     play.page.wait_for_timeout(300)  # the address follows what is done, a moment later
-    play.open(server.url, play.page.evaluate("location.hash").removeprefix("#"))
+    return play.page.evaluate("location.hash").removeprefix("#")
 
 
 def test_a_hostile_link_is_text(play, server):
@@ -356,15 +442,70 @@ def test_a_mistake_is_told_in_the_servers_words(play):
     expect(notice).to_be_hidden()
 
 
-def test_a_text_that_takes_too_long_is_stopped(play, server):
+def write_slowly(play: Playground) -> None:
+    """Begins a text that takes long, and waits for some of its steps."""
     play.setting("Sampler").select_option("gibbs")
     play.setting("Steps").fill("4000")
     play.page.click("#text-go")
     expect(play.page.locator("#stage .meter")).to_contain_text(re.compile(r"step \d\d+ of"))
+
+
+def test_a_text_that_takes_too_long_is_stopped(play, server):
+    write_slowly(play)
     play.tool("Stop")
     expect(play.page.locator("#text-go")).to_be_enabled()
     assert server.idle(within=5)
     assert "step" in play.meter()
+
+
+def test_a_text_can_be_shown_as_tokens_while_another_is_written(play, server, model):
+    write_slowly(play)
+    text = "The queen sat on the hill."
+    play.page.fill("#text", text)
+    play.page.click("#take")
+    ids = model.tokenizer.encode(text)
+    expect(play.tokens()).to_have_count(len(ids))
+    assert server.idle(within=5)
+    assert bare(play.row()) == tiles(model, ids)
+    expect(play.page.locator("#text-go")).to_be_enabled()
+    play.tokens().nth(1).click()
+    assert play.masked() == [1]
+
+
+def test_a_mistake_leaves_the_board_as_it_was(play):
+    play.take("The queen sat on the hill.")
+    play.tokens().nth(3).click()
+    play.tokens().nth(1).focus()
+    play.page.keyboard.press("l")
+    play.setting("Temperature").fill("-1")
+    for button in ("#fill", "#text-go"):
+        play.page.click(button)
+        expect(play.page.locator("#notice")).to_contain_text("temperature must be 0 or more")
+        expect(play.page.locator("#text-go")).to_be_enabled()
+    assert play.masked() == [3]
+    assert locked(play) == [1]
+    play.tokens().nth(3).click()  # it still knows what stood there
+    assert play.masked() == []
+    play.troubles.clear()  # a browser logs every answer of 400
+
+
+def test_an_answer_that_comes_too_late_is_not_shown(play):
+    waiting: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if waiting:
+            route.continue_()
+        else:
+            waiting.append(route)
+
+    play.page.route("**/play/tokens", hold)
+    play.page.click("#tab-forward")  # whose first text waits
+    play.page.fill("#clean", "The mat")
+    expect(play.tokens("#forward-stage").first).to_be_visible()
+    row = play.row("#forward-stage")
+    waiting[0].continue_()
+    play.page.wait_for_timeout(300)
+    assert len(play.row("#forward-stage")) == len(row)
 
 
 def test_a_model_that_reads_to_the_right_says_what_it_cannot(play):

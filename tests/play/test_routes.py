@@ -3,6 +3,7 @@
 import http.client
 import json
 import re
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -183,10 +184,14 @@ MISTAKES = [
     ("stream", {"length": 10_000}, "length must be 2 to 24"),
     ("stream", {"temperature": -1}, "temperature must be 0 or more"),
     ("stream", {"sampler": "ancestrl"}, "did you mean 'ancestral'"),
+    ("stream", {"steps": 1_000_000}, "steps must be 4096 or less"),
+    ("stream", {"sampler": "confidence:steps=1000000"}, "steps must be 4096 or less"),
+    ("stream", {"sampler": "semi_autoregressive:inner=gibbs", "steps": 5000}, "4096 or less"),
     ("stream", {"text": "[MASK:0]"}, "is no gap"),
     ("stream", {"tokens": [5, 6]}, "has no gap"),
     ("stream", {"model": "backwards", "text": "a [MASK]"}, "autoregressive model cannot see"),
     ("stream", {"tokens": [10**6, None]}, "is no token of this model"),
+    ("tokens", {"text": "[MASK:20] [MASK:5]"}, "the gaps ask for 25 tokens and the model reads 24"),
     ("guesses", {"tokens": [5], "places": [1]}, "outside a text of 1"),
     ("guesses", {"tokens": [5] * 99, "places": [1]}, "the model reads 24"),
     ("guesses", {"tokens": [5], "places": [0], "t": 7}, "t must lie in"),
@@ -200,6 +205,19 @@ def test_mistakes_are_one_line_before_any_stream(client, route, question, says):
     message = answer.json()["error"]["message"]
     assert says in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("route", ["stream", "tokens"])
+def test_a_short_text_asks_for_no_great_memory(client, route):
+    tracemalloc.start()
+    try:
+        question = {"model": "tiny", "text": "[MASK:65536]" * 100}
+        answer = client.post(f"/play/{route}", json=question)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "the gaps ask for 6553600 tokens" in answer.json()["error"]["message"]
+    assert peak < 10_000_000
 
 
 @pytest.mark.parametrize("special", ["mask_id", "bos_id", "eos_id", "pad_id"])
@@ -239,7 +257,7 @@ def test_only_files_of_the_page_are_served(client, name):
 
 def test_a_listener_who_leaves_stops_the_job(server: LocalServer):
     connection = http.client.HTTPConnection("127.0.0.1", server.port)
-    question = {"model": "tiny", "length": 24, "sampler": "gibbs", "steps": 100_000}
+    question = {"model": "tiny", "length": 24, "sampler": "gibbs", "steps": 4096}
     headers = {"Content-Type": "application/json"}
     connection.request("POST", "/play/stream", json.dumps(question), headers)
     assert connection.getresponse().readline().startswith(b"data:")

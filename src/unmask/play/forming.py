@@ -3,17 +3,22 @@
 from collections.abc import Iterator
 from typing import Any
 
-from unmask.api import Model
-from unmask.data import count_blanks, parse_blanks
+from unmask.api import Model, Sampling
+from unmask.data import count_blanks
 from unmask.errors import UnmaskError
 from unmask.play.questions import Forming
-from unmask.play.spelling import Spelled, row_of
+from unmask.play.spelling import Spelled, row_of, typed_row
 from unmask.samplers import Frame
+from unmask.serve.settings import Settings
+from unmask.serve.writing import check_sampler
+
+LIMITS = Settings(steps=4096)  # as the page's field for them says
 
 
 def forming(model: Model, question: Forming) -> Iterator[dict[str, Any]]:
     """The empty row, every step of it filling up, and the end."""
     options = question.model_dump(include={"sampler", "steps", "temperature", "seed"})
+    check_sampler(model, Sampling.of(options), LIMITS)
     row, lead, source = _canvas(model, question)
     frames = model.stream(**source, **options)  # mistakes are told here, before any network call
     drawing = Drawing(model, row, lead)
@@ -31,7 +36,7 @@ def _canvas(model: Model, question: Forming) -> tuple[list[int], int, dict[str, 
         row = row_of(model, question.tokens)
         return row, lead, {"fill": row}
     if count_blanks(question.text):
-        return parse_blanks(question.text, tokenizer), lead, {"fill": question.text}
+        return typed_row(model, question.text), lead, {"fill": question.text}
     length = model.length if question.length is None else question.length
     if not 2 <= length <= model.length:
         raise UnmaskError(f"length must be 2 to {model.length} for this model, not {length}")

@@ -8,13 +8,12 @@ from fastapi import APIRouter
 from fastapi.responses import Response, StreamingResponse
 
 from unmask.api import Model
-from unmask.data import parse_blanks
 from unmask.play.forming import forming
 from unmask.play.guessing import guessing
 from unmask.play.menu import menu
 from unmask.play.page import FILES, response
 from unmask.play.questions import Forming, Guessing, Spelling
-from unmask.play.spelling import row_of, spelling
+from unmask.play.spelling import row_of, spelling, typed_row
 from unmask.serve.answers import event, problem_of
 from unmask.serve.engine import Engine
 
@@ -41,11 +40,7 @@ def router(engine: Engine) -> APIRouter:
     async def tokens(question: Spelling) -> dict[str, Any]:
         def job(model: Model) -> Iterator[dict[str, Any]]:
             given = question.tokens
-            ids = (
-                parse_blanks(question.text, model.tokenizer)
-                if given is None
-                else row_of(model, given)
-            )
+            ids = typed_row(model, question.text) if given is None else row_of(model, given)
             yield spelling(model, ids, question.seed)
 
         return await _only(engine.run(question.model, job))

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from unmask.api import Model
-from unmask.data import Tokenizer
+from unmask.data import Tokenizer, count_blanks, parse_blanks
 from unmask.data.spans import spans
 from unmask.errors import UnmaskError
 from unmask.randomness import row_uniforms
@@ -38,6 +38,13 @@ def row_of(model: Model, tokens: Sequence[int | None]) -> list[int]:
     ]:
         raise UnmaskError(f"{wrong[0]} is no token of this model's text: read the text anew")
     return [v.mask_id if token is None else token for token in tokens]
+
+
+def typed_row(model: Model, text: str) -> list[int]:
+    """The ids of a typed text; a short one can ask for millions of masks, so its gaps are counted first."""
+    if (gaps := count_blanks(text)) > model.length:
+        raise UnmaskError(f"the gaps ask for {gaps} tokens and the model reads {model.length}")
+    return parse_blanks(text, model.tokenizer)
 
 
 def special_ids(model: Model) -> set[int]:

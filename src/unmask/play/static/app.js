@@ -28,7 +28,10 @@ async function main() {
   const made = {};
   const settings = new Settings({
     form: document.getElementById("settings-form"), menu, state,
-    onmodel: () => Object.values(made).forEach((view) => view.remodelled()),
+    onmodel: () => { // whose tokens are not those of the one before
+      state.forget();
+      Object.values(made).forEach((view) => view.remodelled());
+    },
   });
   const app = { menu, state, settings };
 

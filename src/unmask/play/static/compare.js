@@ -81,7 +81,7 @@ class CompareView {
       this.ending,
     );
     this.#layout(state.get("layout"));
-    this.remodelled();
+    this.#fit();
     const questions = state.question("raced");
     if (Array.isArray(questions) && questions.length === 2) this.race(questions);
   }
@@ -106,6 +106,7 @@ class CompareView {
     this.ending.hidden = true;
     this.composer.refresh(true);
     for (const side of this.sides) side.clear();
+    this.app.state.set({ raced: JSON.stringify(questions) });
     try {
       for (const [index, side] of this.sides.entries()) {
         await collect(questions[index], {
@@ -113,10 +114,10 @@ class CompareView {
           onframe: (recording) => { side.recording = recording; side.show(recording.frames.length - 1); },
         });
       }
-      this.app.state.set({ raced: JSON.stringify(questions) });
       this.#replay();
     } catch (error) {
       complain(error, () => this.race(questions));
+      if (this.abort === abort) this.app.state.set({ raced: "" }); // a link to it would show more
     } finally {
       if (this.abort === abort) this.composer.refresh(false);
     }
@@ -143,6 +144,11 @@ class CompareView {
 
   remodelled() {
     this.abort?.abort();
+    this.#fit();
+  }
+
+  /** Empty boards for the texts of the chosen model. */
+  #fit() {
     for (const side of this.sides) {
       side.board.letters = !this.app.settings.chosen.words;
       side.picker.fit(this.app.settings.chosen);

@@ -16,7 +16,7 @@ export class Editing {
 
   /** The masks of this text are filled: what they were comes back by undoing that alone. */
   began(moment) {
-    this.past.push({ ...moment, was: this.was, locked: this.locked });
+    this.past.push({ ...moment, was: this.was });
     this.#fresh();
   }
 
@@ -27,17 +27,19 @@ export class Editing {
 
   /** Does a deed, `(row) => row`, and keeps what there was before it as `moment`. */
   change(row, moment, deed) {
-    const { was, locked } = this;
+    const { was } = this;
     const next = deed(row);
-    if (next) this.past.push({ ...moment, was, locked });
+    if (next) this.past.push({ ...moment, was });
     return next;
   }
 
-  undo() {
+  /** Goes back from `row`; a lock is no deed, and stays wherever the word does. */
+  undo(row) {
     const moment = this.past.pop();
     if (!moment) return null;
+    const before = moment.recording.frames[moment.at].row;
     this.was = moment.was;
-    this.locked = moment.locked;
+    this.locked = new Set([...this.locked].filter((place) => before[place]?.id === row[place]?.id));
     this.selected = new Set();
     return moment;
   }
@@ -57,6 +59,7 @@ export class Editing {
   }
 
   put(row, place, cell) {
+    if (this.locked.has(place)) return null;
     this.was = new Map(this.was);
     this.was.delete(place);
     return row.with(place, cell);

@@ -117,8 +117,11 @@ class ForwardView {
   }
 
   async #tokens() {
+    this.request?.abort(); // or an older answer could come last
+    this.request = new AbortController();
+    const question = { model: this.settings.model.value, text: this.text.value, seed: this.settings.question().seed };
     try {
-      const answer = await tokens({ model: this.settings.model.value, text: this.text.value, seed: this.settings.question().seed });
+      const answer = await tokens(question, this.request.signal);
       hush();
       this.cells = answer.tokens.map(({ id, text }) => given(id, text));
       this.uniforms = answer.uniforms;

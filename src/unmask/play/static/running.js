@@ -16,6 +16,7 @@ export function asking(question, picker) {
 export async function collect(question, { before, signal, onframe }) {
   const recording = new Recording(before);
   for await (const event of stream(question, signal)) {
+    signal.throwIfAborted(); // steps that had arrived by then are nobody's
     recording.add(event);
     if (event.kind !== "end") onframe(recording);
   }

@@ -11,7 +11,7 @@ import { metered, Player } from "./player.js";
 import { given, still, textOf } from "./recording.js";
 import { facts, PACE } from "./running.js";
 import { selecting } from "./selecting.js";
-import { packed } from "./state.js";
+import { packed, packedPlaces } from "./state.js";
 import { Tools } from "./tools.js";
 
 export class Stage {
@@ -35,7 +35,7 @@ export class Stage {
     });
     this.alternatives = new Alternatives({
       ask: (place) => this.#asked(place),
-      choose: (place, token) => this.#edit((row) => this.editing.put(row, place, given(token.id, token.text))),
+      choose: (place, token) => this.#choose(place, token),
       title: (place) => this.#title(place),
     });
     selecting(this.board, {
@@ -66,21 +66,23 @@ export class Stage {
 
   // Writing
 
-  /** A text is about to be written: on this row, which can be had back, or a new one. */
-  begin(onThisRow) {
+  /** A text is about to be written: on this row, which can be had back, or a new one with such locks. */
+  begin(onThisRow, locked) {
     this.alternatives.close();
-    if (onThisRow) this.editing.began(this.#moment);
-    else this.editing.forget();
+    const moment = this.#moment;
+    this.takeBoard = () => (onThisRow ? this.editing.began(moment) : this.editing.forget(locked));
     this.busy = true;
     if (this.recording) this.draw();
   }
 
-  /** One more step is there. */
-  follow(recording) {
+  /** One more step is there; with the first, the text before it is gone. */
+  follow(recording, question) {
     const index = recording.frames.length - 1;
+    if (index > 0) return this.player.grow(index * PACE);
+    this.takeBoard();
     this.recording = recording;
     this.root.hidden = false;
-    if (index > 0) return this.player.grow(index * PACE);
+    this.state.set({ ran: JSON.stringify(question), row: "", locked: packedPlaces(this.editing.locked), at: "" });
     this.player.live = true;
     this.player.load([0], 0);
     return this.player.play();
@@ -88,9 +90,10 @@ export class Stage {
 
   /** No more steps come; what a broken stream has left is a text too. */
   end() {
+    const { live } = this.player;
     this.busy = this.player.live = false;
     if (!this.recording) return;
-    if (!this.recording.done) this.player.go(this.recording.frames.length - 1);
+    if (live && !this.recording.done) this.player.go(this.recording.frames.length - 1);
     this.draw();
   }
 
@@ -110,7 +113,8 @@ export class Stage {
   // Editing
 
   get #moment() {
-    return { recording: this.recording, at: this.player.index };
+    const held = { ran: this.state.get("ran"), row: this.state.get("row") };
+    return { recording: this.recording, at: this.player.index, held };
   }
 
   #chosen(place = this.board.focused) {
@@ -128,27 +132,36 @@ export class Stage {
   #keep(recording) {
     this.recording = recording;
     this.player.load([0], 0);
-    this.state.set({ row: packed(this.row, this.editing.locked), at: "" });
+    this.state.set({ row: packed(this.row), locked: packedPlaces(this.editing.locked), at: "" });
   }
 
   #toggle(places = this.#chosen()) {
     const done = this.#edit((row) => this.editing.toggle(row, places));
-    if (!done && [...places].some((place) => this.editing.locked.has(place))) announce("Locked: unlock it first");
+    if (!done) this.#refuse(places);
+  }
+
+  #choose(place, { id, text }) {
+    const done = this.#edit((row) => this.editing.put(row, place, given(id, text)));
+    if (!done) this.#refuse([place]);
+  }
+
+  #refuse(places) {
+    if ([...places].some((place) => this.editing.locked.has(place))) announce("Locked: unlock it first");
   }
 
   #lock(places = this.#chosen()) {
     if (this.busy) return;
     this.editing.lock(this.row, places);
-    this.state.set({ row: packed(this.row, this.editing.locked) });
+    this.state.set({ locked: packedPlaces(this.editing.locked) });
     this.draw();
   }
 
   #undo() {
-    const moment = this.editing.undo();
+    const moment = this.editing.undo(this.row);
     if (!moment) return;
     this.recording = moment.recording;
     this.player.load(this.recording.frames.map((_, index) => index * PACE), moment.at);
-    this.state.set({ row: packed(this.row, this.editing.locked) });
+    this.state.set({ ...moment.held, locked: packedPlaces(this.editing.locked) });
   }
 
   #act(deed, place) {
@@ -175,7 +188,8 @@ export class Stage {
 
   #title(place) {
     const { id, text } = this.frame.row[place];
-    return id === null ? "What the model would put here" : `What could stand for “${visible(text)}”`;
+    if (id === null) return "What the model would put here";
+    return `${this.editing.locked.has(place) ? "Locked. " : ""}What could stand for “${visible(text)}”`;
   }
 
   async #copy() {
@@ -194,7 +208,10 @@ export class Stage {
     if (!this.recording) return;
     this.draw();
     metered(this.player.meter, facts(this.recording, index));
-    if (!this.busy) this.state.set({ at: index === this.recording.frames.length - 1 ? "" : String(index) });
+    if (this.busy) return;
+    const { done, frames } = this.recording;
+    this.state.set({ at: index === frames.length - 1 ? "" : String(index) });
+    if (!done) this.state.set({ row: packed(this.row) }); // no link can stop where this was stopped
   }
 
   draw() {

@@ -21,7 +21,8 @@ const DEFAULTS = {
   t: "0.4",
   ran: "", // the question whose answer is on the board
   raced: "", // and those of the two sides
-  row: "", // the board, where it was edited since
+  row: "", // the board, where it was edited since or its writing stopped
+  locked: "", // the places of the board that are
   at: "", // the step that is shown
 };
 
@@ -38,6 +39,11 @@ export class State {
   set(changes) {
     Object.assign(this.values, changes);
     this.write();
+  }
+
+  /** No board holds a text any more. */
+  forget() {
+    this.set({ ran: "", raced: "", row: "", locked: "", at: "" });
   }
 
   /** The address of this page with all that differs from the defaults. */
@@ -62,15 +68,23 @@ function parsed(hash) {
   return Object.fromEntries([...found].filter(([name]) => Object.hasOwn(DEFAULTS, name)));
 }
 
-/** A row of tokens in few letters: ids with dots between, _ for a mask, ! behind what is locked. */
-export function packed(row, locked) {
-  return row.map(({ id }, place) => (id === null ? "_" : `${id}${locked.has(place) ? "!" : ""}`)).join(".");
+/** A row of tokens in few letters: ids with dots between, _ for a mask. */
+export function packed(row) {
+  return row.map(({ id }) => id ?? "_").join(".");
 }
 
+/** The tokens of a packed row, or null if it is none. */
 export function unpacked(text) {
   const parts = text.split(".");
-  if (!parts.every((part) => /^(_|\d{1,9}!?)$/.test(part))) return null;
-  const tokens = parts.map((part) => (part === "_" ? null : parseInt(part, 10)));
-  const locked = new Set(parts.flatMap((part, place) => (part.endsWith("!") ? [place] : [])));
-  return { tokens, locked };
+  if (!parts.every((part) => /^(_|\d{1,9})$/.test(part))) return null;
+  return parts.map((part) => (part === "_" ? null : Number(part)));
+}
+
+/** Places, written likewise. */
+export function packedPlaces(places) {
+  return [...places].sort((a, b) => a - b).join(".");
+}
+
+export function unpackedPlaces(text) {
+  return new Set(text.split(".").filter((part) => /^\d{1,9}$/.test(part)).map(Number));
 }

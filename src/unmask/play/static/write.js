@@ -7,7 +7,7 @@ import { complain, hush, say } from "./notice.js";
 import { welcome } from "./pieces.js";
 import { asking, collect, cost } from "./running.js";
 import { Stage } from "./stage.js";
-import { unpacked } from "./state.js";
+import { unpacked, unpackedPlaces } from "./state.js";
 
 const EXAMPLES = [
   ["From nothing", ""],
@@ -52,26 +52,30 @@ class WriteView {
       say("Nothing is masked: click tokens to mask them, then fill.", null, true);
       return null;
     }
-    return this.#run(asking({ ...rest, tokens: row.map(({ id }) => id) }, this.settings.picker), row);
+    return this.#run(asking({ ...rest, tokens: row.map(({ id }) => id) }, this.settings.picker), { before: row });
   }
 
-  /** `before` is the row of the board that the question is about, if it is; `at` the step to show in the end. */
-  async #run(question, before = null, at = null) {
+  /** Whatever is on its way to the board ends; what comes now can be ended by this. */
+  #claim() {
     this.abort?.abort();
-    const abort = (this.abort = new AbortController());
     hush();
-    this.stage.begin(before !== null);
+    return (this.abort = new AbortController());
+  }
+
+  /** `before` is the row of the board if the question is about it; `locked` are locks of a new one, `at` the step to show in the end. */
+  async #run(question, { before = null, locked, at = null } = {}) {
+    const abort = this.#claim();
+    this.stage.begin(before !== null, locked);
     this.composer.refresh(true);
     announce("Writing");
     try {
       const recording = await collect(question, {
         before: before ?? [], signal: abort.signal,
-        onframe: (growing) => { this.empty.hidden = true; this.stage.follow(growing); },
+        onframe: (growing) => { this.empty.hidden = true; this.stage.follow(growing, question); },
       });
-      this.state.set({ ran: JSON.stringify(question), row: "", at: "" });
       announce(`Done: ${plural(recording.last.row.length, "token")}, ${cost(recording)}`);
     } catch (error) {
-      complain(error, () => this.#run(question, before, at));
+      complain(error, () => this.#run(question, { before, locked, at }));
     }
     if (this.abort !== abort) return; // another text has taken the board
     this.stage.end();
@@ -87,9 +91,11 @@ class WriteView {
   }
 
   async #lay(what, locked) {
+    const abort = this.#claim();
+    this.stage.end();
+    this.composer.refresh(false);
     try {
-      const found = await tokens({ model: this.settings.model.value, ...what });
-      hush();
+      const found = await tokens({ model: this.settings.model.value, ...what }, abort.signal);
       this.state.set({ ran: "" });
       this.empty.hidden = true;
       this.stage.put(found.tokens, locked);
@@ -103,17 +109,16 @@ class WriteView {
     const row = unpacked(this.state.get("row"));
     const question = this.state.question("ran");
     const at = this.state.get("at");
-    if (row) this.#lay({ tokens: row.tokens }, row.locked);
-    else if (question) this.#run(question, null, at === "" ? null : Number(at));
+    const locked = unpackedPlaces(this.state.get("locked"));
+    if (row) this.#lay({ tokens: row }, locked);
+    else if (question) this.#run(question, { locked, at: /^\d+$/.test(at) ? Number(at) : null });
   }
 
-  /** The tokens of one model are not those of another. */
   remodelled() {
     this.abort?.abort();
     this.stage.board.letters = !this.settings.chosen.words;
     this.stage.clear();
     this.empty.hidden = false;
-    this.state.set({ row: "", ran: "", at: "" });
   }
 
   shown() {
