@@ -50,6 +50,15 @@ class Wandb:
         self.finished += 1
 
 
+class Interval:
+    """A validation with a pair of numbers in it, and something unknown."""
+
+    nats, error = 1.5, 0.1
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"interval": (1.0, 2.0), "draws_to_halve": None}
+
+
 @pytest.fixture
 def wandb(monkeypatch) -> Wandb:
     for name in ("WANDB_PROJECT", "WANDB_NAME"):
@@ -81,14 +90,14 @@ def test_tensorboard_gets_the_curves(tmp_path):
 
 
 def test_wandb_gets_curves_texts_and_the_configuration(tmp_path, wandb):
-    run = trainer(tmp_path / "mine", **QUIET, log_to=("wandb",))
-    run.fit()
+    trainer(tmp_path / "mine", **QUIET, validate=Interval, log_to=("wandb",)).fit()
     (options,) = wandb.opened
     assert (options["project"], options["name"]) == ("unmask", "mine")
     assert options["dir"] == str(tmp_path / "mine")
     assert options["config"]["training"]["steps"] == 4
     assert curve(wandb.logged, "loss") == losses(tmp_path / "mine")
-    assert [step for step, _ in curve(wandb.logged, "validation/nats")] == [2, 4]
+    assert curve(wandb.logged, "validation/nats") == [(2, 1.5), (4, 1.5)]
+    assert curve(wandb.logged, "validation/interval/1") == [(2, 2.0), (4, 2.0)]
     assert curve(wandb.logged, "samples") == [(2, ("a", "b")), (4, ("a", "b"))]
     assert ("*", {"step_metric": "step"}) in wandb.metrics
     assert wandb.finished == 1

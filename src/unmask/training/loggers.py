@@ -127,6 +127,8 @@ def _identity(run: Path) -> str:
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Numbers and lists of texts by their place, such as validation/nats; the step is not among them."""
     for key, value in tree.items():
+        if isinstance(value, list | tuple) and not all(isinstance(item, str) for item in value):
+            value = {str(index): item for index, item in enumerate(value)}  # an interval's ends
         if isinstance(value, Mapping):
             yield from leaves(value, f"{prefix}{key}/")
         elif isinstance(value, list) or (isinstance(value, int | float) and key != "step"):
