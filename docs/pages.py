@@ -65,7 +65,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if place == "equations.md":
         lines = markdown.splitlines()
         markdown = "\n".join(
-            line if line.startswith("#") else SYMBOL.sub(r"[`\1`][\1]", line) for line in lines
+            line if line.startswith("#") else SYMBOL.sub(_referred, line) for line in lines
         )
     return markdown
 
@@ -161,6 +161,11 @@ def _read(name: str) -> str:
 
 def _reference(path: str) -> str:
     return f"::: {path}"
+
+
+def _referred(symbol: re.Match[str]) -> str:
+    """A name of the equations as a link to its reference."""
+    return f"[{symbol[0]}][{symbol[1]}]" if _module(symbol[1]) else symbol[0]
 
 
 def _home(name: str) -> str:
