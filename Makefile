@@ -32,7 +32,7 @@ lint: $(VENV)/.ready
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
 
-# site/index.html opens without a server; a broken link is an error
+# site/index.html; a broken link is an error
 docs: $(VENV)/.ready
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict --quiet
 

@@ -28,7 +28,7 @@ OUTSIDE = {  # pages of the repository that are not in docs/, and their places i
 }
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 SYMBOL = re.compile(r"`(unmask(?:\.\w+)+)`")
-os.environ["COLUMNS"] = "100"  # how wide argparse writes
+os.environ["COLUMNS"] = "84"  # how wide argparse writes
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -85,8 +85,10 @@ def command_page(name: str, parser: argparse.ArgumentParser) -> str:
     for group in parser._action_groups:
         rows = [row for action in group._group_actions if (row := _option(action))]
         if rows:
-            title = (group.title or "").capitalize()
-            parts += [f"## {title}", "\n".join(["| | |", "|---|---|", *rows])]
+            title = (group.title or "").removeprefix("positional ").capitalize()
+            kind = "Argument" if title == "Arguments" else "Option"
+            head = [f"| {kind} | Meaning |", "|---|---|"]
+            parts += [f"## {title}", "\n".join([*head, *rows])]
     if parser.epilog:
         parts += [f"```text\n{parser.epilog.strip()}\n```"]
     return "\n\n".join(parts) + "\n"
@@ -105,13 +107,13 @@ def api_page() -> str:
     """Every public name, and what an extension derives from."""
     names = [name for name in unmask.__all__ if not name.startswith("_")]
     order = sorted(names, key=lambda name: (name[0].isupper() and name != "Model", name))
-    public = [_reference(f"{unmask._HOMES.get(name, _home(name))}.{name}") for name in order]
+    public = [_reference(f"{_home(name)}.{name}", f"unmask.{name}") for name in order]
     bases = [_reference(path) for path in re.findall(r"^- `([\w.]+)`", BASES, re.M)]
     text = [
         "# Python API",
         "`import unmask` gives these names; torch is imported when one of them first needs it.",
         *public,
-        "# For extensions",
+        "## For extensions",
         "What a component of your own derives from, and where it registers: see "
         "[Extending](extending.md).",
         *bases,
@@ -159,17 +161,21 @@ def _read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def _reference(path: str) -> str:
-    return f"::: {path}"
+def _reference(path: str, heading: str = "") -> str:
+    """What the docstrings below a dotted name say, under that name or a better one."""
+    return f"::: {path}" + f"\n    options:\n      heading: {heading}" * bool(heading)
 
 
 def _referred(symbol: re.Match[str]) -> str:
-    """A name of the equations as a link to its reference."""
-    return f"[{symbol[0]}][{symbol[1]}]" if _module(symbol[1]) else symbol[0]
+    """A name of the equations as a link to its reference; its module stands above the table."""
+    module = _module(symbol[1])
+    short = symbol[1].removeprefix("unmask.").removeprefix(f"{module.removeprefix('unmask.')}.")
+    return f"[`{short}`][{symbol[1]}]" if module else symbol[0]
 
 
 def _home(name: str) -> str:
-    return getattr(unmask, name).__module__
+    """The module of a public name, without an import of torch."""
+    return unmask._HOMES.get(name) or getattr(unmask, name).__module__
 
 
 def _module(symbol: str) -> str:
