@@ -1,4 +1,4 @@
-# make demo, make test, make lint, make clean; PYTHON=python3.12 chooses the interpreter
+# make demo, make test, make lint, make docs, make dist, make clean; PYTHON=python3.12 chooses the interpreter
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +8,7 @@ SHIPPED := $(wildcard src/unmask/shipped/stories/model.safetensors)
 STORY := Lily had a red ball. She ran on the desk with her purple cow. The ball was happy and Lily ate it.
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint docs dist clean
 
 demo: $(VENV)/.runs
 ifneq ($(SHIPPED),)
@@ -32,8 +32,15 @@ lint: $(VENV)/.ready
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
 
+# site/index.html; a broken link is an error
+docs: $(VENV)/.ready
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict --quiet
+
+dist: $(VENV)/.ready
+	$(VENV)/bin/python -m hatchling build
+
 clean:
-	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # what the commands need, and beyond it what the tests need
 $(VENV)/.runs: pyproject.toml constraints.txt | $(VENV)/bin/python

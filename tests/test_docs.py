@@ -36,7 +36,7 @@ from unmask.data.config import DataConfig, TokenizerConfig
 from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
 from unmask.methods import METHODS
 from unmask.samplers import SAMPLERS
-from unmask.training import MAY_CHANGE, DistributedConfig, TrainingConfig
+from unmask.training import LOGGERS, MAY_CHANGE, DistributedConfig, TrainingConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -103,7 +103,7 @@ def trained(tmp_path_factory) -> Iterator[Path]:
 @pytest.fixture
 def folder(trained, tmp_path, monkeypatch) -> Path:
     """A copy of it to work in; what a page registers is forgotten afterwards."""
-    for registry in (*COMPONENTS, SAMPLERS):
+    for registry in (*COMPONENTS, SAMPLERS, LOGGERS):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     if not COMPLETE:

@@ -13,7 +13,7 @@ ROOT = Path(unmask.__file__).parent
 # lowest first; the members of one layer may not import each other, except in the first
 LAYERS = [
     {
-        *("errors", "registry", "vocabulary", "randomness"),
+        *("errors", "registry", "vocabulary", "randomness", "notebook"),
         *("recipes", "shipped", "replay", "transfer", "kernels"),
     },
     {"diffusion", "backbones", "constraints"},

@@ -14,10 +14,10 @@ import unmask
 from unmask.api import compare
 from unmask.api.infilling import infill
 from unmask.api.translation import translate
+from unmask.api.watching import MASK, Picture
 from unmask.api.zero_shot import zero_shot
 from unmask.cli import main, translation
 from unmask.cli.parser import Parser
-from unmask.cli.watch import MASK, Picture
 from unmask.config import resolve
 from unmask.errors import UnmaskError
 

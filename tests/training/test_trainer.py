@@ -1,8 +1,6 @@
 """The loop: what a step computes, and every way in which it stops."""
 
-import builtins
 import math
-import sys
 from pathlib import Path
 
 import pytest
@@ -191,37 +189,3 @@ def test_a_device_that_is_not_there(monkeypatch):
     with pytest.raises(UnmaskError, match="cuda"):
         resolve_device("cuda")
     assert resolve_device("cpu").type == "cpu"
-
-
-def without(monkeypatch, *packages):
-    """An interpreter that lacks `packages`."""
-    real = builtins.__import__
-
-    def importing(name, *rest, **more):
-        if name.split(".")[0] in packages or name in packages:
-            raise ImportError(name)
-        return real(name, *rest, **more)
-
-    for module in [m for m in sys.modules if m.split(".")[0] in packages or m in packages]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setattr(builtins, "__import__", importing)
-
-
-def test_missing_extras_are_told_with_the_pip_line(tmp_path, monkeypatch):
-    without(monkeypatch, "torch.utils.tensorboard", "matplotlib")
-    with pytest.raises(UnmaskError, match=r"pip install 'unmask\[log\]'"):
-        trainer(tmp_path / "a", **QUIET, tensorboard=True).fit()
-    said = []
-    trainer(tmp_path / "b", **QUIET, say=said.append).fit()
-    assert "pip install 'unmask[log]'" in said[-1]
-
-
-def test_tensorboard_gets_the_curves(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    trainer(
-        tmp_path, steps=4, validate_every=2, log_every=1, sample_every=2, tensorboard=True
-    ).fit()
-    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert [event.step for event in events.Scalars("loss")] == [1, 2, 3, 4]
-    assert [event.step for event in events.Scalars("validation/nats")] == [2, 4]

@@ -1,6 +1,6 @@
 """A trained model: what a user holds."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -23,6 +23,7 @@ from unmask.api.guidance import first_tokens
 from unmask.api.running import Result, Running
 from unmask.api.sampling import Sampling
 from unmask.api.saving import checked_defaults, write_model
+from unmask.api.watching import watch
 from unmask.config import RunConfig
 from unmask.data import Rows, Tokenizer, load_data, rows_from
 from unmask.errors import UnmaskError
@@ -143,6 +144,14 @@ class Model:
         else:
             job = self._writing(prompts, length, stop, sampling)
         return Running(self, job, sampling).frames()
+
+    def watch(self, frames: Iterable[Frame]) -> Frame | None:
+        """Shows the frames of `stream` as they come, in a terminal or below the cell of a notebook.
+
+        Masked tokens are blocks; new ones are green, yellow or red by the network's confidence in them.
+        Returns the last frame.
+        """
+        return watch(frames, self.tokenizer, conditional=self.conditional)
 
     def perplexity(
         self,

@@ -29,6 +29,7 @@ from unmask.errors import UnmaskError, unknown
 from unmask.evaluation import Bound, likelihood
 from unmask.randomness import row_seeds
 from unmask.training import (
+    LOGGERS,
     SEALED,
     Damaged,
     Group,
@@ -63,6 +64,8 @@ def train(
     `auto_batch` finds the largest micro-batch that the memory holds.
     """
     run = Path(run)
+    for name in config.training.log_to:
+        LOGGERS[name]  # a name that nobody knows is told before any work
     told = f"nothing was lost; free some room and start {run} again"
     device = local_device(resolve_device(config.training.device))
     with full_disk(lambda: told), joined(config.distributed, device) as group:

@@ -48,7 +48,7 @@ def translate(
             "this model was trained on text, not on pairs: data.source_field and data.target_field "
             "make one that translates"
         )
-    extra("sacrebleu", "BLEU", "evaluate")  # not after all has been written
+    extra("sacrebleu", "BLEU", "eval")  # not after all has been written
     if sources is not None and sources < 1:
         raise UnmaskError(f"sources must be 1 or more, not {sources}")
     found: dict[str, list[str]] = {}

@@ -28,7 +28,7 @@ from unmask.cli import (
     serve,
     train,
 )
-from unmask.cli.parser import Parser
+from unmask.cli.parser import Commands, Parser
 from unmask.errors import UnmaskError, unknown
 
 _COMMANDS = (
@@ -66,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parse(argv: Sequence[str]) -> Namespace:
+def build_parser() -> tuple[Parser, Commands]:
+    """The parser of the whole command, and those of its commands."""
     parser = Parser(
         prog="unmask",
         description="Masked diffusion language models: train, measure, sample, infill.",
@@ -76,6 +77,11 @@ def _parse(argv: Sequence[str]) -> Namespace:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in _COMMANDS:
         command.add(commands)
+    return parser, commands
+
+
+def _parse(argv: Sequence[str]) -> Namespace:
+    parser, commands = build_parser()
     if argv and not argv[0].startswith("-") and argv[0] not in commands.choices:
         raise unknown("command", argv[0], commands.choices)
     return parser.parse_args(argv)

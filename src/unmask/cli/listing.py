@@ -15,6 +15,7 @@ _REGISTRIES = {
     "schedules": ("unmask.diffusion", "SCHEDULES"),
     "times": ("unmask.diffusion", "TIME_SAMPLERS"),
     "backbones": ("unmask.backbones", "BACKBONES"),
+    "loggers": ("unmask.training", "LOGGERS"),
 }
 
 

@@ -27,7 +27,7 @@ def write(
     from rich.console import Console
 
     from unmask import api
-    from unmask.cli.watch import watch
+    from unmask.api.watching import watch
 
     if args.watch and args.json:
         raise UnmaskError("--watch shows text and --json prints none: give one of them")

@@ -31,7 +31,7 @@ def causal_judge(spec: str | Path, device: torch.device, prefix: str | None = No
     gguf = _gguf(path)
     if _is_path(str(spec)) and not path.exists():
         raise UnmaskError(f"no judge {str(spec)!r}: there is no such folder or file")
-    transformers: Any = extra("transformers", f"the judge {str(spec)!r}", "evaluate")
+    transformers: Any = extra("transformers", f"the judge {str(spec)!r}", "eval")
     with _quietly(transformers, str(spec)):
         if gguf is not None:
             source: str | Path = _dequantised(transformers, gguf)
@@ -82,7 +82,7 @@ def _dequantised(transformers: Any, file: Path) -> Path:
     if folder.exists():
         return folder
     for package in ("gguf", "accelerate"):
-        extra(package, f"the judge {str(file)!r}", "evaluate")
+        extra(package, f"the judge {str(file)!r}", "eval")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as building:
         whole = Path(building) / "judge"
@@ -111,7 +111,7 @@ def _check_whole(loaded: dict[str, Any]) -> None:
 
 def _check_hub(name: str) -> None:
     """An error at once where no hub can be reached: its library tries for half a minute."""
-    hub: Any = extra("huggingface_hub", f"the judge {name!r}", "evaluate")
+    hub: Any = extra("huggingface_hub", f"the judge {name!r}", "eval")
     if isinstance(hub.try_to_load_from_cache(name, "config.json"), str) or getproxies():
         return
     try:

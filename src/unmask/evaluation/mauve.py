@@ -50,7 +50,7 @@ def mauve(
 
 def check_packages() -> None:
     """An error now if MAUVE cannot be computed here."""
-    extra("sklearn", "MAUVE", "evaluate")
+    extra("sklearn", "MAUVE", "eval")
 
 
 def reduced(points: Values) -> Values:
@@ -58,7 +58,7 @@ def reduced(points: Values) -> Values:
     points = points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
     if len(np.unique(points, axis=0)) < 3:  # nothing to reduce
         return points
-    decomposition: Any = extra("sklearn.decomposition", "MAUVE", "evaluate")
+    decomposition: Any = extra("sklearn.decomposition", "MAUVE", "eval")
     pca = decomposition.PCA(svd_solver="full").fit(points)
     share = np.cumsum(pca.explained_variance_ratio_)
     kept = int(np.searchsorted(share, EXPLAINED)) + 1
@@ -90,7 +90,7 @@ def _divergence(p: Values, r: Values) -> Values:
 def _labels(points: Values, clusters: int, seed: int) -> np.ndarray:
     if clusters == 1:
         return np.zeros(len(points), np.int64)
-    cluster: Any = extra("sklearn.cluster", "MAUVE", "evaluate")
+    cluster: Any = extra("sklearn.cluster", "MAUVE", "eval")
     found: np.ndarray = cluster.KMeans(clusters, n_init=5, random_state=seed % 2**32).fit_predict(
         points
     )

@@ -34,7 +34,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Bleu
     The interval is sacrebleu's: percentiles around the mean of its resamples, from a fixed seed that
     the signature names.
     """
-    sacrebleu: Any = extra("sacrebleu", "BLEU", "evaluate")
+    sacrebleu: Any = extra("sacrebleu", "BLEU", "eval")
     if not hypotheses:
         raise UnmaskError("there is no text to score by BLEU")
     if isinstance(references, str) or any(isinstance(own, str) for own in references):

@@ -15,6 +15,7 @@ from unmask.training.ema import EMA
 from unmask.training.group import Group, joined, local_device
 from unmask.training.interrupt import Interrupted
 from unmask.training.lock import locked
+from unmask.training.loggers import LOGGERS, Logger, Unavailable
 from unmask.training.logging import read_log
 from unmask.training.optimizer import learning_rate
 from unmask.training.source import BatchSource
@@ -36,6 +37,7 @@ from unmask.training.trainer import Trainer
 
 __all__ = [
     "EMA",
+    "LOGGERS",
     "MAY_CHANGE",
     "SEALED",
     "BatchSource",
@@ -43,9 +45,11 @@ __all__ = [
     "DistributedConfig",
     "Group",
     "Interrupted",
+    "Logger",
     "Trainer",
     "TrainingConfig",
     "TrainingState",
+    "Unavailable",
     "ValidationResult",
     "agree",
     "atomic_folder",

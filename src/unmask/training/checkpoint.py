@@ -37,7 +37,7 @@ MAY_CHANGE = frozenset(
     {
         "training.steps",
         *("training.validate_every", "training.patience", "training.sample_every"),
-        *("training.log_every", "training.tensorboard", "training.save_every", "training.keep"),
+        *("training.log_every", "training.log_to", "training.save_every", "training.keep"),
         *("training.keep_best", "training.keep_every", "training.spike"),
         *("training.max_skips", "training.max_rollbacks"),
         *("training.micro_batch", "training.compile", "training.deterministic", "training.device"),

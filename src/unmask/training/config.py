@@ -49,7 +49,7 @@ class TrainingConfig:
     max_rollbacks: int = 3  # times a run may go back
     spike: float = 6.0  # deviations above the usual loss that are told; 0 = off
     log_every: int = 10  # steps
-    tensorboard: bool = False
+    log_to: tuple[str, ...] = ()  # loggers by name: tensorboard, wandb
 
     def __post_init__(self) -> None:
         for field in ("steps", "batch", "validation_draws", "save_every", "keep", "log_every"):

@@ -1,11 +1,11 @@
-"""What a run writes down: JSON lines always, TensorBoard on request."""
+"""What a run writes down: JSON lines always, and what its loggers take."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmask.errors import UnmaskError
+from unmask.training.loggers import Logger
 
 # Everything in these is a function of (seed, step, row), except for the clock's file.
 LOGS = ("log.jsonl", "samples.jsonl", "clock.jsonl")
@@ -37,42 +37,12 @@ class JsonLines:
         return records
 
 
-class TensorBoard:
-    """The same numbers for TensorBoard, in `folder`."""
-
-    def __init__(self, folder: Path, step: int) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise UnmaskError(
-                "training.tensorboard needs a package that is not installed: "
-                "pip install 'unmask[log]'"
-            ) from None
-        self.writer = SummaryWriter(str(folder), purge_step=step + 1)
-
-    def write(self, record: Mapping[str, Any]) -> None:
-        """Numbers as curves named by their dotted place, lists of texts as texts."""
-        self._enter(record, "", record["step"])
-
-    def close(self) -> None:
-        self.writer.close()
-
-    def _enter(self, tree: Mapping[str, Any], prefix: str, step: int) -> None:
-        for key, value in tree.items():
-            if isinstance(value, Mapping):
-                self._enter(value, f"{prefix}{key}/", step)
-            elif isinstance(value, list):
-                self.writer.add_text(f"{prefix}{key}", "\n\n---\n\n".join(map(str, value)), step)
-            elif isinstance(value, int | float) and key != "step":
-                self.writer.add_scalar(f"{prefix}{key}", value, step)
-
-
 class Log:
-    """log.jsonl, samples.jsonl and clock.jsonl of a run, and TensorBoard if asked for."""
+    """log.jsonl, samples.jsonl and clock.jsonl of a run, and its loggers."""
 
-    def __init__(self, run: Path, step: int, tensorboard: bool, written: bool = True) -> None:
+    def __init__(self, run: Path, loggers: Sequence[Logger] = (), written: bool = True) -> None:
         self.written = written  # by this process, of several
-        self.board = TensorBoard(run / "tensorboard", step) if tensorboard and written else None
+        self.loggers = loggers
         self.lines, self.texts, self.clock = (JsonLines(run / name) for name in LOGS)
 
     def numbers(self, record: Mapping[str, Any]) -> None:
@@ -88,15 +58,15 @@ class Log:
         self._write(self.clock, record)
 
     def close(self) -> None:
-        if self.board:
-            self.board.close()
+        for logger in self.loggers:
+            logger.close()
 
     def _write(self, file: JsonLines, record: Mapping[str, Any]) -> None:
         if not self.written:
             return
         file.write(record)
-        if self.board:
-            self.board.write(record)
+        for logger in self.loggers:
+            logger.write(record)
 
 
 def log_sizes(run: Path) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What a person sees while a run trains: a bar in a terminal, plain lines elsewhere."""
+"""What a person sees while a run trains: a bar in a terminal or a notebook, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable
@@ -6,6 +6,8 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from unmask.notebook import Place
 
 _PAUSE = 5.0  # seconds between two plain lines
 
@@ -24,8 +26,8 @@ class ProgressDisplay:
         self.steps = steps
         self.say = say
         self.first, self.began, self.told = step, time.monotonic(), float("-inf")
-        self.text = ""
         console = Console()
+        self.place = Place() if console.is_jupyter and not hidden else None
         self.bar = Progress(
             TextColumn("training"),
             BarColumn(),
@@ -48,10 +50,12 @@ class ProgressDisplay:
         trace: TracebackType | None,
     ) -> None:
         self.bar.stop()
+        self._draw(at_once=True)
 
     def advance(self, step: int) -> None:
         """One more step is done."""
         self.bar.update(self.task, completed=step)
+        self._draw()
 
     def show(self, step: int, loss: float, best: str, tokens_per_second: float) -> None:
         """New numbers; a plain line only now and then, and at the end."""
@@ -60,8 +64,14 @@ class ProgressDisplay:
             parts.insert(1, f"bound {best}")
         self.bar.update(self.task, text=" · ".join(parts))
         now = time.monotonic()
-        if self.bar.disable and (now - self.told > _PAUSE or step == self.steps):
+        plain = self.bar.disable and self.place is None
+        if plain and (now - self.told > _PAUSE or step == self.steps):
             self.told = now
             left = (now - self.began) / max(1, step - self.first) * (self.steps - step)
             clock = f"{int(left) // 60}:{int(left) % 60:02d} left"
             self.say(" · ".join([f"step {step}/{self.steps}", *parts, clock]))
+
+    def _draw(self, at_once: bool = False) -> None:
+        """The bar below the cell of a notebook, where rich's own needs widgets."""
+        if self.place:
+            self.place.show(self.bar.make_tasks_table(self.bar.tasks), at_once)

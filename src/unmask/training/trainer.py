@@ -6,7 +6,7 @@ checkpoint, so a run that was killed and resumed ends with the same bits as one 
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from unmask.training.group import Group, local_device
 from unmask.training.guards import Diverged, in_a_row, review, unusable
 from unmask.training.interrupt import CutShort, Interrupted, Signals, interruptible
 from unmask.training.keeper import Keeper
+from unmask.training.loggers import open_loggers
 from unmask.training.logging import Log
 from unmask.training.memory import MicroBatch, memory_told
 from unmask.training.optimizer import NamedAdamW, clip_gradients, learning_rate
@@ -115,8 +116,10 @@ class Trainer:
         """Step by step to the end: whether it came there, and not where it has to go back from."""
         config, state = self.config, self.state
         with ExitStack() as stack:
-            log = Log(self.run, state.step, config.tensorboard, written=self.group.main)
-            stack.callback(log.close)
+            names = config.log_to if self.group.main else ()
+            kept = self.keeper.fingerprint
+            loggers = open_loggers(names, self.run, state.step, kept, self.say)
+            log = stack.enter_context(closing(Log(self.run, loggers, self.group.main)))
             stack.enter_context(deterministic(config.deterministic))
             bar = stack.enter_context(
                 ProgressDisplay(state.step, config.steps, self.say, hidden=not self.group.main)
@@ -278,7 +281,7 @@ class Trainer:
                 f"training.clip 1 or training.precision fp32; {self._last_good()}"
             )
         note = self.state.go_on_after(failed)
-        Log(self.run, self.state.step, False, written=self.group.main).numbers(note)
+        Log(self.run, written=self.group.main).numbers(note)
         self.say(
             f"step {failed.step}: {failed.streak} steps in a row were not finite: back to step "
             f"{self.state.step}, and on with the batches after those"

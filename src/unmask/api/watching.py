@@ -1,15 +1,17 @@
-"""Text forming in the terminal: masked tokens as blocks, what is new in colour."""
+"""Text forming in the terminal or a notebook: masked tokens as blocks, what is new in colour."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from unmask.data.spans import BROKEN, shown, spans, start
+from unmask.notebook import Place
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,43 +38,48 @@ def watch(
     conditional: bool = False,
     on_screen: Callable[[], None] = lambda: None,
 ) -> "Frame | None":
-    """Shows frames as they come and prints the finished texts; elsewhere than in a terminal only these.
+    """Shows frames as they come and prints the finished texts; elsewhere than on a screen only these.
 
     `on_screen` is called whenever text has been shown.
     """
     console = Console(highlight=False) if console is None else console
+    picture = Picture(tokenizer, console, conditional)
     last = None
-    if console.is_terminal:
-        picture = Picture(tokenizer, console, conditional)
-        with Live(console=console, auto_refresh=False, transient=True) as live:
-            drawn, patience = -pause, _PATIENCE
-            for last in frames:
-                picture.add(last)
-                wait = drawn + pause - time.monotonic()
-                if 0 < wait <= patience:  # a fast model is slowed down for the eye, for a while
-                    time.sleep(wait)
-                    patience, wait = patience - wait, 0.0
-                if wait <= 0:
-                    live.update(picture.draw(last), refresh=True)
-                    on_screen()
-                    drawn = time.monotonic()
-    else:
-        for last in frames:  # noqa: B007
-            pass
-    if last is not None:
-        rows = last.tokens.tolist()
-        starts = [start(ids, tokenizer) if conditional else 0 for ids in rows]
-        texts = [
-            tokenizer.decode(shown(ids[first:], tokenizer))
-            for ids, first in zip(rows, starts, strict=True)
-        ]
-        if console.is_terminal:
-            texts = [text.translate(_CONTROLS) for text in texts]
-        console.print(*texts, sep="\n\n", markup=False, highlight=False, soft_wrap=True)
+    with _screen(console) as show:
+        drawn, patience = -pause, _PATIENCE
+        for last in frames:
+            picture.add(last)
+            wait = drawn + pause - time.monotonic()
+            if (
+                show and 0 < wait <= patience
+            ):  # a fast model is slowed down for the eye, for a while
+                time.sleep(wait)
+                patience, wait = patience - wait, 0.0
+            if show and wait <= 0:
+                show(picture.draw(last))
+                on_screen()
+                drawn = time.monotonic()
+        if last is not None and console.is_jupyter and show:
+            show(picture.finished(last))
+            on_screen()
+    if last is not None and not console.is_jupyter:
+        end = picture.finished(last) if show else picture.texts(last)
+        console.print(end, markup=False, highlight=False, soft_wrap=True)
         on_screen()
-        if console.is_terminal:
-            console.print(Text(footer(last, picture.frames), style=_FOOTER))
     return last
+
+
+@contextmanager
+def _screen(console: Console) -> Iterator[Callable[[RenderableType], object] | None]:
+    """What shows a picture in place of the one before, if there is a screen."""
+    if console.is_jupyter:
+        place = Place(pause=0)
+        yield lambda picture: place.show(picture)
+    elif console.is_terminal:
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+            yield lambda picture: live.update(picture, refresh=True)
+    else:
+        yield None
 
 
 class Picture:
@@ -90,7 +97,22 @@ class Picture:
         self._new = frame.changed if self._new is None else self._new | frame.changed
         self.frames += 1
 
-    def draw(self, frame: "Frame") -> RenderableType:
+    def texts(self, frame: "Frame") -> str:
+        """The finished texts alone."""
+        rows = frame.tokens.tolist()
+        starts = [start(ids, self._tokenizer) if self._conditional else 0 for ids in rows]
+        decoded = (
+            self._tokenizer.decode(shown(ids[first:], self._tokenizer))
+            for ids, first in zip(rows, starts, strict=True)
+        )
+        return "\n\n".join(decoded)
+
+    def finished(self, frame: "Frame") -> Text:
+        """The finished texts on a screen, and the line below."""
+        text = Text(self.texts(frame).translate(_CONTROLS))
+        return text.append(f"\n{footer(frame, self.frames)}", _FOOTER)
+
+    def draw(self, frame: "Frame") -> Text:
         """As many rows as fit, and a line below."""
         new = frame.changed if self._new is None else self._new
         self._new = None
@@ -107,7 +129,9 @@ class Picture:
         hidden = ["the end of a text"] * (len(lines) > room)
         hidden += [f"{len(new) - rows} more"] * (len(new) > rows)
         below = footer(frame, self.frames) + "".join(f" · not shown: {part}" for part in hidden)
-        return Group(*lines[:room], Text(below, style=_FOOTER, no_wrap=True, overflow="ellipsis"))
+        foot = Text(below, style=_FOOTER)
+        foot.truncate(self._console.width, overflow="ellipsis")
+        return Text("\n").join([*lines[:room], foot])
 
     def row(self, ids: list[int], new: Sequence[bool], confidence: Sequence[float]) -> Text:
         """One text; tokens that have not become a whole character yet are shown with its last piece."""

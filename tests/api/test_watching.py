@@ -10,7 +10,7 @@ from rich.console import Console
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
-from unmask.cli.watch import MASK, Picture, shown, spans, watch
+from unmask.api.watching import MASK, Picture, shown, spans, watch
 from unmask.data import ByteTokenizer, CharacterTokenizer, SubwordTokenizer
 from unmask.data.subwords import train_bpe
 from unmask.samplers import Frame
@@ -132,8 +132,8 @@ def test_what_changed_in_a_frame_that_was_not_drawn_is_new():
     picture = Picture(LETTERS, terminal())
     for one in (second, third):  # drawn in between
         picture.add(one)
-        group = picture.draw(one)
-    assert [span.style for span in group.renderables[0].spans] == ["bold green", "dim"]
+        row, _ = picture.draw(one).split()
+    assert [span.style for span in row.spans] == ["bold green", "dim"]
 
 
 def test_nothing_is_shown_behind_the_end():

@@ -1,0 +1,228 @@
+"""Pages of the site that are made when it is built: home, commands, reference, tutorials.
+
+Links lead where they lead in the repository: a page outside docs/ becomes a page of the site, and any
+other file is copied beside them, under source/.
+"""
+
+import argparse
+import os
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from nbconvert import MarkdownExporter
+
+import unmask
+from unmask.cli import build_parser
+
+ROOT = Path(__file__).parents[1]
+OUTSIDE = {  # pages of the repository that are not in docs/, and their places in the site
+    "README.md": "index.md",
+    **{name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md")},
+    **{name: name for name in ("benchmarks/README.md", "benchmarks/quality.md")},
+}
+LINK = re.compile(r"(\]\()([^)\s]+)(\))")
+SYMBOL = re.compile(r"`(unmask(?:\.\w+)+)`")
+os.environ["COLUMNS"] = "84"  # how wide argparse writes
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """A page for each command, below the page of all."""
+    assert config.nav
+    section = next(entry["Commands"] for entry in config.nav if "Commands" in entry)
+    section += [{name: f"commands/{name}.md"} for name in _parsers()]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """The pages that docs/ does not hold, and whatever is linked outside of it."""
+    pages = {place: _read(name) for name, place in OUTSIDE.items()}
+    pages |= {f"commands/{name}.md": command_page(name, p) for name, p in _parsers().items()}
+    pages |= {"api.md": api_page(), "mathematics.md": mathematics_page()}
+    for notebook in sorted((ROOT / "docs" / "tutorials").glob("*.ipynb")):
+        text, pictures = tutorial(notebook)
+        pages[f"tutorials/{notebook.stem}.md"] = text
+        for name, content in pictures.items():
+            files.append(File.generated(config, f"tutorials/{name}", content=content))
+        files.remove(files.src_uris[f"tutorials/{notebook.name}"])
+    for place, text in pages.items():
+        files.append(File.generated(config, place, content=text))
+    for target in sorted(set(_sources(files))):
+        path = str(ROOT / target)
+        files.append(File.generated(config, f"source/{target}", abs_src_path=path))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links by the site's map; the symbols of the equations lead to their reference."""
+    place = page.file.src_uri
+    markdown = LINK.sub(lambda m: m[1] + _moved(m[2], place) + m[3], markdown)
+    if place == "equations.md":
+        lines = markdown.splitlines()
+        markdown = "\n".join(
+            line if line.startswith("#") else SYMBOL.sub(_referred, line) for line in lines
+        )
+    return markdown
+
+
+# Pages
+
+
+def command_page(name: str, parser: argparse.ArgumentParser) -> str:
+    """What a command's parser knows, and the examples of commands.md."""
+    about = (parser.description or "").strip()
+    usage = parser.format_usage().removeprefix("usage: ").rstrip()
+    parts = [f"# unmask {name}", f"{about[:1].upper()}{about[1:]}.", f"```text\n{usage}\n```"]
+    section = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", _read("docs/commands.md"), re.M | re.S)
+    if section and (example := re.search(r"^```bash\n.*?^```", section[1], re.M | re.S)):
+        parts += [example[0]]
+    parts += [f"[What it does, in words](../commands.md#{name if section else 'lists'})."]
+    for group in parser._action_groups:
+        rows = [row for action in group._group_actions if (row := _option(action))]
+        if rows:
+            title = (group.title or "").removeprefix("positional ").capitalize()
+            kind = "Argument" if title == "Arguments" else "Option"
+            head = [f"| {kind} | Meaning |", "|---|---|"]
+            parts += [f"## {title}", "\n".join([*head, *rows])]
+    if parser.epilog:
+        parts += [f"```text\n{parser.epilog.strip()}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _option(action: argparse.Action) -> str:
+    """A row of the table: the spelling, and what it means."""
+    value = action.metavar or ("" if action.nargs == 0 else action.dest.upper())
+    shown = " ".join(value) if isinstance(value, tuple) else value
+    spelled = [f"{name} {shown}".strip() for name in action.option_strings] or [shown]
+    meaning = (action.help or "") % {**vars(action), "prog": "unmask"}
+    return f"| `{'`, `'.join(spelled)}` | {meaning.replace('|', chr(92) + '|')} |"
+
+
+def api_page() -> str:
+    """Every public name, and what an extension derives from."""
+    names = [name for name in unmask.__all__ if not name.startswith("_")]
+    order = sorted(names, key=lambda name: (name[0].isupper() and name != "Model", name))
+    public = [_reference(f"{_home(name)}.{name}", f"unmask.{name}") for name in order]
+    bases = [_reference(path) for path in re.findall(r"^- `([\w.]+)`", BASES, re.M)]
+    text = [
+        "# Python API",
+        "`import unmask` gives these names; torch is imported when one of them first needs it.",
+        *public,
+        "## For extensions",
+        "What a component of your own derives from, and where it registers: see "
+        "[Extending](extending.md).",
+        *bases,
+    ]
+    return "\n\n".join(text) + "\n"
+
+
+BASES = """
+- `unmask.registry.Registry`
+- `unmask.diffusion.Schedule`
+- `unmask.backbones.Backbone`
+- `unmask.methods.Method`
+- `unmask.samplers.Sampler`
+- `unmask.training.Logger`
+"""
+
+
+def mathematics_page() -> str:
+    """The modules that the page of equations names, each with its functions."""
+    symbols = SYMBOL.findall(_read("docs/equations.md"))
+    modules = sorted({module for symbol in symbols if (module := _module(symbol))})
+    head = ["# Functions of the equations", "What [Equations](equations.md) links to."]
+    return "\n\n".join([*head, *(_reference(name) for name in modules)]) + "\n"
+
+
+def tutorial(notebook: Path) -> tuple[str, dict[str, bytes]]:
+    """A notebook as it was run: its text, and its pictures by name."""
+    exporter = MarkdownExporter()
+    # what was shown live ends as its last picture
+    content = nbformat.read(notebook, as_version=4)
+    text, resources = exporter.from_notebook_node(
+        content, {"unique_key": notebook.stem, "output_files_dir": f"{notebook.stem}-files"}
+    )
+    return text, resources["outputs"]
+
+
+# Places
+
+
+def _parsers() -> dict[str, argparse.ArgumentParser]:
+    return dict(build_parser()[1].choices)
+
+
+def _read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def _reference(path: str, heading: str = "") -> str:
+    """What the docstrings below a dotted name say, under that name or a better one."""
+    return f"::: {path}" + f"\n    options:\n      heading: {heading}" * bool(heading)
+
+
+def _referred(symbol: re.Match[str]) -> str:
+    """A name of the equations as a link to its reference; its module stands above the table."""
+    module = _module(symbol[1])
+    short = symbol[1].removeprefix("unmask.").removeprefix(f"{module.removeprefix('unmask.')}.")
+    return f"[`{short}`][{symbol[1]}]" if module else symbol[0]
+
+
+def _home(name: str) -> str:
+    """The module of a public name, without an import of torch."""
+    return unmask._HOMES.get(name) or getattr(unmask, name).__module__
+
+
+def _module(symbol: str) -> str:
+    """The module that a dotted name lies in, if it is one of ours."""
+    parts = symbol.split(".")
+    for end in range(len(parts), 1, -1):
+        if (ROOT / "src" / "/".join(parts[:end])).with_suffix(".py").exists():
+            return ".".join(parts[:end])
+    return ""
+
+
+def _origin(place: str) -> str:
+    """Where a page of the site lies in the repository."""
+    outside = {page: name for name, page in OUTSIDE.items()}
+    return outside.get(place, f"docs/{place}")
+
+
+def _target(link: str, place: str) -> str:
+    """The file of the repository that a link on a page means, or nothing."""
+    path = link.partition("#")[0]
+    if not path or "://" in link or link.startswith("mailto:"):
+        return ""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(_origin(place)), path))
+
+
+def _moved(link: str, place: str) -> str:
+    """A link, to where its target lies in the site."""
+    target = _target(link, place)
+    if not target:
+        return link
+    if target in OUTSIDE:
+        new = OUTSIDE[target]
+    elif target.startswith("docs/"):
+        new = target.removeprefix("docs/")
+        new = re.sub(r"^(tutorials/.*)\.ipynb$", r"\1.md", new)
+    else:
+        new = f"source/{target}"
+    anchor = link.partition("#")[2]
+    moved = posixpath.relpath(new, posixpath.dirname(place) or ".")
+    return f"{moved}#{anchor}" if anchor else moved
+
+
+def _sources(files: Files) -> Iterator[str]:
+    """Files of the repository that pages link to and that are no pages."""
+    for file in files.documentation_pages():
+        for _, link, _ in LINK.findall(file.content_string):
+            target = _target(link, file.src_uri)
+            inside = target in OUTSIDE or target.startswith("docs/")
+            if target and not inside and (ROOT / target).is_file():
+                yield target

@@ -1,0 +1,84 @@
+"""What is shipped: a wheel with everything that the package reads, extras that the pip lines name."""
+
+import re
+import tarfile
+import tomllib
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+from hatchling.builders.sdist import SdistBuilder
+from hatchling.builders.wheel import WheelBuilder
+
+import unmask
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "unmask"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> zipfile.ZipFile:
+    (path,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path_factory.mktemp("wheel")))
+    with zipfile.ZipFile(path) as opened:
+        yield opened
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    inside = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    files = {
+        f"unmask/{path.relative_to(SOURCE).as_posix()}"
+        for path in SOURCE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert inside == files
+    kinds = ("recipes/demo.yaml", "play/static/", "py.typed", "shipped/__init__.py")
+    assert all(any(kind in name for name in inside) for kind in kinds)
+
+
+def test_the_wheel_says_what_it_needs(wheel):
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = Parser().parsestr(wheel.read(name).decode())
+    assert metadata["Version"] == unmask.__version__
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert {"hub", "serve", "eval", "dev"} - set(metadata.get_all("Provides-Extra")) <= {"hub"}
+    core = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
+    names = {re.match(r"[\w-]+", line)[0] for line in core}
+    assert names == {
+        *("torch", "numpy", "safetensors", "tokenizers"),
+        *("pyyaml", "rich", "jaxtyping"),
+    }
+
+
+def test_the_source_holds_what_builds_and_tests_it(tmp_path):
+    (path,) = SdistBuilder(str(ROOT)).build(directory=str(tmp_path))
+    with tarfile.open(path) as opened:
+        inside = {name.partition("/")[2] for name in opened.getnames()}
+    needed = {"pyproject.toml", "README.md", "LICENSE", "constraints.txt", "Makefile", "mkdocs.yml"}
+    assert needed <= inside
+    assert {"src/unmask/recipes/demo.yaml", "tests/test_package.py", "docs/pages.py"} <= inside
+    assert not any(re.match(r"\.venv|runs/|site/|dist/", name) for name in inside)
+
+
+def test_every_pip_line_names_an_extra_that_exists():
+    places = [*SOURCE.rglob("*.py"), *ROOT.glob("docs/**/*.md"), ROOT / "README.md"]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in places)
+    named = {name for group in re.findall(r"unmask\[([\w,]+)\]", text) for name in group.split(",")}
+    # optional libraries are asked for as extra(module, purpose, group), "data" unless given
+    named |= set(re.findall(r"\bextra\([^()]*(?:\([^()]*\)[^()]*)*, \"(\w+)\"\)", text))
+    assert {"data", "eval", "harness", "log", "serve", "wandb"} <= named
+    assert named - set(PROJECT["optional-dependencies"]) == set()
+
+
+def test_every_direct_dependency_is_pinned():
+    pinned = {
+        line.partition("==")[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if "==" in line
+    }
+    wanted = [*PROJECT["dependencies"]]
+    for extra, lines in PROJECT["optional-dependencies"].items():
+        wanted += lines if extra != "harness" else []  # lm-eval's own are many, and it is optional
+    names = {re.match(r"[\w-]+", line)[0].lower().replace("_", "-") for line in wanted}
+    assert names - pinned - {"unmask"} == set()

@@ -1,0 +1,61 @@
+"""The site builds without a broken link, with a page for each command and each public name."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import unmask
+from unmask.cli import build_parser
+
+ROOT = Path(__file__).parents[1]
+
+
+def build(target: Path, config: Path = ROOT / "mkdocs.yml") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    command += ["--config-file", str(config), "--site-dir", str(target)]
+    settings = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    target = tmp_path_factory.mktemp("site")
+    done = build(target)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return target
+
+
+def test_every_command_has_a_page_with_its_options(site):
+    for name, parser in build_parser()[1].choices.items():
+        page = (site / "commands" / f"{name}.html").read_text(encoding="utf-8")
+        for action in parser._actions:
+            for option in action.option_strings:
+                assert f"<code>{option}" in page, f"{name} {option}"
+
+
+def test_every_public_name_is_in_the_reference(site):
+    page = (site / "api.html").read_text(encoding="utf-8")
+    for name in unmask.__all__:
+        assert name.startswith("_") or re.search(rf'id="unmask\.[\w.]*\b{name}"', page), name
+    assert 'id="unmask.api.Model.generate"' in page
+
+
+def test_equations_lead_to_their_functions(site):
+    page = (site / "equations.html").read_text(encoding="utf-8")
+    links = re.findall(r'href="mathematics\.html#([\w.]+)"', page)
+    assert "unmask.diffusion.posterior.unmask_probability" in links
+    reference = (site / "mathematics.html").read_text(encoding="utf-8")
+    assert [link for link in links if f'id="{link}"' not in reference] == []
+
+
+def test_nothing_is_fetched_from_elsewhere(site):
+    fetched = (
+        r'<(?:script|img|iframe|source)[^>]+src="(https?:)?//|<link[^>]+stylesheet[^>]+"https?:'
+    )
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 50
+    assert [page for page in pages if re.search(fetched, page.read_text(encoding="utf-8"))] == []
