@@ -14,13 +14,14 @@ from unmask.serve.settings import Settings
 class Live:
     """A running server: where it is, and what it runs on."""
 
-    def __init__(self, engine: Engine, settings: Settings) -> None:
+    def __init__(self, engine: Engine, settings: Settings, routers=()) -> None:
         self.engine = engine
         self.started = threading.Event()
         self.listening = bind("127.0.0.1", 0)
         self.url = address(self.listening)
         self.port = self.listening.getsockname()[1]
-        self.server = Server(create_app(engine, settings), engine, settings, self.started.set)
+        app = create_app(engine, settings, routers)
+        self.server = Server(app, engine, settings, self.started.set)
         self.thread = threading.Thread(target=self.server.run, args=([self.listening],))
 
     def stop(self) -> None:
@@ -35,8 +36,8 @@ class Live:
 
 
 @contextmanager
-def live(engine: Engine, **settings: object) -> Iterator[Live]:
-    running = Live(engine, Settings(**settings))
+def live(engine: Engine, routers=(), **settings: object) -> Iterator[Live]:
+    running = Live(engine, Settings(**settings), routers)
     running.thread.start()
     try:
         assert running.started.wait(10)

@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -36,9 +37,37 @@ def test_strangers_need_a_token(capsys, monkeypatch, tmp_path):
     assert read_token(str(file)) == TOKEN
     monkeypatch.setenv("UNMASK_TOKEN", TOKEN)
     assert read_token(None) == TOKEN
-    file.write_text("\n")
-    with pytest.raises(UnmaskError, match="holds no token"):
-        read_token(str(file))
+    for nothing in (b"\n", b"\xff\xfe\x00"):
+        file.write_bytes(nothing)
+        with pytest.raises(UnmaskError, match="holds no token"):
+            read_token(str(file))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(
+            ("port", "99999"),
+            ("port", "-1"),
+            ("active", "0"),
+            ("waiting", "-40"),
+            ("workers", "-1"),
+        ),
+        *(("timeout", "nan"), ("grace", "nan"), ("max-length", "0")),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_model_is_loaded(capsys, option, value):
+    told = refused(capsys, "runs/none", "--port", "0", f"--{option}", value)
+    assert option.removeprefix("max-") in told and "no model" not in told
+    assert told.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_told(capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert f"cannot listen at port {port}" in refused(capsys, "runs/none", "--port", port)
 
 
 def test_what_is_missing_is_named(capsys, monkeypatch):
@@ -59,6 +88,8 @@ def test_models_have_names(tmp_path):
         "demo": f"{tmp_path}/demo/",
         "best": "runs/x",
     }
+    (tmp_path / "lr=0.1").mkdir()
+    assert named([f"{tmp_path}/lr=0.1"]) == {"lr=0.1": f"{tmp_path}/lr=0.1"}
     with pytest.raises(UnmaskError, match="two models are called 'demo'"):
         named([f"{tmp_path}/demo", "demo=other"])
 

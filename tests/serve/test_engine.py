@@ -8,8 +8,10 @@ import pytest
 import torch
 from random_models import content
 
+from unmask.constraints.tokens import Passes
 from unmask.errors import UnmaskError
-from unmask.samplers import SAMPLERS
+from unmask.samplers import SAMPLERS, order
+from unmask.samplers.draft import Draft
 from unmask.serve.engine import Busy, Closing, Engine, TimedOut
 
 ANY_ORDER = [name for name in SAMPLERS if name != "analytic"]  # which needs scores
@@ -37,10 +39,10 @@ def together(engine: Engine, asked: list[tuple[str, object]]) -> list[list]:
 
 def requests() -> list[tuple[str, object]]:
     """Texts of all lengths by all samplers, gaps, edits and constraints, from three models."""
-    prompts = ["", "Once upon", "The", "A time when", "Tom said, "]
+    prompts = ["", "Once", "The", "A time", "Tom, "]
     asked: list[tuple[str, object]] = []
     for seed, name in enumerate(ANY_ORDER):
-        prompt, length = prompts[seed % 5], 14 + seed
+        prompt, length = prompts[seed % 5], 8 + seed
         options = {"sampler": name, "seed": seed}
         asked.append(("words", job("generate", prompt, length=length, **options)))
         if seed % 3 == 0:
@@ -50,8 +52,8 @@ def requests() -> list[tuple[str, object]]:
         ("reader", job("generate", prompt, length=20 + len(prompt), seed=seed, n=1 + seed % 2))
         for seed, prompt in enumerate(prompts)
     ]
-    asked.append(("timed", job("generate", "A", sampler="analytic", seed=3, length=30, steps=5)))
-    asked.append(("words", job("generate", "The", length=100, seed=1, stop=False, steps=4)))
+    asked.append(("timed", job("generate", "A", sampler="analytic", seed=3, length=20, steps=3)))
+    asked.append(("words", job("generate", "The", length=60, seed=1, stop=False, steps=4)))
     asked.append(("words", job("edit", "The old cat sat.", remask_uncertain=4, seed=5)))
     asked.append(("words", job("generate", regex="[A-Z][a-z]+", length=12, seed=2)))
     return asked
@@ -70,7 +72,7 @@ def test_jobs_together_give_what_they_give_alone(engine):
 
 def test_frames_and_scores_are_the_same_to_the_bit(engine):
     def frames(seed: int):
-        return lambda model: model.stream("Once", length=17 + seed, seed=seed, n=2)
+        return lambda model: model.stream("Once", length=9 + seed, seed=seed, n=2)
 
     asked = [(name, frames(seed)) for seed in range(3) for name in ("words", "timed")]
     scored = [("words", job("perplexity", ["The cat sat.", "A dog."], seed=s)) for s in range(2)]
@@ -78,7 +80,7 @@ def test_frames_and_scores_are_the_same_to_the_bit(engine):
     for one, items in zip(asked + scored, found, strict=True):
         (alone,) = together(engine, [one])
         if one in asked:
-            assert len(items) == len(alone) > 5
+            assert len(items) == len(alone) > 3
             for ours, theirs in zip(items, alone, strict=True):
                 assert torch.equal(ours.tokens, theirs.tokens)
                 assert torch.equal(ours.confidence, theirs.confidence)
@@ -125,6 +127,97 @@ def test_a_closed_iterator_ends_its_job_at_the_next_call(engine):
     assert engine.counts.passes == passes
     while engine.jobs:
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("busy", ["a constraint", "steps without a call"])
+def test_a_job_outside_the_network_ends_too(engine, monkeypatch, busy):
+    turns: list[int] = []
+    inside, left, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def turn() -> None:
+        turns.append(len(turns))
+        inside.set()
+        left.wait(5)
+
+    class Slow(Draft):
+        @property
+        def masked(self):
+            turn()
+            return Draft.masked.fget(self)
+
+    allowed = Passes.allowed
+
+    def slowly(self, z, at):
+        turn()
+        return allowed(self, z, at)
+
+    if busy == "a constraint":
+        monkeypatch.setattr(Passes, "allowed", slowly)
+        options = {"sampler": "ancestral:steps=1", "ban": ["xyz"]}
+    else:
+        monkeypatch.setattr(order, "Draft", Slow)
+        options = {"sampler": "confidence:steps=1000"}
+
+    def work(model):
+        try:
+            yield model.fill("Tom [MASK:9]", **options)
+        finally:
+            ended.set()
+
+    async def leave() -> None:
+        reading = asyncio.create_task(engine.one("words", work))
+        await asyncio.to_thread(inside.wait, 5)
+        reading.cancel()
+        await asyncio.wait([reading])
+
+    asyncio.run(leave())
+    left.set()
+    assert ended.wait(5)
+    assert len(turns) <= 2  # of a step
+
+
+def test_a_job_that_has_not_begun_gives_its_place_up(models):
+    hold, begun = threading.Event(), []
+
+    def waiting(model):
+        begun.append(1)
+        hold.wait(10)
+        yield 1
+
+    async def leave(engine: Engine) -> None:
+        first = asyncio.create_task(engine.one("words", waiting))
+        second = asyncio.create_task(engine.one("words", waiting))
+        while len(begun) < 1 or engine.jobs < 2:
+            await asyncio.sleep(0.01)
+        assert engine.full
+        second.cancel()
+        await asyncio.wait([second])
+        assert engine.jobs == 1
+        third = asyncio.create_task(engine.one("words", waiting))
+        await asyncio.sleep(0)
+        hold.set()
+        assert await first == await third == 1
+        assert len(begun) == 2
+
+    with Engine(models, active=1, waiting=1, workers=1) as engine:
+        asyncio.run(leave(engine))
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"active": 0},
+        {"waiting": -1},
+        {"timeout": 0.0},
+        {"timeout": float("nan")},
+        {"timeout": float("inf")},
+        {"workers": 0},
+        {"workers": -1},
+    ],
+)
+def test_an_engine_that_could_answer_nobody_is_refused(models, limits):
+    with pytest.raises(UnmaskError, match=f"{next(iter(limits))} must be"):
+        Engine(models, **limits)
 
 
 def test_more_jobs_than_there_is_room_for_are_refused(models):
@@ -210,3 +303,18 @@ def test_a_call_that_fails_does_not_fail_its_company(engine, models, monkeypatch
 
     found = asyncio.run(gather())
     assert [isinstance(one, RuntimeError) for one in found] == [False, False, True, False]
+
+
+def test_a_worker_outlives_whatever_its_network_does(models, monkeypatch):
+    words = models["words"].method
+    work = job("generate", "T", length=8)
+    with Engine(models, workers=1, timeout=10) as engine:
+        with monkeypatch.context() as patch:
+            patch.setattr(type(words), "arithmetic", lambda self: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                together(engine, [("words", work)])
+        with monkeypatch.context() as patch:
+            patch.setattr(type(words.backbone), "together", lambda self, calls: [])
+            with pytest.raises(ValueError, match="zip"):
+                together(engine, [("words", work)])
+        assert together(engine, [("words", work)])

@@ -10,9 +10,13 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+from fastapi.testclient import TestClient
 from live import Live, live
 
 from unmask.errors import UnmaskError
+from unmask.serve.app import create_app
 from unmask.serve.engine import Engine
 from unmask.serve.settings import Settings, host_name, is_loopback
 
@@ -81,6 +85,12 @@ def test_a_token_that_protects_nothing_is_refused(token):
         Settings(token=token)
 
 
+@pytest.mark.parametrize("wrong", [{"grace": float("nan")}, {"grace": -1.0}, {"length": 0}])
+def test_limits_that_limit_nothing_are_refused(wrong):
+    with pytest.raises(UnmaskError, match="must be"):
+        Settings(**wrong)
+
+
 def test_without_a_token_only_this_machine_is_answered(models):
     with serving(models) as server:
         assert status(server, Host="evil.example") == 403
@@ -90,6 +100,16 @@ def test_without_a_token_only_this_machine_is_answered(models):
         assert status(server, Host="models.example") == 200
     with serving(models, token=TOKEN) as server:
         assert status(server, Host="models.example", Authorization=f"Bearer {TOKEN}") == 200
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
+def test_a_page_from_elsewhere_cannot_ask_as_a_form_does(models, kind):
+    """A browser sends such bodies to any host without asking it first."""
+    with Engine(models, workers=1) as engine:
+        client = TestClient(create_app(engine), base_url="http://localhost")
+        headers = {} if kind is None else {"Content-Type": kind}
+        answer = client.post("/v1/fill", content=json.dumps(FILL), headers=headers)
+    assert answer.status_code == 400
 
 
 def test_addresses_of_this_machine():
@@ -213,13 +233,27 @@ def test_a_client_that_leaves_costs_nothing_more(models):
 
 
 def test_a_reader_that_does_not_read_is_given_up(models):
-    with serving(models, write=0.5) as server, connected(server) as connection:
+    routes, left = APIRouter(), threading.Event()
+
+    @routes.post("/much")
+    async def much() -> StreamingResponse:
+        async def pieces():
+            try:
+                while True:
+                    yield b"a" * (1 << 20)
+            finally:
+                left.set()
+
+        return StreamingResponse(pieces())
+
+    with (
+        Engine(models, workers=1) as engine,
+        live(engine, [routes], write=0.2) as server,
+        connected(server) as connection,
+    ):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        # megabytes of frames
-        posted(connection, "/v1/stream", {"length": 2000, "seed": 1, "n": 16})
-        while not server.engine.jobs:
-            time.sleep(0.01)
-        assert server.until_idle(60) < 60
+        posted(connection, "/much", {})
+        assert left.wait(20)
 
 
 def begun(server: Live, route: str, body: dict) -> Iterator[str]:

@@ -1,13 +1,19 @@
 """What clients get: OpenAI's own, and plain HTTP."""
 
 import json
+import logging
 
 import httpx
 import openai
 import pytest
+from fastapi.testclient import TestClient
 from live import Live, live
 
+from unmask.api import Model
+from unmask.serve import routes
+from unmask.serve.app import create_app
 from unmask.serve.engine import Engine
+from unmask.serve.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -106,12 +112,106 @@ def test_texts_end_where_they_are_told_to(client):
     assert echoed == "The" + cut.text
 
 
-def test_several_prompts_are_answered_in_order(client):
-    def texts(prompt) -> list[str]:
-        options = {"model": "words", "max_tokens": 8, "seed": 1, "n": 2}
-        return [c.text for c in client.completions.create(prompt=prompt, **options).choices]
+def test_several_prompts_are_answered_in_order_and_equal_ones_differently(client, models):
+    options = {"model": "words", "max_tokens": 8, "seed": 1, "n": 2}
+    prompts = ["A", "A", "T"]
+    choices = client.completions.create(prompt=prompts, **options).choices
+    texts = [choice.text for choice in choices]
+    whole = models["words"].generate(prompts, length=1 + 1 + 8, seed=1, n=2)
+    assert texts == [str(result)[1:] for result in whole]
+    assert [choice.seed for choice in choices] == [result.seed for result in whole]
+    assert len(set(texts)) == 6
 
-    assert texts(["A", "The old"]) == [*texts("A"), *texts("The old")]
+
+def test_a_model_writes_as_it_usually_does(models):
+    words = models["words"]
+    defaults = {"sampler": "remask", "steps": 6, "temperature": 0.5, "length": 30}
+    usual = Model(words.method, words.tokenizer, words.config, defaults)
+    asked = {"prompt": "The", "max_tokens": 20, "seed": 3}
+    (result,) = usual.generate("The", length=24, seed=3)
+    assert result.text != words.generate("The", length=24, seed=3)[0].text
+    with Engine({"usual": usual}, workers=1) as engine:
+        client = TestClient(create_app(engine, Settings(steps=6)), base_url="http://localhost")
+        answer = client.post("/v1/completions", json=asked).json()
+        assert "The" + answer["choices"][0]["text"] == result.text
+        streamed = client.post("/v1/completions", json={**asked, "stream": True}).text
+        data = [line.removeprefix("data: ") for line in streamed.split("\n\n")[:-2]]
+        pieces = [json.loads(line)["choices"][0]["text"] for line in data]
+        assert "".join(pieces) == result.text.removeprefix("The")
+        *_, (_, done) = events(client.post("/v1/stream", json={"prompt": "The", "seed": 3}))
+        *_, last = usual.stream("The", seed=3)
+        assert last.tokens.shape == (1, 30)
+        assert done["texts"] == [usual.tokenizer.decode(last.tokens[0].tolist())]
+        gap = {"text": "Tom [MASK:4].", "seed": 1}  # which the defaults are not about
+        filled = client.post("/v1/fill", json=gap).json()["results"][0]["text"]
+        assert filled == str(usual.fill(gap["text"], seed=1)[0])
+        for limits, wrong in (
+            (Settings(steps=5), "steps must be"),
+            (Settings(length=29), "length"),
+        ):
+            client = TestClient(create_app(engine, limits), base_url="http://localhost")
+            refused = client.post("/v1/stream", json={"prompt": "The"})
+            assert refused.status_code == 400 and wrong in refused.text
+
+
+def test_null_is_as_left_out(server):
+    body = {"prompt": "The", "seed": 1, "max_tokens": 16, "n": 1, "stream": False}
+    nulls = {"echo": None, "presence_penalty": None, "temperature": None, "logit_bias": None}
+    whole = post(server, "/v1/completions", body).json()["choices"]
+    nulls |= {"max_tokens": None, "n": None, "stream": None}
+    assert post(server, "/v1/completions", {**body, **nulls}).json()["choices"] == whole
+
+
+def test_as_many_texts_as_the_server_allows(models):
+    with Engine(models, workers=1) as engine:
+        app = create_app(engine, Settings(texts=70))
+        client = TestClient(app, base_url="http://localhost")
+        body = {"prompt": "A", "max_tokens": 2, "n": 70}
+        assert len(client.post("/v1/completions", json=body).json()["choices"]) == 70
+        *_, (_, done) = events(client.post("/v1/stream", json={"fill": "A[MASK]", "n": 70}))
+        assert len(done["texts"]) == 70
+
+
+def test_a_text_is_no_longer_than_the_server_allows(models):
+    with Engine(models, workers=1) as engine:
+        app = create_app(engine, Settings(length=20))
+        client = TestClient(app, base_url="http://localhost")
+        blanks = {"text": "[MASK:65536]" * 1000}
+        for route, body in (
+            ("/v1/completions", {"prompt": "a", "suffix": "b" * 15, "max_tokens": 5}),
+            ("/v1/completions", {"prompt": "a" * 15, "max_tokens": 5}),
+            ("/v1/stream", {"prompt": "a"}),  # as long as the model
+            ("/v1/stream", {"edit": "a" * 21, "remask": 0.5}),
+            ("/v1/fill", blanks),
+        ):
+            answer = client.post(route, json=body)
+            assert answer.status_code == 400 and "20" in answer.text
+        assert "not 65536000" in client.post("/v1/fill", json=blanks).text
+
+
+def test_our_own_mistakes_are_logged_and_counted(server, monkeypatch):
+    def wrong(*_):
+        raise ValueError("a secret")
+
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    log = logging.getLogger("uvicorn.error")
+    log.addHandler(handler)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(routes, "told", lambda model, number, frame: number < 2 or wrong())
+            response = post(server, "/v1/stream", {"fill": "Tom [MASK:8] end"})
+            patch.setattr(routes, "scored", wrong)
+            failed = post(server, "/v1/score", {"texts": "A"})
+    finally:
+        log.removeHandler(handler)
+    for answer in (response, failed):
+        assert "the server made a mistake" in answer.text and "secret" not in answer.text
+    assert failed.status_code == 500
+    assert [str(record.exc_info[1]) for record in records] == ["a secret"] * 2
+    figures = httpx.get(f"{server.url}/metrics").text
+    assert 'unmask_requests_total{path="/v1/score",status="500"} 1' in figures
 
 
 def test_a_seed_that_was_not_given_is_told(client):

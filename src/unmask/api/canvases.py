@@ -1,5 +1,6 @@
 """From prompts, gaps and edits to canvases: rows of tokens, framed as the training rows are."""
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -76,7 +77,12 @@ def filling(
     tokenizer: Tokenizer, first: list[int], text: str | Sequence[int], n: int, longest: int
 ) -> Job:
     """A text with gaps, or its ids, `n` times; a gap is words: it holds no end of a text."""
-    ids = parse_blanks(text, tokenizer) if isinstance(text, str) else list(text)
+    if isinstance(text, str):
+        if (gaps := count_blanks(text)) > longest:  # before anything as long as they are is made
+            raise UnmaskError(f"the text has {gaps} tokens to fill and the model reads {longest}")
+        ids = parse_blanks(text, tokenizer)
+    else:
+        ids = checked_ids(tokenizer, text)
     if tokenizer.vocabulary.mask_id not in ids:
         raise UnmaskError("the text has no gap: write [MASK] or [MASK:4] where to fill")
     row = _framed(tokenizer, first, ids)
@@ -84,6 +90,17 @@ def filling(
         raise UnmaskError(f"the text has {len(row)} tokens and the model reads {longest}")
     gaps = ids.count(tokenizer.vocabulary.mask_id)
     return Job([row] * n, len(first), [len(first)] * n, ends=False, openings=gaps)
+
+
+def checked_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """The ids of a text as whole numbers of the vocabulary."""
+    size = tokenizer.vocabulary.size
+    for token in ids:
+        if isinstance(token, bool) or not hasattr(token, "__index__"):
+            raise UnmaskError(f"{token!r} is no token: a text is given as ids, or as one string")
+        if not 0 <= token < size:
+            raise UnmaskError(f"{token} is no token: ids run from 0 to {size - 1}")
+    return [operator.index(token) for token in ids]
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ def measure_card(
         "length": model.length,
         "bound": _bound(model, bound, data),
         "texts": [row.to_dict() for row in rows],
+        "device": model.device.type,
         "samples": [{"seed": text.seed, "text": text.text} for text in texts],
         "configuration": dump_yaml(model.config),
         "weights": digest(model),

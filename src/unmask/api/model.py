@@ -86,7 +86,7 @@ class Model:
 
         To a conditional model a prompt is a source, and the text is the target that it writes for it.
         """
-        sampling, length = self._usual(options, length)
+        sampling, length = self.usual(options, length)
         if prompts is not None and not isinstance(prompts, str) and not prompts:
             return []
         return Running(self, self._writing(prompts, length, stop, sampling), sampling).results()
@@ -133,7 +133,7 @@ class Model:
     ) -> Iterator[Frame]:
         """Every step of `generate`, or of filling or editing a text, as it is taken."""
         if fill is None and edit is None:
-            sampling, length = self._usual(options, length)
+            sampling, length = self.usual(options, length)
         else:
             sampling = Sampling.of(options)
         if fill is not None:
@@ -186,6 +186,15 @@ class Model:
                 self.method, rows, draws=draws, seed=seed, batch=batch, shard=shard, **how
             )
 
+    def usual(self, options: Mapping[str, Any], length: Length = None) -> tuple[Sampling, Length]:
+        """How `generate` writes a text, and how long: what is not given is as the `defaults` say."""
+        usual = dict(self.defaults)
+        most = usual.pop("length", None)
+        given = {name: value for name, value in options.items() if value is not None}
+        if "sampler" in given:  # which has a clock of its own
+            usual = {name: usual[name] for name in usual if name not in _CLOCK}
+        return Sampling.of(usual | given), most if length is None else length
+
     def save(
         self,
         folder: str | Path,
@@ -213,15 +222,6 @@ class Model:
         """Writes the model to the hub as "owner/name"; the options of `save_pretrained`. The address."""
         address: str = _hub().push(self, name, private, **options)
         return address
-
-    def _usual(self, options: Mapping[str, Any], length: Length) -> tuple[Sampling, Length]:
-        """How a text is written; what is not given is as usual for this model."""
-        usual = dict(self.defaults)
-        most = usual.pop("length", None)
-        given = {name: value for name, value in options.items() if value is not None}
-        if "sampler" in given:  # which has a clock of its own
-            usual = {name: usual[name] for name in usual if name not in _CLOCK}
-        return Sampling.of(usual | given), most if length is None else length
 
     def _rows(
         self, data: Sequence[str | tuple[str, str]] | str | None, packing: str | None

@@ -97,7 +97,7 @@ The whole configuration{file}:
 
 ## Samples
 
-What `unmask generate {name} --seed N` wrote, in order, none left out.
+What `unmask generate {name} --seed N --device {facts["device"]}` wrote, in order, none left out.
 
 {samples}
 """

@@ -1,14 +1,21 @@
 """unmask play: the playground in a browser."""
 
 import argparse
-import socket
 import threading
 import webbrowser
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from unmask.cli.parser import Commands, given
-from unmask.cli.serve import named
+from unmask.cli.serve import listen, named, needs, start
 from unmask.errors import UnmaskError
+
+if TYPE_CHECKING:
+    import socket
+
+    from fastapi import APIRouter
+
+    from unmask.serve.engine import Engine
 
 HOST, PORT = "127.0.0.1", 8770
 
@@ -40,31 +47,24 @@ def add(commands: Commands) -> None:
 
 
 def execute(args: Namespace) -> None:
-    from unmask.data.extras import extra
-
-    models = named(args.models or _shipped())
-    for module in ("fastapi", "uvicorn", "prometheus_client"):
-        extra(module, "the playground", "serve")
-    from unmask.api import load
-    from unmask.play import router
-    from unmask.serve.app import create_app
-    from unmask.serve.engine import Engine
-    from unmask.serve.server import address, serve
     from unmask.serve.settings import Settings
 
-    def ready() -> None:
-        where = address(listening)
-        print(f"the playground is at {where} (Ctrl-C ends it)", flush=True)
-        if not args.no_browser:  # some browsers return only when they are closed
-            threading.Thread(target=webbrowser.open, args=[where], daemon=True).start()
+    models = named(args.models or _shipped())
+    needs("the playground")
 
+    def ready(address: str) -> None:
+        print(f"the playground is at {address} (Ctrl-C ends it)", flush=True)
+        if not args.no_browser:  # some browsers return only when they are closed
+            threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
+
+    def routers(engine: "Engine") -> "list[APIRouter]":
+        from unmask.play import router
+
+        return [router(engine)]
+
+    settings = Settings(grace=1.0)  # whoever ends the playground has seen enough
     with _listen(getattr(args, "port", None)) as listening:
-        engine = Engine(
-            {name: load(path, **given(args, "device")) for name, path in models.items()}
-        )
-        settings = Settings(grace=1.0)  # whoever ends the playground has seen enough
-        app = create_app(engine, settings, [router(engine)])
-        serve(app, engine, settings, listening, ready)
+        start(models, listening, settings, ready, given(args, "device"), {}, routers)
 
 
 def _shipped() -> list[str]:
@@ -79,18 +79,13 @@ def _shipped() -> list[str]:
     )
 
 
-def _listen(port: int | None) -> socket.socket:
+def _listen(port: int | None) -> "socket.socket":
     """The port that was asked for, or the usual one, or any that is free."""
+    if port is not None:
+        return listen(HOST, port)
     from unmask.serve.server import bind
 
-    if port is not None and not 0 <= port <= 65535:
-        raise UnmaskError(f"--port must lie in 0..65535, not {port}")
     try:
-        return bind(HOST, PORT if port is None else port)
-    except OSError as error:
-        if port is not None:
-            reason = (error.strerror or str(error)).lower()
-            raise UnmaskError(
-                f"cannot listen at port {port} ({reason}): give another --port, or none for a free one"
-            ) from None
+        return bind(HOST, PORT)
+    except OSError:
         return bind(HOST, 0)

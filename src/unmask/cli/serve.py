@@ -5,17 +5,21 @@ import os
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unmask.cli.parser import Commands, Parser, given
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
+    import socket
+
     from fastapi import APIRouter
 
     from unmask.serve.engine import Engine
+    from unmask.serve.settings import Settings
 
 TOKEN = "UNMASK_TOKEN"
+TIMEOUT = 300.0  # seconds
 _LIMITS = {
     "body": ("--max-body", int, "BYTES", "the largest body of a request (1048576)"),
     "length": ("--max-length", int, "N", "the longest text, in tokens (2048)"),
@@ -80,30 +84,9 @@ def add_limits(parser: Parser) -> None:
 
 
 def execute(args: Namespace) -> None:
-    def ready(address: str) -> None:
-        print(f"serving {', '.join(models)} at {address} (documentation: {address}/docs)")
+    from unmask.serve.settings import Settings, check_capacity, is_loopback
 
     models = named(args.models)
-    start(args, models, ready=ready)
-
-
-def start(
-    args: Namespace,
-    models: dict[str, str],
-    ready: Callable[[str], None],
-    routers: "Callable[[Engine], Sequence[APIRouter]]" = lambda engine: (),
-) -> None:
-    """Serves models by name until told to stop; `ready` is called with the address."""
-    from unmask.data.extras import extra
-
-    for module in ("fastapi", "uvicorn", "prometheus_client"):
-        extra(module, "serving", "serve")
-    from unmask.api import load
-    from unmask.serve.app import create_app
-    from unmask.serve.engine import Engine
-    from unmask.serve.server import address, bind, serve
-    from unmask.serve.settings import Settings, is_loopback
-
     token = read_token(args.token_file)
     local = is_loopback(args.host)
     if not local and token is None and not args.no_token:
@@ -114,22 +97,69 @@ def start(
     settings = Settings(
         token=token, local=local and not args.no_token, **given(args, "constraints", *_LIMITS)
     )
-    with bind(args.host, args.port) as listening:
-        options = given(args, "device", "precision")
-        loaded = {name: load(path, **options) for name, path in models.items()}
-        limits = {"timeout": 300.0, **given(args, "active", "waiting", "timeout", "workers")}
-        engine = Engine(loaded, **limits)
-        app = create_app(engine, settings, routers(engine))
-        serve(app, engine, settings, listening, lambda: ready(address(listening)))
+    limits = given(args, "active", "waiting", "timeout", "workers")
+    check_capacity(**limits)  # before any model is loaded
+
+    def ready(address: str) -> None:
+        print(f"serving {', '.join(models)} at {address} (documentation: {address}/docs)")
+
+    needs("serving")
+    with listen(args.host, args.port) as listening:
+        start(models, listening, settings, ready, given(args, "device", "precision"), limits)
+
+
+def needs(purpose: str) -> None:
+    """Names what is to be installed, if it is not there."""
+    from unmask.data.extras import extra
+
+    for module in ("fastapi", "uvicorn", "prometheus_client"):
+        extra(module, purpose, "serve")
+
+
+def listen(host: str, port: int) -> "socket.socket":
+    """The address that was asked for, taken before any model is loaded."""
+    from unmask.serve.server import bind
+
+    try:
+        return bind(host, port)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UnmaskError(
+            f"cannot listen at port {port} of {host} ({reason}): give another --port, or 0 for a "
+            "free one"
+        ) from None
+
+
+def start(
+    models: dict[str, str],
+    listening: "socket.socket",
+    settings: "Settings",
+    ready: Callable[[str], None],
+    loading: dict[str, Any],
+    limits: dict[str, Any],
+    routers: "Callable[[Engine], Sequence[APIRouter]]" = lambda engine: (),
+) -> None:
+    """Serves models by name until told to stop; `ready` is called with the address."""
+    from unmask.api import load
+    from unmask.serve.app import create_app
+    from unmask.serve.engine import Engine
+    from unmask.serve.server import address, serve
+
+    loaded = {name: load(path, **loading) for name, path in models.items()}
+    engine = Engine(loaded, **{"timeout": TIMEOUT, **limits})
+    app = create_app(engine, settings, routers(engine))
+    serve(app, engine, settings, listening, lambda: ready(address(listening)))
 
 
 def named(models: Sequence[str]) -> dict[str, str]:
-    """Models by the names that clients use: NAME=MODEL, or the last part of the path."""
+    """Models by the names that clients use: the last part of a path, or NAME as in NAME=MODEL."""
     found: dict[str, str] = {}
     for model in models:
         name, equals, path = model.partition("=")
-        if not equals:
-            name, path = Path(model).resolve().name if Path(model).exists() else model, model
+        if Path(model).exists():  # whatever its name holds
+            name, path = Path(model).resolve().name, model
+        elif not equals:
+            name, path = model, model
         if name in found:
             raise UnmaskError(f"two models are called {name!r}: name them, as NAME=MODEL")
         found[name] = path
@@ -140,7 +170,10 @@ def read_token(file: str | None) -> str | None:
     """The token, from a file or the environment: arguments can be read by everybody on a machine."""
     if file is None:
         return os.environ.get(TOKEN) or None
-    token = Path(file).read_text(encoding="utf-8").strip()
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError:
+        raise UnmaskError(f"{file} holds no token: it is no text") from None
     if not token:
         raise UnmaskError(f"{file} holds no token")
     return token

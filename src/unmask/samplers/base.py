@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar, Protocol, runtime_checkable
@@ -28,6 +29,9 @@ MOST_STEPS = 1_000_000
 TAIL = 0.1
 STRATEGIES = ("stochastic", "deterministic", "hybrid")
 UNHEARD_OF = -1e30  # a log-probability from which nothing is left beside any other
+# called at every turn, and raises if nobody waits for the text any more: steps without a network call
+# can be many, and a constraint can take long
+attended: ContextVar[Callable[[], None]] = ContextVar("attended", default=lambda: None)
 
 
 @runtime_checkable
@@ -142,6 +146,7 @@ class Plan:
 
     def restrict(self, log_probabilities: LogProbabilities, z: Tokens, at: At) -> LogProbabilities:
         """The distributions over the tokens that may be drawn."""
+        attended.get()()
         allowed = None if self.allow is None else self.allow(z, at)
         return self.manner.restrict(log_probabilities, allowed)
 

@@ -16,7 +16,17 @@ from torch import Tensor
 
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
-from unmask.samplers.base import SAMPLERS, Canvas, Denoise, Frame, Places, Plan, Sampler, Times
+from unmask.samplers.base import (
+    SAMPLERS,
+    Canvas,
+    Denoise,
+    Frame,
+    Places,
+    Plan,
+    Sampler,
+    Times,
+    attended,
+)
 from unmask.samplers.draft import Draft, View
 from unmask.samplers.grid import check_grid, grid_times
 
@@ -57,6 +67,7 @@ class _Counted(Sampler):
         times = grid_times(self.grid, self.steps)
         left = masks_left(canvas.open.sum(1), plan.schedule, times)
         for step, t in enumerate(times[:-1]):
+            attended.get()()
             count = draft.masked.sum(1) - left[step]
             places = draft.masked & (count > 0)[:, None]
             if not places.any():

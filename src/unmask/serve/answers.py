@@ -1,6 +1,7 @@
 """Answers as OpenAI's clients expect them: errors, and events of a stream."""
 
 import json
+import logging
 from typing import Any
 
 from starlette.responses import Response
@@ -67,6 +68,12 @@ def problem_of(error: Exception) -> Problem:
             return Problem(503, str(error), "shutting_down")
         case TimedOut():
             return Problem(504, str(error), "timeout")
+    logging.getLogger("uvicorn.error").error("an answer failed", exc_info=error)
+    return mistake()
+
+
+def mistake() -> Problem:
+    """All that a client is told of a mistake of ours."""
     return Problem(500, "the server made a mistake; its log says which")
 
 

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from unmask import __version__
 from unmask.errors import UnmaskError
-from unmask.serve.answers import Problem, problem_of
+from unmask.serve.answers import Problem, mistake, problem_of
 from unmask.serve.completions import completions
 from unmask.serve.engine import Busy, Closing, Engine, TimedOut
 from unmask.serve.guard import Guard
@@ -90,4 +90,4 @@ def _refused(request: Request, error: Exception) -> Response:
 
 
 def _failed(request: Request, error: Exception) -> Response:
-    return problem_of(error).response()
+    return mistake().response()  # the server logs what gets as far as here

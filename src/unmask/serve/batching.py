@@ -15,6 +15,7 @@ from unmask.methods import Method
 
 # tokens in one pass: beyond that a CPU is no faster, because activations leave its caches
 MOST_TOKENS = {"cpu": 512, "cuda": 1 << 16, "mps": 1 << 14}
+FEW_TOKENS = 1 << 14  # on a device that nobody has measured
 
 
 class Stopped(BaseException):
@@ -26,6 +27,11 @@ class Ticket:
 
     def __init__(self) -> None:
         self.stopped = threading.Event()
+
+    def check(self) -> None:
+        """Ends the job that asks, if it is stopped."""
+        if self.stopped.is_set():
+            raise Stopped
 
 
 @dataclass(eq=False)
@@ -78,7 +84,8 @@ class Batcher:
     def ask(self, question: Question) -> Tensor:
         """Waits for the answer, or raises Stopped as soon as the job is stopped."""
         with self._changed:
-            if question.ticket.stopped.is_set() or self._closed:
+            question.ticket.check()
+            if self._closed:
                 raise Stopped
             self._pending.append(question)
             self._changed.notify()
@@ -132,7 +139,8 @@ def company(pending: deque[Question], workers: int) -> list[Question]:
         return [first]
     others = [one for one in pending if one.method is first.method and one.call is not None]
     total = first.tokens + sum(one.tokens for one in others)
-    room = min(MOST_TOKENS[first.method.device.type], -(-total // workers)) - first.tokens
+    most = MOST_TOKENS.get(first.method.device.type, FEW_TOKENS)
+    room = min(most, -(-total // workers)) - first.tokens
     taken = [first]
     for one in others:
         if one.tokens <= room:
@@ -146,10 +154,11 @@ def company(pending: deque[Question], workers: int) -> list[Question]:
 def answer(questions: Sequence[Question]) -> None:
     """Answers all questions in one pass; if that fails, each by itself, so that only its own fault fails it."""
     calls = [question.call for question in questions if question.call is not None]
-    backbone, arithmetic = questions[0].method.backbone, questions[0].method.arithmetic()
+    method = questions[0].method
     try:
-        with arithmetic:
-            found = backbone.together(calls) if calls else [questions[0].alone()]
+        with method.arithmetic():
+            found = method.backbone.together(calls) if calls else [questions[0].alone()]
+        answered = list(zip(questions, found, strict=True))
     except Exception as error:
         if len(questions) == 1:
             questions[0].answer.set_exception(error)
@@ -157,5 +166,5 @@ def answer(questions: Sequence[Question]) -> None:
         for question in questions:
             answer([question])
         return
-    for question, features in zip(questions, found, strict=True):
+    for question, features in answered:
         question.answer.set_result(features)

@@ -1,6 +1,5 @@
 """OpenAI's /v1/completions: the whole answer, or its pieces as server-sent events."""
 
-import secrets
 import time
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Iterator
@@ -29,8 +28,7 @@ def completions(engine: Engine, settings: Settings) -> APIRouter:
     async def complete(question: Completing) -> Response:
         """Writes after a prompt, or between a prompt and a suffix."""
         name = chosen(engine, question.model)
-        seed = secrets.randbits(31) if question.seed is None else question.seed
-        job = partial(completing, question=question, settings=settings, seed=seed)
+        job = partial(completing, question=question, settings=settings, seed=question.drawn_seed)
         pieces = engine.run(name, job)
         answer = _Answer(name, question)
         if question.stream:

@@ -6,13 +6,16 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
 import torch
 
 from unmask.api import Model
 from unmask.errors import unknown
+from unmask.samplers.base import attended
 from unmask.serve.batching import Batcher, Counts, Stopped, Ticket
+from unmask.serve.settings import check_capacity
 from unmask.serve.sharing import sharing
 
 T = TypeVar("T")
@@ -46,6 +49,7 @@ class Engine:
         timeout: float | None = None,
         workers: int | None = None,
     ) -> None:
+        check_capacity(active, waiting, timeout, workers)
         self.models = dict(models)
         self.timeout = timeout
         self._limit = active + waiting
@@ -60,18 +64,29 @@ class Engine:
         self._pool = ThreadPoolExecutor(active, "job")
 
     async def run(self, model: str, job: Callable[[Model], Iterator[T]]) -> AsyncGenerator[T, None]:
-        """What the job gives, as it gives it; closing the iterator ends the job at its next network call."""
+        """What the job gives, as it gives it; closing the iterator ends the job at its next network call.
+
+        A job that has not begun gives its place up at once.
+        """
         if model not in self.models:
             raise unknown("model", model, self.models)
-        line = _Line[T](asyncio.get_running_loop(), self._admit())
+        line = _Line[T](asyncio.get_running_loop(), self._admit(), job)
         limit = None if self.timeout is None else time.monotonic() + self.timeout
-        self._pool.submit(self._work, self.models[model], job, line)
+        begun = self._pool.submit(self._work, self.models[model], line)
         try:
             while (item := await line.next(limit)) is not _END:
                 yield item
         finally:
             self._batcher.stop(line.ticket)
             line.let_go()
+            if begun.cancel():
+                line.job = None  # the pool keeps the line until a thread comes to it
+                self._leave(line.ticket)
+
+    async def one(self, model: str, job: Callable[[Model], Iterator[T]]) -> T:
+        """The first result of a job, which is all that is wanted of it."""
+        async with aclosing(self.run(model, job)) as results:
+            return await anext(results)
 
     @property
     def jobs(self) -> int:
@@ -130,27 +145,32 @@ class Engine:
             self._tickets.add(ticket)
             return ticket
 
+    def _leave(self, ticket: Ticket) -> None:
+        with self._lock:
+            self._tickets.discard(ticket)
+
     def _stop_all(self) -> None:
         with self._lock:
             tickets = list(self._tickets)
         for ticket in tickets:
             self._batcher.stop(ticket)
 
-    def _work(self, model: Model, job: Callable[[Model], Iterator[T]], line: "_Line[T]") -> None:
+    def _work(self, model: Model, line: "_Line[T]") -> None:
         """In a thread of the job's own, from its start to its end."""
         end: Any = _END
+        asked = attended.set(line.ticket.check)
         try:
-            if line.ticket.stopped.is_set():
-                raise Stopped
-            for item in job(sharing(model, self._batcher, line.ticket)):
+            line.ticket.check()
+            assert line.job is not None
+            for item in line.job(sharing(model, self._batcher, line.ticket)):
                 line.put(item)
         except Stopped:
             end = Closing("the server is shutting down")
         except Exception as error:
             end = error
         finally:
-            with self._lock:
-                self._tickets.discard(line.ticket)
+            attended.reset(asked)
+            self._leave(line.ticket)
             line.finish(end)
 
 
@@ -160,8 +180,14 @@ _END: Any = object()
 class _Line(Generic[T]):
     """From a job's thread to the loop where its results are awaited."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, ticket: Ticket) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        ticket: Ticket,
+        job: Callable[[Model], Iterator[T]],
+    ) -> None:
         self.ticket = ticket
+        self.job: Callable[[Model], Iterator[T]] | None = job
         self._loop = loop
         self._items: asyncio.Queue[T | Exception] = asyncio.Queue()
         self._room = threading.Semaphore(AHEAD)
@@ -181,8 +207,7 @@ class _Line(Generic[T]):
     def put(self, item: T) -> None:
         """Hands a result over; waits while the reader is far behind."""
         self._room.acquire()
-        if self.ticket.stopped.is_set():
-            raise Stopped
+        self.ticket.check()
         self._send(item)
 
     def finish(self, end: Any) -> None:

@@ -32,17 +32,24 @@ class Guard:
                 await self.app(scope, receive, send)
             return
         begun, status = time.perf_counter(), 499  # the client left without an answer
+        unread = False
 
         async def sending(message: Message) -> None:
-            nonlocal status
+            nonlocal status, unread
             if message["type"] == "http.response.start":
                 status = message["status"]
-            await asyncio.wait_for(send(message), self.settings.write)
+            try:
+                await asyncio.wait_for(send(message), self.settings.write)
+            except TimeoutError:
+                unread = True
+                raise
 
         try:
             await self._answer(scope, receive, sending)
-        except TimeoutError:
-            pass  # nobody reads the answer; the connection is closed by the server
+        except Exception:
+            if not unread:  # else the connection is closed by the server
+                status = 500
+                raise
         finally:
             self.metrics.request(_path(scope), status, time.perf_counter() - begun)
 

@@ -1,8 +1,16 @@
 """What clients may ask, as the OpenAPI document tells it."""
 
+import secrets
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr, StringConstraints
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictStr,
+    StringConstraints,
+    model_validator,
+)
 
 Phrase = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Name = Annotated[str, StringConstraints(max_length=200)]
@@ -19,6 +27,14 @@ class Question(BaseModel):
 
     model: Name | None = Field(None, description="which model; the first one served unless given")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_left_out(cls, given: Any) -> Any:
+        """As OpenAI's API takes it."""
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None}
+
 
 class Sampled(Question):
     """The options of everything that writes; those left out are as in the Python API."""
@@ -29,7 +45,7 @@ class Sampled(Question):
         None, ge=1, description="denoising steps; as many as tokens if left out"
     )
     grid: Name | None = Field(None, description="when they are taken: uniform, cosine, or 1,0.5,0")
-    temperature: float = Field(1.0, ge=0, le=100)
+    temperature: float | None = Field(None, ge=0, le=100)
     top_k: int | None = Field(None, ge=1, le=2**31)
     top_p: float | None = Field(None, gt=0, le=1)
     strategy: Literal["stochastic", "deterministic", "hybrid"] = "stochastic"
@@ -42,6 +58,11 @@ class Sampled(Question):
     include: list[Phrase] = Field([], max_length=16, description="must occur")
     label: Name | None = Field(None, description="the class of a model trained with labels")
     guidance: float = Field(1.0, ge=0, le=1000)
+
+    @property
+    def drawn_seed(self) -> int:
+        """The seed that was given, or else one that nobody knows beforehand."""
+        return secrets.randbits(31) if self.seed is None else self.seed
 
     def options(self, seed: int) -> dict[str, Any]:
         """As the Python API takes them."""

@@ -1,16 +1,16 @@
 """Our own routes: gaps, likelihoods, and every step of a text forming."""
 
-import secrets
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import Response, StreamingResponse
 
-from unmask.api import Model, Sampling
+from unmask.api import Model
 from unmask.api.canvases import MOST_TOKENS
-from unmask.data import parse_blanks
+from unmask.api.model import Length
+from unmask.data import count_blanks, parse_blanks
 from unmask.errors import UnmaskError
 from unmask.samplers import Frame
 from unmask.serve.answers import Json, event, problem_of
@@ -19,9 +19,7 @@ from unmask.serve.known import STREAMED, chosen, described
 from unmask.serve.metrics import Metrics
 from unmask.serve.questions import Filling, Scoring, Watching
 from unmask.serve.settings import Settings
-from unmask.serve.writing import check_sampler
-
-T = TypeVar("T")
+from unmask.serve.writing import check_sampler, resolved
 
 
 def our_routes(engine: Engine, settings: Settings) -> APIRouter:
@@ -31,16 +29,17 @@ def our_routes(engine: Engine, settings: Settings) -> APIRouter:
     @routes.post("/v1/fill", response_model=None)
     async def fill(question: Filling) -> Response:
         """Fills the gaps of a text, in `n` ways."""
-        name, seed = chosen(engine, question.model), _seed(question.seed)
+        name, seed = chosen(engine, question.model), question.drawn_seed
 
         def job(model: Model) -> Iterator[list[dict[str, Any]]]:
             options = question.options(seed)
-            _check(model, question.text, options, settings)
+            check_text(model, question.text, settings)
+            check_sampler(model, resolved(model, options, writes=False), settings)
             results = model.fill(question.text, **options)
             wanted = ("text", "ids", "calls", "seed")
             yield [{key: getattr(result, key) for key in wanted} for result in results]
 
-        return Json({"object": "fill", "model": name, "results": await _only(engine, name, job)})
+        return Json({"object": "fill", "model": name, "results": await engine.one(name, job)})
 
     @routes.post("/v1/score", response_model=None)
     async def score(question: Scoring) -> Response:
@@ -50,12 +49,12 @@ def our_routes(engine: Engine, settings: Settings) -> APIRouter:
         def job(model: Model) -> Iterator[dict[str, Any]]:
             yield scored(model, question, settings)
 
-        return Json({"object": "score", "model": name, **await _only(engine, name, job)})
+        return Json({"object": "score", "model": name, **await engine.one(name, job)})
 
     @routes.post("/v1/stream", responses=STREAMED, response_model=None)
     async def stream(question: Watching) -> Response:
         """Every step of a text forming, as server-sent events: `frame`, and `done` at the end."""
-        name, seed = chosen(engine, question.model), _seed(question.seed)
+        name, seed = chosen(engine, question.model), question.drawn_seed
 
         def job(model: Model) -> Iterator[dict[str, Any]]:
             yield from watched(model, question, seed, settings)
@@ -125,19 +124,25 @@ def watched(
         for value in (question.remask, question.remask_span, question.remask_uncertain)
     ):
         raise UnmaskError("remask, remask_span and remask_uncertain are for edit")
+    writes = question.fill is None and question.edit is None
     options = question.options(seed)
-    if question.length is not None and question.length > settings.length:
-        raise UnmaskError(f"length must be {settings.length} or less here, not {question.length}")
-    _check(model, next((text for text in asked if text is not None), ""), options, settings)
+    length: Length = question.length
+    if writes:
+        length = model.usual(options, length)[1] or model.length
+    if isinstance(length, int) and length > settings.length:
+        raise UnmaskError(f"length must be {settings.length} or less here, not {length}")
+    check_text(model, next((text for text in asked if text is not None), ""), settings)
+    sampling = resolved(model, options, writes)
+    check_sampler(model, sampling, settings)
     frames = model.stream(
         question.prompt,
         fill=question.fill,
         edit=question.edit,
-        length=question.length,
+        length=length,
         remask=question.remask,
         remask_span=question.remask_span,
         remask_uncertain=question.remask_uncertain,
-        **options,
+        **vars(sampling),
     )
     for number, frame in enumerate(frames):
         yield told(model, number, frame)
@@ -164,25 +169,15 @@ def told(model: Model, number: int, frame: Frame) -> dict[str, Any]:
     }
 
 
-def _check(model: Model, text: str, options: dict[str, Any], settings: Settings) -> None:
-    """Refuses what is too long or takes too many steps, before anything is computed."""
-    sampling = Sampling.of(options)
+def check_text(model: Model, text: str, settings: Settings) -> None:
+    """Refuses what is too long; gaps are counted before anything as long as they are is made."""
     if len(text) > MOST_TOKENS:
         raise UnmaskError("the text is too long")
-    tokens = len(parse_blanks(text, model.tokenizer))
+    tokens = count_blanks(text)
+    if tokens <= settings.length:
+        tokens = len(parse_blanks(text, model.tokenizer))
     if tokens > settings.length:
         raise UnmaskError(f"a text has {settings.length} tokens at most here, not {tokens}")
-    check_sampler(model, sampling, settings)
-
-
-def _seed(given: int | None) -> int:
-    return secrets.randbits(31) if given is None else given
-
-
-async def _only(engine: Engine, name: str, job: Any) -> Any:
-    """The one result of a job."""
-    async with aclosing(engine.run(name, job)) as results:
-        return await anext(results)
 
 
 async def _events(

@@ -9,9 +9,11 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from unmask.errors import UnmaskError
 from unmask.serve.engine import Engine
 from unmask.serve.settings import Settings
 
+MOST_PORT = 65535
 LAST_WORDS = 5.0  # seconds for what streams say when they are ended
 
 
@@ -84,7 +86,9 @@ class Server(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """The address to listen at, taken before any model is loaded; port 0 is any free one."""
+    """The address to listen at; port 0 is any free one."""
+    if not 0 <= port <= MOST_PORT:
+        raise UnmaskError(f"--port must lie in 0..{MOST_PORT}, not {port}")
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     bound = socket.socket(family)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

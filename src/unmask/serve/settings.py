@@ -1,6 +1,7 @@
 """What a server allows: sizes, times, and who may ask."""
 
 import ipaddress
+import math
 from dataclasses import dataclass
 
 from unmask.errors import UnmaskError
@@ -30,8 +31,25 @@ class Settings:
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise UnmaskError("the token must be printable ASCII: it travels in a header")
         for name in ("body", "read", "write", "length", "texts", "steps", "draws"):
-            if getattr(self, name) <= 0:
-                raise UnmaskError(f"{name} must be positive, not {getattr(self, name)}")
+            _check(name, getattr(self, name))
+        _check("grace", self.grace, zero=True)
+
+
+def check_capacity(
+    active: int = 1, waiting: int = 0, timeout: float | None = None, workers: int | None = None
+) -> None:
+    """Refuses an engine that could answer nobody."""
+    _check("active", active)
+    _check("waiting", waiting, zero=True)
+    for name, value in (("timeout", timeout), ("workers", workers)):
+        if value is not None:
+            _check(name, value)
+
+
+def _check(name: str, value: float, zero: bool = False) -> None:
+    """A limit is a number above zero, or at zero where that means something."""
+    if not (math.isfinite(value) and (value > 0 or (zero and value == 0))):
+        raise UnmaskError(f"{name} must be {'0 or more' if zero else 'positive'}, not {value}")
 
 
 def is_loopback(host: str) -> bool:

@@ -1,7 +1,7 @@
 """Texts as they are written, from the left: what a stream of completions sends, and when it can stop."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unmask.api import Model, Sampling
@@ -45,11 +45,20 @@ def completing(
 ) -> Iterator[Piece]:
     """Pieces of all texts, prompt by prompt, each sent as soon as all before it is there."""
     _refuse(question, settings)
-    sampling = Sampling.of(question.options(seed))
+    sampling = resolved(model, question.options(seed), question.suffix is None)
     check_sampler(model, sampling, settings)
     tasks = [_task(model, question, sampling, prompt, settings) for prompt in question.prompts]
+    seeds = row_seeds(seed, len(tasks) * question.n)  # equal prompts have texts of their own
     for number, task in enumerate(tasks):
-        yield from _write(model, question, sampling, task, number * question.n)
+        first = number * question.n
+        own = replace(sampling, seed=seeds[first : first + question.n])
+        yield from _write(model, question, own, task, first)
+
+
+def resolved(model: Model, options: dict[str, Any], writes: bool) -> Sampling:
+    """How the model will be asked: as usual for it where it writes, and all texts side by side."""
+    sampling = model.usual(options)[0] if writes else Sampling.of(options)
+    return replace(sampling, batch=max(sampling.batch, sampling.n))
 
 
 def check_sampler(model: Model, sampling: Sampling, settings: Settings) -> None:
@@ -99,11 +108,12 @@ def _task(
             raise UnmaskError("prompt and suffix have gaps of their own: use /v1/fill")
         text = f"{prompt}[MASK:{width}]{question.suffix}"
         ids = parse_blanks(text, tokenizer)
+        length = lead + len(ids)
         start = lead + ids.index(tokenizer.vocabulary.mask_id)
         spaced = tokenizer.leading_space and prompt.endswith(" ")
         task = Task({"fill": text}, start, start + width, len(ids) - width, False, spaced)
-    if task.stop > settings.length:
-        raise UnmaskError(f"a text has {settings.length} tokens at most here, not {task.stop}")
+    if length > settings.length:
+        raise UnmaskError(f"a text has {settings.length} tokens at most here, not {length}")
     return task
 
 
@@ -114,9 +124,8 @@ def _write(
     revises = sampler.revises or getattr(getattr(sampler, "inner", None), "revises", False)
     echo = question.prompts[first // question.n] if question.echo else ""
     texts = [_Text(model, task, question.stops, echo) for _ in range(question.n)]
-    options = {name: value for name, value in vars(sampling).items() if name != "guide"}
     seeds = row_seeds(sampling.seed, question.n)
-    frames = model.stream(**task.options, **options)
+    frames = model.stream(**task.options, **vars(sampling))
     for frame in frames:
         if not revises:
             for index, (text, ids) in enumerate(zip(texts, frame.tokens.tolist(), strict=True)):
