@@ -80,7 +80,28 @@ def test_a_signal_saves_says_so_and_loses_nothing(tmp_path, number):
     assert_same(tmp_path / "stopped", tmp_path / "straight")
 
 
-def test_a_second_signal_acts_at_once(tmp_path):
+def test_a_second_sigterm_does_not_cost_the_checkpoint(tmp_path):
+    run = trainer(tmp_path, **OPTIONS)
+    batch, save = run.loader.batch, run.keeper.keep
+
+    def signalling(step, part):
+        if step == 9:
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+        return batch(step, part)
+
+    def saving(state, good):
+        if state.step == 10:
+            signal.raise_signal(signal.SIGTERM)
+        save(state, good)
+
+    run.loader.batch, run.keeper.keep = signalling, saving
+    with pytest.raises(Interrupted):
+        run.fit()
+    assert newest(tmp_path, pytest.fail).name == "step-00000010"
+
+
+def test_a_second_ctrl_c_acts_at_once(tmp_path):
     run = trainer(tmp_path, **OPTIONS)
 
     def insist(step, part):

@@ -22,7 +22,7 @@ from unmask.training.device import autocast, deterministic, resolve_device
 from unmask.training.ema import EMA
 from unmask.training.gradient import Gradient
 from unmask.training.group import Group, local_device
-from unmask.training.guards import Diverged, in_a_row, review, unusable
+from unmask.training.guards import Diverged, review, settled, unusable
 from unmask.training.interrupt import CutShort, Interrupted, Signals, interruptible
 from unmask.training.keeper import Keeper
 from unmask.training.logging import Log
@@ -94,8 +94,9 @@ class Trainer:
                 self.say(f"{self.run} is already trained: {self._finished()}")
                 return self.state
             self._prepare()
-            while not self._loop():
-                self._roll_back()
+            with interruptible() as self.signals:  # a signal outlives a step that goes wrong
+                while skipped := self._loop():
+                    self._roll_back(skipped)
             self.say(f"finished at step {self.state.step}: {self._finished()}")
             if self.group.main and draw_curve(self.run) is None:
                 self.say("no loss curve: pip install 'unmask[log]' brings matplotlib")
@@ -111,9 +112,9 @@ class Trainer:
             rows = None if self.micro.search else self.micro.size
             self.strategy.compile(self.trained, rows)
 
-    def _loop(self) -> bool:
-        """Step by step to the end: whether it came there, and not where it has to go back from."""
-        config, state = self.config, self.state
+    def _loop(self) -> int:
+        """Step by step to the end, or to where so many in a row were skipped that it must go back."""
+        config, state, signals = self.config, self.state, self.signals
         with ExitStack() as stack:
             log = Log(self.run, state.step, config.tensorboard, written=self.group.main)
             stack.callback(log.close)
@@ -121,7 +122,6 @@ class Trainer:
             bar = stack.enter_context(
                 ProgressDisplay(state.step, config.steps, self.say, hidden=not self.group.main)
             )
-            signals = self.signals = stack.enter_context(interruptible())
             self.trained.train()
             self.clock = time.perf_counter()
             stop = False
@@ -135,8 +135,8 @@ class Trainer:
                     self.saver.check()
                     bar.advance(state.step)
                     self._between_steps(log, bar)
-            except Diverged:
-                return False
+            except Diverged as diverged:
+                return diverged.steps
             if self.saver.asked != state.step:
                 self._save()
             self.saver.wait()
@@ -144,7 +144,7 @@ class Trainer:
                 self.say(f"stopped at step {state.step}, saved {self.saver.last}")
                 self.group.any(False)  # nobody leaves before all is on the disk
                 raise Interrupted(state.step)
-        return True
+        return 0
 
     def _step(self) -> None:
         """One optimizer step over the global batch, micro-batch by micro-batch."""
@@ -178,7 +178,7 @@ class Trainer:
         state.owed = ""
         if state.step % config.save_every == 0:
             self._settle()
-            if not in_a_row(state):
+            if settled(state, config.max_skips):
                 self._save(good=True)
 
     def _due(self, every: int) -> bool:
@@ -202,8 +202,8 @@ class Trainer:
         log.times({"step": state.step, "seconds": state.seconds, "tokens_per_second": rate})
         best = bound(state.best_nats, state.best_error) if state.best_step else ""
         bar.show(state.step, seen.loss, best, rate)
-        if 0 < self.config.max_skips <= state.streak:
-            raise Diverged
+        if 0 < self.config.max_skips <= seen.longest:
+            raise Diverged(seen.longest)
 
     def _validate(self, log: Log, validate: Callable[[], ValidationResult]) -> None:
         with self._resting(), self._cutting():
@@ -266,21 +266,21 @@ class Trainer:
             self.mark = (found.tokens, found.seconds)
         return found is not None
 
-    def _roll_back(self) -> None:
+    def _roll_back(self, skipped: int) -> None:
         """Go back to the last good checkpoint, and on from there with the batches that come next."""
         self.saver.wait()
         failed = self.state
         again = failed.rollbacks < self.config.max_rollbacks
         if not (again and self._stand(self.keeper.last_good())):
             raise UnmaskError(
-                f"training stopped at step {failed.step}: the last {failed.streak} steps had a loss "
-                "or gradient that is not finite; try a lower training.lr, a longer training.warmup, "
+                f"training stopped at step {failed.step}: {skipped} steps in a row had a loss or "
+                "gradient that is not finite; try a lower training.lr, a longer training.warmup, "
                 f"training.clip 1 or training.precision fp32; {self._last_good()}"
             )
         note = self.state.go_on_after(failed)
         Log(self.run, self.state.step, False, written=self.group.main).numbers(note)
         self.say(
-            f"step {failed.step}: {failed.streak} steps in a row were not finite: back to step "
+            f"step {failed.step}: {skipped} steps in a row were not finite: back to step "
             f"{self.state.step}, and on with the batches after those"
         )
 
