@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from test_resume import assert_same
-from training_stand_in import TinyLoader, TinyMethod, trainer
+from training_stand_in import TinyLoader, TinyMethod, TinyResult, trainer
 
 from unmask.errors import UnmaskError
 from unmask.training import Interrupted, newest, read_json, read_weights
@@ -100,6 +100,16 @@ def test_repeated_ones_go_back_and_on_with_other_batches(tmp_path):
     steps = [line["step"] for line in lines(tmp_path) if "loss" in line]
     assert steps == sorted(set(steps))
     assert state.skipped == 5
+
+
+def test_best_weights_of_an_abandoned_way_do_not_stay(tmp_path):
+    """Validated at 6, 12 and 18; after 18 back to 16 and on to 18 again, where it is not as good."""
+    bounds = iter([5.0, 4.0, 1.0, 4.5, 4.6, 4.7])
+    options = {**OPTIONS, "log_every": 10, "validate_every": 6, "steps": 30}
+    options["validate"] = lambda: TinyResult(next(bounds))
+    state = trainer(tmp_path, Poisoned(18, 19, 16, 17), **options).fit()
+    assert (state.rollbacks, state.best_step, state.best_nats) == (1, 18, 4.5)
+    assert read_json(tmp_path / "checkpoints" / "best" / "state.json")["nats"] == 4.5
 
 
 def test_bad_steps_that_are_not_in_a_row_never_go_back(tmp_path):

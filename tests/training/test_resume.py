@@ -13,8 +13,16 @@ import torch
 from training_stand_in import trainer
 
 from unmask.errors import UnmaskError
-from unmask.training import Interrupted, newest, read_json, read_weights, run_weights
-from unmask.training.checkpoint import restore, save
+from unmask.training import (
+    Interrupted,
+    newest,
+    read_json,
+    read_weights,
+    recovered,
+    run_weights,
+    storage,
+)
+from unmask.training.checkpoint import begun, restore, save
 from unmask.training.retention import Retention
 
 SCRIPT = Path(__file__).parent / "training_stand_in.py"
@@ -174,6 +182,24 @@ def test_leftovers_are_cleared_by_training_and_left_alone_by_readers(tmp_path, f
     trainer(run, **OPTIONS).fit()
     names = sorted(path.name for path in (run / "checkpoints").iterdir())
     assert names == ["best", "step-00000016", "step-00000020"]
+
+
+def test_a_checkpoint_caught_while_it_was_replaced_is_one_to_resume(tmp_path, finished_run):
+    run = finished_run(tmp_path)
+    shutil.rmtree(run / "checkpoints" / "step-00000016")
+    (run / "checkpoints" / "step-00000020").rename(run / "checkpoints" / ".step-00000020.replaced")
+    assert begun(run)
+    assert not begun(tmp_path)
+    assert recovered(run, pytest.fail).name == "step-00000020"
+
+
+def test_a_checkpoint_that_is_known_is_not_looked_for_again(tmp_path, finished_run, monkeypatch):
+    run = finished_run(tmp_path)
+    found = recovered(run, pytest.fail)
+    digest, read = storage._digest, []
+    monkeypatch.setattr(storage, "_digest", lambda path: read.append(path) or digest(path))
+    assert trainer(run, **OPTIONS).fit(found).step == 20
+    assert read.count(found / "model.safetensors") == 1  # as it is loaded
 
 
 def test_a_finished_run_says_so(tmp_path, finished_run):

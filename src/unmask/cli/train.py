@@ -26,11 +26,11 @@ def add(commands: Commands) -> None:
 def execute(args: Namespace) -> None:
     from unmask import api
     from unmask.config import load_recipe, resolve
-    from unmask.training.checkpoint import by_step
+    from unmask.training.checkpoint import begun
 
     config = resolve(load_recipe(args.recipe), args.overrides)
     run = args.run or args.resume or Path("runs") / Path(args.recipe).stem
-    if args.resume and not by_step(run):
+    if args.resume and not begun(run):
         raise UnmaskError(f"nothing to resume in {run}: --run {run} starts a run there")
     try:
         api.train(config, run, say=print, auto_batch=args.auto_batch)

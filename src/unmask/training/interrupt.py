@@ -59,7 +59,7 @@ def interruptible() -> Iterator[Signals]:
 
     def note(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:  # machines repeat themselves, people insist
-            signal.signal(number, before[number])
+            signal.signal(number, before[signal.SIGINT])
         signals.note(number)
 
     for number in before:

@@ -83,13 +83,16 @@ class Trainer:
         self.clock = time.perf_counter()
         self.mark = (0, 0.0)  # tokens and seconds at the last log line
 
-    def fit(self) -> TrainingState:
-        """Train to the last step, the end of patience or a signal, from the newest checkpoint on."""
+    def fit(self, begun: Path | None = None) -> TrainingState:
+        """Train to the last step, the end of patience or a signal, from the newest checkpoint on.
+
+        `begun` is that checkpoint, where it is known already to be intact and of this configuration.
+        """
         stopped = lambda: f"training stopped at step {self.state.step}; {self._last_good()}"  # noqa: E731
         with full_disk(stopped), memory_told(lambda: self.micro.size), ExitStack() as stack:
             stack.enter_context(self.group.watched(stopped))
             stack.callback(self.saver.close)
-            self._resume()
+            self._resume(begun)
             if self._finished():
                 self.say(f"{self.run} is already trained: {self._finished()}")
                 return self.state
@@ -254,9 +257,9 @@ class Trainer:
         self.keeper.keep(self.state, good)
         self.clock = time.perf_counter()
 
-    def _resume(self) -> None:
+    def _resume(self, begun: Path | None) -> None:
         """Take up the newest intact checkpoint, if there is one."""
-        if self._stand(self.keeper.newest()) and not self._finished():
+        if self._stand(self.keeper.newest(begun)) and not self._finished():
             self.say(f"resuming {self.run} at step {self.state.step}")
 
     def _stand(self, found: TrainingState | None) -> bool:
