@@ -42,10 +42,12 @@ class Timed(Saver):
     def save_best(self, weights: Mapping[str, Tensor], state: dict[str, Any]) -> None:
         self._timed(lambda: super(Timed, self).save_best(weights, state))
 
-    def wait(self) -> None:
-        self._timed(super().wait)
+    def wait(self, *kinds: str) -> None:
+        self._timed(lambda: super(Timed, self).wait(*kinds))
 
-    def _start(self, what: str, parts: Parts, write: Callable[[Parts], Path | None]) -> None:
+    def _start(
+        self, kind: str, what: str, parts: Parts, write: Callable[[Parts], Path | None]
+    ) -> None:
         def timed(copies: Parts) -> Path | None:
             began = time.thread_time()
             try:
@@ -53,7 +55,7 @@ class Timed(Saver):
             finally:
                 self.writing += time.thread_time() - began
 
-        super()._start(what, parts, timed)
+        super()._start(kind, what, parts, timed)
 
     def _timed(self, work: Callable[[], None]) -> None:
         began, before = time.perf_counter(), self.still
@@ -84,7 +86,7 @@ def measure(config: RunConfig, data: Data, kind: type[Timed]) -> dict[str, Any]:
         loader = Loader(data.train, config.training.batch, config.seed)
         parts = (config.training, Path(folder), config.seed, to_dict(config), validate)
         trainer = Trainer(method, loader, *parts, say=lambda line: None)
-        saver = trainer.saver = kind(Path(folder), trainer.saver.retention)
+        saver = trainer.saver = trainer.keeper.saver = kind(Path(folder), trainer.saver.retention)
         clock, processor = time.perf_counter(), time.process_time()
         trainer.fit()
         return {

@@ -254,6 +254,24 @@ def test_an_interrupted_training_says_how_to_resume(monkeypatch, capsys):
     assert (out, err) == ("", f"unmask: interrupted; saved as step-7; resume with: {command}\n")
 
 
+def test_of_several_processes_one_says_how_to_resume_and_with_torchrun(monkeypatch, capsys):
+    def stop(config, run, **_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unmask.api.train", stop)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    said = []
+    for rank, machines in [("0", "1"), ("0", "4"), ("3", "4")]:
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("GROUP_WORLD_SIZE", machines)
+        assert main(["train", "demo", "--run", "a"]) == 130
+        said.append(capsys.readouterr().err.removeprefix("unmask: interrupted").rstrip())
+    start = "; resume with: torchrun --nproc-per-node 8"
+    whole = "-m -- unmask train demo --run a"
+    assert said == [f"{start} {whole}", f"{start} --nnodes 4 {whole}", ""]
+
+
 # Failures
 
 

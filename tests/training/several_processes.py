@@ -19,7 +19,10 @@ import torch._dynamo  # which DDP and optimizers import: once, before the forks
 from torch import Tensor
 from training_stand_in import VOCABULARY, TinyLoader
 
+import unmask
+import unmask.api
 from unmask.backbones import DiT
+from unmask.config import resolve
 from unmask.diffusion.schedule import LogLinear
 from unmask.diffusion.time_sampling import Stratified
 from unmask.errors import UnmaskError
@@ -92,6 +95,10 @@ class Faulty(MDLM):
 def train(job: dict[str, Any]) -> None:
     """One process of a job."""
     distributed = DistributedConfig(job["strategy"], job.get("timeout", 60.0))
+    if job.get("refused"):
+        config = resolve({}, [("distributed.strategy", "ddp"), ("training.device", "cpu")])
+        unmask.train(config, job["run"], say=said)
+        return
     run, fault = Path(job["run"]), job.get("fault", {})
     defaults = {"batch": 8, "lr": 0.01, "warmup": 3, "ema": 0.9, "device": "cpu", "log_every": 1}
     config = TrainingConfig(**{**defaults, **job["options"]})
@@ -122,6 +129,8 @@ def child(job: dict[str, Any]) -> int:
     except UnmaskError as error:
         said(f"rank {os.environ.get('RANK')}: {error}")
         return 2
+    except SystemExit as end:
+        return int(end.code)
     except Interrupted:
         return 130
     return 0

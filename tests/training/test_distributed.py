@@ -4,17 +4,26 @@ import json
 import signal
 import subprocess
 import sys
+import threading
+import time
+import warnings
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from test_resume import assert_same
-from training_stand_in import trainer
+from training_stand_in import TinyLoader, TinyMethod, trainer
 
 from unmask.errors import UnmaskError
-from unmask.training import DistributedConfig, Group, newest, read_json, read_weights
+from unmask.randomness import RowStream
+from unmask.training import DistributedConfig, Group, joined, newest, read_json, read_weights
 from unmask.training.logging import JsonLines
+from unmask.training.strategy import choose_strategy
 
 SCRIPT = Path(__file__).parent / "several_processes.py"
 OPTIONS = {"steps": 8, "save_every": 4, "keep": 9}
@@ -58,10 +67,8 @@ class Done:
         self.folder = folder
         kinds = {
             "plain": ("plain", 1, {}),
-            "ddp-1": ("ddp", 1, {}),
             "ddp-2": ("ddp", 2, {"micro_batch": 1}),
             "ddp-4": ("ddp", 4, {}),
-            "fsdp-1": ("fsdp", 1, {"checkpoint_activations": True}),
             "fsdp-2": ("fsdp", 2, {"micro_batch": 3, "checkpoint_activations": True}),
         }
         self.curves = [name for name in kinds if name != "plain"]
@@ -76,7 +83,10 @@ class Done:
         jobs["hangs"] = job(folder / "hangs", "ddp", 2, fault=hang, timeout=4.0)
         # of two processes the second has rows 4 to 7
         jobs["nan-2"] = job(folder / "nan-2", "ddp", 2, fault={"nan": [5, 4]})
+        jobs["straight"] = job(folder / "straight", "ddp", 2)
         jobs["nan-1"] = job(folder / "nan-1", "plain", 1, micro_batch=4, fault={"nan": [5, 4]})
+        (folder / "file").touch()
+        jobs["refused"] = {**job(folder / "file" / "run", "ddp", 2), "refused": True}
         file = folder / "jobs.json"
         file.write_text(json.dumps(list(jobs.values())))
         command = [sys.executable, str(SCRIPT), str(file)]
@@ -119,6 +129,83 @@ def test_a_process_that_hangs_is_named(done):
     assert "rank 1 of 2 did not answer for 4 s (distributed.timeout); training" in done.said
 
 
+def test_where_the_main_process_refuses_the_others_leave_without_a_word(done):
+    assert done.codes["refused"] == [2, 2]
+    assert "rank 0: cannot write in" in done.said
+    assert "rank 1: cannot" not in done.said
+    assert "Traceback" not in done.said
+
+
+def test_what_the_main_process_makes_may_take_longer_than_the_time_limit():
+    """The others are in no collective, which would time out, before it is made."""
+    groups, store, made = [Group(), Group()], dist.HashStore(), threading.Event()
+    for rank, group in enumerate(groups):
+        group.rank, group.world, group._store = rank, 2, store
+
+    def make():
+        time.sleep(0.1)
+        made.set()
+        return "all"
+
+    groups[0]._broadcast = lambda text: text
+    groups[1]._broadcast = lambda text: f"+{made.is_set()}"
+    with ThreadPoolExecutor(1) as other:
+        heard = other.submit(groups[1].told, lambda: "nothing")
+        assert groups[0].told(make) == "all"
+        assert heard.result(20) == "True"
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """A group of one process, with torch's engines."""
+    monkeypatch.delenv("RANK", raising=False)
+
+    @contextmanager
+    def placed(strategy):
+        with joined(DistributedConfig(strategy), torch.device("cpu")) as group:
+            yield choose_strategy(DistributedConfig(strategy), group, torch.device("cpu"), "fp32")
+
+    return placed
+
+
+def test_ddp_has_no_parameters_beside_the_methods(alone):
+    """One that is never used would have the host wait for a GPU at every step."""
+    with alone("ddp") as strategy, warnings.catch_warnings():
+        method = TinyMethod()
+        del method.unused
+        strategy.place(method)
+        assert len(list(strategy._ddp.parameters())) == len(list(method.parameters()))
+        x, valid = TinyLoader().batch(0, range(2))
+        noise = method.noise(RowStream(1, 0, range(2), 2), valid)
+        method.backbone.dropout = 0.0
+        for _ in range(2):  # DDP's warning would be an error here
+            strategy.backward(strategy.run(lambda: method.nll(x, valid, noise).total))
+
+
+def test_validation_under_fsdp_holds_one_gathered_tensor_at_a_time(alone, monkeypatch):
+    from unmask.training import distributed
+
+    whole, held, most = distributed._full, [], []
+
+    def full(tensor):
+        found = whole(tensor).clone()
+        held.append(weakref.ref(found))
+        most.append(sum(each() is not None for each in held))
+        return found
+
+    monkeypatch.setattr(distributed, "_full", full)
+    with alone("fsdp") as strategy:
+        method = TinyMethod()
+        trained = strategy.place(method)
+        with torch.no_grad():
+            for parameter in trained.parameters():
+                parameter.add_(1.0)
+        expected = {name: whole(tensor).clone() for name, tensor in trained.state_dict().items()}
+        with strategy.shown(method, trained, None):
+            assert all(torch.equal(method.state_dict()[name], expected[name]) for name in expected)
+    assert max(most) <= 2  # the next one is made before the last one goes
+
+
 def test_a_loss_that_is_no_number_in_one_process_is_skipped_by_all(done):
     for name in ("nan-1", "nan-2"):
         assert set(done.codes[name]) == {0}, done.said
@@ -132,23 +219,19 @@ def test_a_loss_that_is_no_number_in_one_process_is_skipped_by_all(done):
     assert all(tensor.isfinite().all() for tensor in theirs.values())
 
 
-def test_a_killed_process_and_torchrun_change_nothing(tmp_path):
+def test_a_killed_process_and_torchrun_change_nothing(done, tmp_path):
     """torchrun ends the others, starts all again, and they resume: the bits of the undisturbed run."""
-    killed = {"kind": "kill", "rank": 1, "step": 5}
-    for name, fault in [("straight", {}), ("killed", killed)]:
-        file = tmp_path / f"{name}.json"
-        file.write_text(json.dumps(job(tmp_path / name, "ddp", 2, fault=fault)))
-    both = tmp_path / "both.json"
-    both.write_text(json.dumps([json.loads((tmp_path / "straight.json").read_text())]))
-    subprocess.run([sys.executable, str(SCRIPT), str(both)], check=True, capture_output=True)
+    fault = {"kind": "kill", "rank": 1, "step": 5}
+    file = tmp_path / "killed.json"
+    file.write_text(json.dumps(job(tmp_path / "killed", "ddp", 2, fault=fault)))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     options = ["--nproc-per-node", "2", "--max-restarts", "1", str(SCRIPT)]
     subprocess.run(
-        [*torchrun, *options, str(tmp_path / "killed.json")],
+        [*torchrun, *options, str(file)],
         check=True, capture_output=True, timeout=120,
     )  # fmt: skip
     assert (tmp_path / "killed-fault").exists()
-    assert_same(tmp_path / "killed", tmp_path / "straight", best=False)
+    assert_same(tmp_path / "killed", done.folder / "straight", best=False)
 
 
 def test_mistakes_are_told_before_anything_is_done(tmp_path, monkeypatch):

@@ -2,12 +2,13 @@
 
 import json
 import math
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 from test_resume import assert_same
-from training_stand_in import TinyLoader, TinyMethod, trainer
+from training_stand_in import TinyLoader, TinyMethod, TinyResult, trainer
 
 from unmask.errors import UnmaskError
 from unmask.training import Interrupted, newest, read_json, read_weights
@@ -101,6 +102,16 @@ def test_repeated_ones_go_back_and_on_with_other_batches(tmp_path):
     assert state.skipped == 5
 
 
+def test_best_weights_of_an_abandoned_way_do_not_stay(tmp_path):
+    """Validated at 6, 12 and 18; after 18 back to 16 and on to 18 again, where it is not as good."""
+    bounds = iter([5.0, 4.0, 1.0, 4.5, 4.6, 4.7])
+    options = {**OPTIONS, "log_every": 10, "validate_every": 6, "steps": 30}
+    options["validate"] = lambda: TinyResult(next(bounds))
+    state = trainer(tmp_path, Poisoned(18, 19, 16, 17), **options).fit()
+    assert (state.rollbacks, state.best_step, state.best_nats) == (1, 18, 4.5)
+    assert read_json(tmp_path / "checkpoints" / "best" / "state.json")["nats"] == 4.5
+
+
 def test_bad_steps_that_are_not_in_a_row_never_go_back(tmp_path):
     state = trainer(tmp_path, Poisoned(*range(5, 29, 2)), **{**OPTIONS, "log_every": 1}).fit()
     assert (state.skipped, state.rollbacks, state.streak) == (12, 0, 0)
@@ -125,9 +136,36 @@ def test_stopped_and_killed_around_a_rollback_it_ends_the_same(tmp_path):
     assert_same(tmp_path / "stopped", tmp_path / "straight", best=False)
 
 
+def test_a_signal_in_a_step_that_goes_wrong_is_not_lost(tmp_path):
+    run = trainer(tmp_path / "stopped", Poisoned(*range(14, 19)), **OPTIONS)
+    step = run._step
+
+    def stepping():
+        step()
+        if run.state.drawn == 18:
+            signal.raise_signal(signal.SIGTERM)
+
+    run._step = stepping
+    with pytest.raises(Interrupted) as caught:
+        run.fit()
+    assert caught.value.step == 12  # where it went back to
+    for name in ("stopped", "straight"):
+        trainer(tmp_path / name, Poisoned(*range(14, 19)), **OPTIONS).fit()
+    assert_same(tmp_path / "stopped", tmp_path / "straight", best=False)
+
+
+@pytest.mark.parametrize("save_every", [2, 8])
+def test_a_row_that_ends_before_the_log_line_goes_back_too(tmp_path, save_every):
+    """At step 16, before the line of step 20, the trouble is over and not yet told."""
+    options = {**OPTIONS, "log_every": 10, "save_every": save_every}
+    state = trainer(tmp_path, Poisoned(*range(11, 15)), **options).fit()
+    back = 10 if save_every == 2 else 8
+    assert (state.rollbacks, state.passed) == (1, 20 - back)
+
+
 def test_a_run_that_cannot_be_helped_stops_with_advice(tmp_path):
     endless = range(10, 1000)
-    with pytest.raises(UnmaskError, match=r"last \d steps had a loss.*training\.lr") as caught:
+    with pytest.raises(UnmaskError, match=r"\d steps in a row had a loss.*training\.lr") as caught:
         trainer(tmp_path / "a", Poisoned(*endless), **OPTIONS, max_rollbacks=2).fit()
     assert "step-00000008" in str(caught.value)
     assert read_json(newest(tmp_path / "a", pytest.fail) / "state.json")["state"]["streak"] == 0
@@ -207,6 +245,12 @@ def test_the_search_ends_at_the_fewest_pieces_that_fit(room, size):
         found = micro.run(attempt, lambda: None)
     pieces = next(pieces for pieces in range(1, 33) if -(-32 // pieces) <= room)
     assert found == -(-32 // pieces)
+
+
+def test_no_micro_batch_is_larger_than_the_batch():
+    """A network is compiled for so many rows, and those of other batches would not be compiled."""
+    micro = MicroBatch(2, 4, False, print)
+    assert micro.size == micro.run(lambda size: size, lambda: None) == 2
 
 
 def test_only_lack_of_memory_is_told_as_one():

@@ -13,8 +13,16 @@ import torch
 from training_stand_in import trainer
 
 from unmask.errors import UnmaskError
-from unmask.training import Interrupted, newest, read_json, read_weights, run_weights
-from unmask.training.checkpoint import restore, save
+from unmask.training import (
+    Interrupted,
+    newest,
+    read_json,
+    read_weights,
+    recovered,
+    run_weights,
+    storage,
+)
+from unmask.training.checkpoint import begun, restore, save
 from unmask.training.retention import Retention
 
 SCRIPT = Path(__file__).parent / "training_stand_in.py"
@@ -80,7 +88,28 @@ def test_a_signal_saves_says_so_and_loses_nothing(tmp_path, number):
     assert_same(tmp_path / "stopped", tmp_path / "straight")
 
 
-def test_a_second_signal_acts_at_once(tmp_path):
+def test_a_second_sigterm_does_not_cost_the_checkpoint(tmp_path):
+    run = trainer(tmp_path, **OPTIONS)
+    batch, save = run.loader.batch, run.keeper.keep
+
+    def signalling(step, part):
+        if step == 9:
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+        return batch(step, part)
+
+    def saving(state, good):
+        if state.step == 10:
+            signal.raise_signal(signal.SIGTERM)
+        save(state, good)
+
+    run.loader.batch, run.keeper.keep = signalling, saving
+    with pytest.raises(Interrupted):
+        run.fit()
+    assert newest(tmp_path, pytest.fail).name == "step-00000010"
+
+
+def test_a_second_ctrl_c_acts_at_once(tmp_path):
     run = trainer(tmp_path, **OPTIONS)
 
     def insist(step, part):
@@ -153,6 +182,24 @@ def test_leftovers_are_cleared_by_training_and_left_alone_by_readers(tmp_path, f
     trainer(run, **OPTIONS).fit()
     names = sorted(path.name for path in (run / "checkpoints").iterdir())
     assert names == ["best", "step-00000016", "step-00000020"]
+
+
+def test_a_checkpoint_caught_while_it_was_replaced_is_one_to_resume(tmp_path, finished_run):
+    run = finished_run(tmp_path)
+    shutil.rmtree(run / "checkpoints" / "step-00000016")
+    (run / "checkpoints" / "step-00000020").rename(run / "checkpoints" / ".step-00000020.replaced")
+    assert begun(run)
+    assert not begun(tmp_path)
+    assert recovered(run, pytest.fail).name == "step-00000020"
+
+
+def test_a_checkpoint_that_is_known_is_not_looked_for_again(tmp_path, finished_run, monkeypatch):
+    run = finished_run(tmp_path)
+    found = recovered(run, pytest.fail)
+    digest, read = storage._digest, []
+    monkeypatch.setattr(storage, "_digest", lambda path: read.append(path) or digest(path))
+    assert trainer(run, **OPTIONS).fit(found).step == 20
+    assert read.count(found / "model.safetensors") == 1  # as it is loaded
 
 
 def test_a_finished_run_says_so(tmp_path, finished_run):

@@ -77,6 +77,21 @@ def test_a_checkpoint_is_of_its_moment_and_training_does_not_wait(tmp_path, gate
     saver.close()
 
 
+def test_best_weights_and_a_checkpoint_do_not_wait_for_each_other(tmp_path, gate):
+    saver, weights = Saver(tmp_path, Retention(2)), {"a": torch.zeros(3)}
+    saver.save_best(weights, {"step": 4})
+    assert gate.entered.wait(20)
+    saver.save(4, {"model": weights}, {"state": {}}, {})  # at the same step: the loop goes on
+    weights["a"].fill_(9.0)
+    assert not (tmp_path / "checkpoints" / "best").exists()
+    gate.set()
+    saver.wait()
+    assert saver.last == checkpoint.folder(tmp_path, 4)
+    for folder in (tmp_path / "checkpoints" / "best", saver.last):
+        assert read_weights(folder)["a"].tolist() == [0.0] * 3
+    saver.close()
+
+
 def test_what_goes_wrong_while_writing_ends_the_run_with_one_line(tmp_path, monkeypatch):
     write, failed = storage.write_weights, threading.Event()
 
@@ -93,7 +108,7 @@ def test_what_goes_wrong_while_writing_ends_the_run_with_one_line(tmp_path, monk
     def waiting(step, part):
         if step == 9:
             assert failed.wait(20)
-            wait([run.saver.task])
+            wait([task for _, task in run.saver.tasks.values()])
         return batch(step, part)
 
     run.loader.batch = waiting
@@ -253,7 +268,8 @@ def test_two_processes_cannot_train_in_one_folder_and_a_killed_one_lets_go(tmp_p
         holder.communicate()
     assert not in_use(run)
     with locked(run):
-        assert (run / "lock").exists()
+        assert in_use(run)
+        assert in_use(run)  # to ask does not let go
     assert not (run / "lock").exists()
 
 

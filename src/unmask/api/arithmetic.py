@@ -1,6 +1,6 @@
 """What training asks of a machine, counted from the shape of the work: operations, bytes and seconds.
 
-Four constants are not counted but measured: `benchmarks/plan.py` fits them to rows of an H200 and holds the
+Five constants are not counted but measured: `benchmarks/plan.py` fits them to rows of an H200 and holds the
 rest of the rows against them.
 """
 
@@ -25,7 +25,7 @@ USABLE = 0.92  # of a GPU's memory; the rest is fragments, NCCL's buffers and CU
 
 @dataclass(frozen=True)
 class Machine:
-    """One GPU of several, by default the H200 that was measured, and the network between them."""
+    """One GPU of several and the network between them; rates by default as measured on an H200."""
 
     memory: float = 80.0  # GiB
     rate: float = 673.0  # TFLOP/s that large bf16 products sustain

@@ -2,6 +2,8 @@
 
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from unmask.api.hub_names import hub_name
 from unmask.api.model import Model
 from unmask.api.saving import PRECISIONS, read_model
 from unmask.api.together import Shard, measured_together, written_together
-from unmask.config import RunConfig, dump_yaml, load_recipe, resolve, to_dict
+from unmask.config import RunConfig, dump_yaml, from_dict, load_recipe, resolve, to_dict
 from unmask.data import (
     Data,
     LabelDropout,
@@ -41,7 +43,7 @@ from unmask.training import (
     load_weights,
     local_device,
     locked,
-    newest,
+    recovered,
     resolve_device,
     run_weights,
     seal,
@@ -68,11 +70,11 @@ def train(
         LOGGERS[name]  # a name that nobody knows is told before any work
     told = f"nothing was lost; free some room and start {run} again"
     device = local_device(resolve_device(config.training.device))
-    with full_disk(lambda: told), joined(config.distributed, device) as group:
-        if not group.main:
-            return _train(config, run, lambda _: None, tokenizer, auto_batch, group)
-        with locked(run):
-            return _train(config, run, say, tokenizer, auto_batch, group)
+    with full_disk(lambda: told), joined(config.distributed, device) as group, ExitStack() as stack:
+        stack.enter_context(group.watched(lambda: f"start {run} again"))
+        group.told(lambda: stack.enter_context(locked(run)) or "")
+        heard = say if group.main else lambda _: None
+        return _train(config, run, heard, tokenizer, auto_batch, group)
 
 
 def _train(
@@ -141,7 +143,7 @@ def _train(
             f"left out: {data.train.left_out:,} and {data.valid.left_out:,} pairs that are longer "
             f"than {config.data.length} tokens"
         )
-    trainer.fit()
+    trainer.fit(begun)
     load_weights(method.to(trainer.device), group.in_turn(lambda: run_weights(run, say)), run)
     if group.main:
         _clear_damage(run / "model", say)
@@ -169,16 +171,26 @@ def _shortened(loader: Loader, config: RunConfig, tokenizer: Tokenizer) -> Loade
 
 
 def _begun(run: Path, say: Say, group: Group) -> Path | None:
-    """The newest checkpoint, which the main process looks for."""
-    found = group.told(lambda: str(newest(run, lambda _: None) or ""))
+    """The newest intact checkpoint, which the main process looks for."""
+    found = group.told(lambda: str(recovered(run, say) or ""))
     if found and group.main:
         _tell_damage(run, say)
     return Path(found) if found else None
 
 
 def _agreed(run: Path, begun: Path, fingerprint: dict[str, Any]) -> str:
-    agree(run, begun, fingerprint)
+    agree(run, begun, fingerprint, _completed)
     return str(begun)
+
+
+def _completed(before: dict[str, Any]) -> dict[str, Any]:
+    """A configuration that was written before some settings were there: they have their defaults."""
+    known = {field.name for field in fields(RunConfig)}
+    tree = {name: value for name, value in before.items() if name in known}
+    try:
+        return {**before, **to_dict(from_dict(tree))}
+    except UnmaskError:  # of settings that are no more: they are named as what differs
+        return before
 
 
 def _data(

@@ -26,21 +26,35 @@ def add(commands: Commands) -> None:
 def execute(args: Namespace) -> None:
     from unmask import api
     from unmask.config import load_recipe, resolve
-    from unmask.training.checkpoint import by_step
+    from unmask.training.checkpoint import begun
 
     config = resolve(load_recipe(args.recipe), args.overrides)
     run = args.run or args.resume or Path("runs") / Path(args.recipe).stem
-    if args.resume and not by_step(run):
+    if args.resume and not begun(run):
         raise UnmaskError(f"nothing to resume in {run}: --run {run} starts a run there")
     try:
         api.train(config, run, say=print, auto_batch=args.auto_batch)
     except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(*stop.args, f"resume with: {_command(args, run)}") from None
-    if os.environ.get("RANK", "0") == "0":  # torchrun starts several
+        how = [f"resume with: {_command(args, run)}"] if _first() else []
+        raise KeyboardInterrupt(*stop.args, *how) from None
+    if _first():
         print(f"next: unmask generate {run}{' --prompt TEXT' if config.data.paired else ''}")
 
 
+def _first() -> bool:
+    """Whether this is the one that speaks, of the processes that torchrun may have started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def _command(args: Namespace, run: Path) -> str:
+    """What was typed, torchrun included; how machines find each other is not ours to know."""
     overrides = [part for name, value in args.overrides for part in (f"--{name}", value)]
     own = ["--auto-batch"] if args.auto_batch else []
-    return shlex.join(["unmask", "train", args.recipe, "--run", str(run), *own, *overrides])
+    several = []
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        machines = os.environ.get("GROUP_WORLD_SIZE", "1")
+        several = ["torchrun", "--nproc-per-node", os.environ.get("LOCAL_WORLD_SIZE", "1")]
+        several += [*(["--nnodes", machines] if machines != "1" else []), "-m", "--"]
+    return shlex.join(
+        [*several, "unmask", "train", args.recipe, "--run", str(run), *own, *overrides]
+    )

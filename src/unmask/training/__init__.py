@@ -6,7 +6,7 @@ from unmask.training.checkpoint import (
     agree,
     carried,
     newest,
-    resumable,
+    recovered,
     run_weights,
 )
 from unmask.training.config import DistributedConfig, TrainingConfig
@@ -65,8 +65,8 @@ __all__ = [
     "read_json",
     "read_log",
     "read_weights",
+    "recovered",
     "resolve_device",
-    "resumable",
     "run_weights",
     "seal",
     "verify",

@@ -20,6 +20,7 @@ from unmask.training.storage import (
     damages,
     read_json,
     read_weights,
+    recover,
     remove,
     replace,
     write_json,
@@ -91,6 +92,12 @@ def newest(run: Path, warn: Say) -> Path | None:
     return None
 
 
+def recovered(run: Path, warn: Say) -> Path | None:
+    """The newest intact checkpoint, once what a kill left is cleared; for the one who trains there."""
+    recover(_checkpoints(run))
+    return newest(run, warn)
+
+
 def wrong_with(path: Path) -> Iterator[str]:
     """What keeps a run from going on from a checkpoint."""
     yield from damages(path)
@@ -139,9 +146,12 @@ def standing_at(run: Path, found: Path, say: Say) -> str:
     """The content of a checkpoint's state.json; best weights that are lost are no longer the best."""
     content = read_json(found / "state.json")
     best = _checkpoints(run) / "best"
-    damage = next(damages(best), "") if content["state"]["best_step"] else ""
+    step = content["state"]["best_step"]
+    damage = next(damages(best), "") if step else ""
     if damage:
         say(f"{best} is damaged: {damage}; the next validation counts as the best")
+    # Those of a later step were made on a way that is taken anew, perhaps with other batches.
+    if damage or (step and read_json(best / "state.json").get("step") != step):
         content["state"] |= {"best_step": 0, "stale": 0}
     return json.dumps(content)
 
@@ -166,17 +176,17 @@ def run_weights(run: Path, warn: Say) -> dict[str, Tensor]:
     return read_weights(last, "ema" if (last / "ema.safetensors").exists() else "model")
 
 
-def resumable(run: Path, fingerprint: Mapping[str, Any], warn: Say) -> Path | None:
-    """The checkpoint to continue from, if any; an error if the run has another configuration."""
-    found = newest(run, warn)
-    if found:
-        agree(run, found, fingerprint)
-    return found
+def agree(
+    run: Path,
+    found: Path,
+    fingerprint: Mapping[str, Any],
+    completed: Callable[[dict[str, Any]], Mapping[str, Any]] = dict,
+) -> None:
+    """An error if a checkpoint of the run has another configuration.
 
-
-def agree(run: Path, found: Path, fingerprint: Mapping[str, Any]) -> None:
-    """An error if a checkpoint of the run has another configuration."""
-    before = dict(_flat(read_json(found / "state.json")["fingerprint"]))
+    `completed` is the configuration of the checkpoint with the settings that it did not know yet.
+    """
+    before = dict(_flat(completed(read_json(found / "state.json")["fingerprint"])))
     now = dict(_flat(json.loads(json.dumps(fingerprint))))  # as the file spells it
     free = MAY_CHANGE
     if now.get("training.decay") != "constant":
@@ -242,9 +252,14 @@ def _checkpoints(run: Path) -> Path:
     return run / "checkpoints"
 
 
+def begun(run: Path) -> bool:
+    """Whether there is a checkpoint, be it one that a kill caught while it was replaced."""
+    return bool(by_step(run)) or any(_checkpoints(run).glob(".step-*.replaced"))
+
+
 def by_step(run: Path) -> list[Path]:
     """The checkpoints of a run, oldest first."""
-    found = [path for path in _checkpoints(run).glob("step-*") if path.name[5:].isdigit()]
+    found = [path for path in _checkpoints(run).glob("step-*") if path.name[5:].isdecimal()]
     return sorted(found, key=step_of)
 
 

@@ -1,6 +1,7 @@
 """torch's engines as strategies: DDP replicates the weights, FSDP2 shards them."""
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -37,12 +38,11 @@ class Replicated(Plain):
     def place(self, method: Method) -> Method:
         placed = super().place(method)
         # Without a search for unused parameters DDP lays its buckets out anew after the first step,
-        # and sums of three or more would round differently in a run that was resumed. That there is
-        # one keeps it from complaining that there is none.
-        runner = _Runner(placed)
-        runner.unused = nn.Parameter(torch.zeros(1, device=self.device))
+        # and sums of three or more would round differently in a run that was resumed. It wonders
+        # aloud, once, when there is none; where there is one, a GPU is waited for at every step.
+        warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
         self._ddp = DistributedDataParallel(
-            runner, find_unused_parameters=True, gradient_as_bucket_view=True
+            _Runner(placed), find_unused_parameters=True, gradient_as_bucket_view=True
         )
         return placed
 
@@ -115,8 +115,10 @@ class Sharded(Replicated):
     @contextmanager
     def shown(self, method: Method, trained: Method, ema: EMA | None) -> Iterator[None]:
         tensors = ema.tensors() if ema else trained.state_dict()
-        method.to(self.device)
-        method.load_state_dict({name: _full(tensor) for name, tensor in tensors.items()})
+        own = method.to(self.device).state_dict()
+        with torch.no_grad():
+            for name, tensor in tensors.items():  # one by one, as in `whole`
+                own[name].copy_(_full(tensor))
         try:
             yield
         finally:

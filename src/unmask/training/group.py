@@ -40,6 +40,7 @@ class Group:
         self._turns = 0
         self._since: float | None = None  # when the step began that may wait for others
         self._told = lambda: ""
+        self._over = threading.Event()
         if world > 1:
             threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
@@ -58,10 +59,17 @@ class Group:
         return range(self.rank * mine, (self.rank + 1) * mine)
 
     def told(self, make: Callable[[], str]) -> str:
-        """What the main process makes, for all; where it fails, it says why and all end."""
+        """What the main process makes, for all; where it fails, it says why and all end.
+
+        It may take as long as it takes: a large checkpoint is read and held against its hashes.
+        """
         if self.world == 1:
             return make()
+        assert self._store is not None
+        self._turns += 1
+        ready = f"told {self._turns}"
         if not self.main:
+            self._store.wait([ready], _PATIENCE)
             text = self._broadcast("")
             if text.startswith("-"):
                 raise SystemExit(2)
@@ -69,8 +77,10 @@ class Group:
         try:
             text = make()
         except BaseException:
+            self._store.set(ready, "no")
             self._broadcast("-")
             raise
+        self._store.set(ready, "yes")
         self._broadcast(f"+{text}")
         return text
 
@@ -95,12 +105,6 @@ class Group:
         flag = torch.tensor([int(wish)])
         dist.all_reduce(flag, dist.ReduceOp.MAX, group=self._control)
         return bool(flag.item())
-
-    def sum(self, values: Tensor) -> Tensor:
-        """The sum over processes of numbers on the host."""
-        if self.world > 1:
-            dist.all_reduce(values, group=self._control)
-        return values
 
     def in_turn(self, work: Callable[[], T]) -> T:
         """The main process goes first, then one on each other machine, then the rest: caches are there."""
@@ -132,9 +136,12 @@ class Group:
         finally:
             self._since = None
 
+    def close(self) -> None:
+        """Nobody waits for anybody any more."""
+        self._over.set()
+
     def _watch(self) -> None:
-        while True:
-            time.sleep(min(1.0, self.timeout / 10))
+        while not self._over.wait(min(1.0, self.timeout / 10)):
             since = self._since
             if since is not None and time.monotonic() - since > 2 * self.timeout:
                 error = f"{self._missing('timed out')}; {self._told()}"
@@ -202,10 +209,12 @@ def joined(config: DistributedConfig, device: torch.device) -> Iterator[Group]:
         device_id=device if cuda and device.index is not None else None,
     )
     clean = world == 1
+    group = Group(rank, world, store, config.timeout)
     try:
-        yield Group(rank, world, store, config.timeout)
+        yield group
         clean = True
     finally:
+        group.close()
         if clean:  # or it might wait for whom nobody can wait for
             dist.destroy_process_group()
 

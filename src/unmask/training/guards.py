@@ -13,7 +13,11 @@ _REACH = 100  # losses in the running average of the usual one
 
 
 class Diverged(Exception):
-    """Too many steps in a row were not finite: go back to the last good checkpoint."""
+    """So many `steps` in a row were not finite: go back to the last good checkpoint."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(f"{steps} steps in a row")
+        self.steps = steps
 
 
 def unusable(loss: Tensor, norm: Tensor) -> Tensor:
@@ -28,6 +32,7 @@ class Review:
     losses: list[float]
     norms: list[float]
     skipped: int
+    longest: int  # most of them in a row
     spikes: list[dict[str, float]]
 
     @property
@@ -43,7 +48,8 @@ class Review:
 
 def review(state: TrainingState, config: TrainingConfig) -> Review:
     """Take note of the pending steps; a function of the state alone, so that a resumed run agrees."""
-    found = Review([], [], sum(not finite(*pair) for pair in state.pending), [])
+    skipped = sum(not finite(*pair) for pair in state.pending)
+    found = Review([], [], skipped, longest(state), [])
     first = state.step - len(state.pending) + 1
     for step, (loss, norm) in enumerate(state.pending, first):
         if not finite(loss, norm):
@@ -72,6 +78,20 @@ def in_a_row(state: TrainingState) -> int:
         if finite(*pair):
             return back
     return state.streak + len(state.pending)
+
+
+def longest(state: TrainingState) -> int:
+    """The most steps in a row that were skipped since the last log line, and those that led up to it."""
+    most, row = 0, state.streak
+    for pair in state.pending:
+        row = 0 if finite(*pair) else row + 1
+        most = max(most, row)
+    return most
+
+
+def settled(state: TrainingState, limit: int) -> bool:
+    """Whether all is well: a run that goes back to here will not find the same trouble again."""
+    return not in_a_row(state) and not 0 < limit <= longest(state)
 
 
 def _jumps(loss: float, state: TrainingState, limit: float) -> bool:

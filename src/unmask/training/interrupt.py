@@ -33,6 +33,7 @@ class Signals:
         """A signal came."""
         self.caught.append(number)
         if self._cutting:
+            self._cutting = False  # once: what clears up is left in peace
             raise CutShort
 
     @contextmanager
@@ -49,19 +50,16 @@ class Signals:
 
 @contextmanager
 def interruptible() -> Iterator[Signals]:
-    """Takes note of the first signal; a second one acts at once, as without us."""
+    """Takes note of signals; a second Ctrl-C acts at once, as without us, a second SIGTERM never."""
     signals = Signals()
     if threading.current_thread() is not threading.main_thread():
         yield signals  # Python hands signals to the main thread only
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
     def note(number: int, frame: FrameType | None) -> None:
-        restore()
+        if number == signal.SIGINT:  # machines repeat themselves, people insist
+            signal.signal(number, before[signal.SIGINT])
         signals.note(number)
 
     for number in before:
@@ -69,4 +67,5 @@ def interruptible() -> Iterator[Signals]:
     try:
         yield signals
     finally:
-        restore()
+        for number, handler in before.items():
+            signal.signal(number, handler)

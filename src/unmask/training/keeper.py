@@ -11,7 +11,6 @@ from unmask.training.logging import log_sizes
 from unmask.training.saver import Saver
 from unmask.training.snapshot import Snapshot
 from unmask.training.state import TrainingState
-from unmask.training.storage import recover
 
 
 class Keeper:
@@ -37,9 +36,12 @@ class Keeper:
             self.saver.save(state.step, parts, content, log_sizes(self.run))
         self.saver.asked = state.step
 
-    def newest(self) -> TrainingState | None:
-        """Where the newest intact checkpoint stands, taken up; None if there is none."""
-        return self._taken_up(lambda: self._tidied(self._newest()))
+    def newest(self, known: Path | None) -> TrainingState | None:
+        """Where the newest intact checkpoint stands, taken up; None if there is none.
+
+        One that is `known` is not looked for and held against its hashes a second time.
+        """
+        return self._taken_up(lambda: self._tidied(known or self._newest()))
 
     def last_good(self) -> TrainingState | None:
         """Where the last good checkpoint stands, taken up."""
@@ -55,8 +57,9 @@ class Keeper:
         return TrainingState.from_dict(json.loads(content)["state"])
 
     def _newest(self) -> Path | None:
-        recover(self.run / "checkpoints")
-        found = checkpoint.resumable(self.run, self.fingerprint, self.say)
+        found = checkpoint.recovered(self.run, self.say)
+        if found:
+            checkpoint.agree(self.run, found, self.fingerprint)
         self.run.mkdir(parents=True, exist_ok=True)
         return found
 

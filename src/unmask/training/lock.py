@@ -48,7 +48,7 @@ def in_use(run: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
     finally:
@@ -81,7 +81,7 @@ def _lock(handle: int) -> bool:
     if fcntl is None:
         return True
     try:
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):  # which of the two depends on the system
         return False
     return True

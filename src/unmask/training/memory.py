@@ -40,8 +40,8 @@ class MicroBatch:
 
     def __init__(self, rows: int, size: int, search: bool, say: Callable[[str], None]) -> None:
         self.rows, self.search, self.say = rows, search, say
-        self.pieces = -(-rows // (size or rows))
-        self.fixed = size or rows
+        self.fixed = min(size or rows, rows)
+        self.pieces = -(-rows // self.fixed)
         self.failed = 0  # so many pieces did not fit
         self.fitted: int | None = None  # so many did
         self.told = 0

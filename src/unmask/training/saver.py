@@ -17,7 +17,10 @@ Parts = Mapping[str, Mapping[str, Tensor]]
 
 
 class Saver:
-    """One writer for a run; a save waits for the one before, and its error comes up at the next call."""
+    """One writer for a run; a save waits for the one before of its kind, whose copies it overwrites.
+
+    What goes wrong while writing comes up at the next call.
+    """
 
     def __init__(self, run: Path, retention: Retention) -> None:
         self.run, self.retention = run, retention
@@ -25,8 +28,7 @@ class Saver:
         self.asked: int | None = None  # the step of the newest that was asked for
         self.copies: dict[str, Tensor] = {}
         self.writer = ThreadPoolExecutor(1, thread_name_prefix="saver")
-        self.task: Future[Path | None] | None = None
-        self.what = ""
+        self.tasks: dict[str, tuple[str, Future[Path | None]]] = {}  # the newest of each kind
 
     def save(self, step: int, parts: Parts, state: dict[str, Any], logs: Mapping[str, int]) -> None:
         """A checkpoint of this very moment; `logs` are the lengths of the log files."""
@@ -35,7 +37,7 @@ class Saver:
         def write(copies: Parts) -> Path:
             return checkpoint.save(self.run, step, self.retention, copies, state, logs)
 
-        self._start(f"the checkpoint at step {step}", parts, write)
+        self._start("regular", f"the checkpoint at step {step}", parts, write)
 
     def save_best(self, weights: Mapping[str, Tensor], state: dict[str, Any]) -> None:
         """The weights that validated best."""
@@ -43,7 +45,7 @@ class Saver:
         def write(copies: Parts) -> None:
             checkpoint.save_best(self.run, copies["best"], state)
 
-        self._start("the best weights", {"best": weights}, write)
+        self._start("best", "the best weights", {"best": weights}, write)
 
     def stand_at(self, found: Path) -> None:
         """The run is where this checkpoint is."""
@@ -51,21 +53,23 @@ class Saver:
 
     def check(self) -> None:
         """Raise what went wrong meanwhile; waits for nothing."""
-        if self.task and self.task.done():
-            self.wait()
+        if done := [kind for kind, (_, task) in self.tasks.items() if task.done()]:
+            self.wait(*done)
 
-    def wait(self) -> None:
-        """Until all is on the disk."""
-        task, self.task = self.task, None
-        if task is None:
-            return
+    def wait(self, *kinds: str) -> None:
+        """Until all, or all of these kinds, is on the disk."""
+        for kind in kinds or list(self.tasks):
+            if kind in self.tasks:
+                self._finish(*self.tasks.pop(kind))
+
+    def _finish(self, what: str, task: Future[Path | None]) -> None:
         try:
             self.last = task.result() or self.last
         except OSError as error:
             if is_full(error):
                 raise
             raise UnmaskError(
-                f"training stopped: {self.what} could not be written: {error.strerror}: "
+                f"training stopped: {what} could not be written: {error.strerror}: "
                 f"{error.filename}; last good checkpoint: {self.last or 'none yet'}"
             ) from error
 
@@ -73,8 +77,10 @@ class Saver:
         """Let a save that is under way come to its end."""
         self.writer.shutdown()
 
-    def _start(self, what: str, parts: Parts, write: Callable[[Parts], Path | None]) -> None:
-        self.wait()
+    def _start(
+        self, kind: str, what: str, parts: Parts, write: Callable[[Parts], Path | None]
+    ) -> None:
+        self.wait(kind)
         copies, ready = self._copy(parts)
 
         def run() -> Path | None:
@@ -82,8 +88,7 @@ class Saver:
                 ready.synchronize()
             return write(copies)
 
-        self.what = what
-        self.task = self.writer.submit(run)
+        self.tasks[kind] = (what, self.writer.submit(run))
 
     def _copy(self, parts: Parts) -> tuple[Parts, torch.cuda.Event | None]:
         """Copies on the host, in memory that is asked for once, and when a GPU will have made them.

@@ -22,7 +22,7 @@ from unmask.training.device import autocast, deterministic, resolve_device
 from unmask.training.ema import EMA
 from unmask.training.gradient import Gradient
 from unmask.training.group import Group, local_device
-from unmask.training.guards import Diverged, in_a_row, review, unusable
+from unmask.training.guards import Diverged, review, settled, unusable
 from unmask.training.interrupt import CutShort, Interrupted, Signals, interruptible
 from unmask.training.keeper import Keeper
 from unmask.training.loggers import open_loggers
@@ -84,19 +84,23 @@ class Trainer:
         self.clock = time.perf_counter()
         self.mark = (0, 0.0)  # tokens and seconds at the last log line
 
-    def fit(self) -> TrainingState:
-        """Train to the last step, the end of patience or a signal, from the newest checkpoint on."""
+    def fit(self, begun: Path | None = None) -> TrainingState:
+        """Train to the last step, the end of patience or a signal, from the newest checkpoint on.
+
+        `begun` is that checkpoint, where it is known already to be intact and of this configuration.
+        """
         stopped = lambda: f"training stopped at step {self.state.step}; {self._last_good()}"  # noqa: E731
         with full_disk(stopped), memory_told(lambda: self.micro.size), ExitStack() as stack:
             stack.enter_context(self.group.watched(stopped))
             stack.callback(self.saver.close)
-            self._resume()
+            self._resume(begun)
             if self._finished():
                 self.say(f"{self.run} is already trained: {self._finished()}")
                 return self.state
             self._prepare()
-            while not self._loop():
-                self._roll_back()
+            with interruptible() as self.signals:  # a signal outlives a step that goes wrong
+                while skipped := self._loop():
+                    self._roll_back(skipped)
             self.say(f"finished at step {self.state.step}: {self._finished()}")
             if self.group.main and draw_curve(self.run) is None:
                 self.say("no loss curve: pip install 'unmask[log]' brings matplotlib")
@@ -112,9 +116,9 @@ class Trainer:
             rows = None if self.micro.search else self.micro.size
             self.strategy.compile(self.trained, rows)
 
-    def _loop(self) -> bool:
-        """Step by step to the end: whether it came there, and not where it has to go back from."""
-        config, state = self.config, self.state
+    def _loop(self) -> int:
+        """Step by step to the end, or to where so many in a row were skipped that it must go back."""
+        config, state, signals = self.config, self.state, self.signals
         with ExitStack() as stack:
             names = config.log_to if self.group.main else ()
             kept = self.keeper.fingerprint
@@ -124,7 +128,6 @@ class Trainer:
             bar = stack.enter_context(
                 ProgressDisplay(state.step, config.steps, self.say, hidden=not self.group.main)
             )
-            signals = self.signals = stack.enter_context(interruptible())
             self.trained.train()
             self.clock = time.perf_counter()
             stop = False
@@ -138,8 +141,8 @@ class Trainer:
                     self.saver.check()
                     bar.advance(state.step)
                     self._between_steps(log, bar)
-            except Diverged:
-                return False
+            except Diverged as diverged:
+                return diverged.steps
             if self.saver.asked != state.step:
                 self._save()
             self.saver.wait()
@@ -147,7 +150,7 @@ class Trainer:
                 self.say(f"stopped at step {state.step}, saved {self.saver.last}")
                 self.group.any(False)  # nobody leaves before all is on the disk
                 raise Interrupted(state.step)
-        return True
+        return 0
 
     def _step(self) -> None:
         """One optimizer step over the global batch, micro-batch by micro-batch."""
@@ -181,7 +184,7 @@ class Trainer:
         state.owed = ""
         if state.step % config.save_every == 0:
             self._settle()
-            if not in_a_row(state):
+            if settled(state, config.max_skips):
                 self._save(good=True)
 
     def _due(self, every: int) -> bool:
@@ -205,8 +208,8 @@ class Trainer:
         log.times({"step": state.step, "seconds": state.seconds, "tokens_per_second": rate})
         best = bound(state.best_nats, state.best_error) if state.best_step else ""
         bar.show(state.step, seen.loss, best, rate)
-        if 0 < self.config.max_skips <= state.streak:
-            raise Diverged
+        if 0 < self.config.max_skips <= seen.longest:
+            raise Diverged(seen.longest)
 
     def _validate(self, log: Log, validate: Callable[[], ValidationResult]) -> None:
         with self._resting(), self._cutting():
@@ -257,9 +260,9 @@ class Trainer:
         self.keeper.keep(self.state, good)
         self.clock = time.perf_counter()
 
-    def _resume(self) -> None:
+    def _resume(self, begun: Path | None) -> None:
         """Take up the newest intact checkpoint, if there is one."""
-        if self._stand(self.keeper.newest()) and not self._finished():
+        if self._stand(self.keeper.newest(begun)) and not self._finished():
             self.say(f"resuming {self.run} at step {self.state.step}")
 
     def _stand(self, found: TrainingState | None) -> bool:
@@ -269,21 +272,21 @@ class Trainer:
             self.mark = (found.tokens, found.seconds)
         return found is not None
 
-    def _roll_back(self) -> None:
+    def _roll_back(self, skipped: int) -> None:
         """Go back to the last good checkpoint, and on from there with the batches that come next."""
         self.saver.wait()
         failed = self.state
         again = failed.rollbacks < self.config.max_rollbacks
         if not (again and self._stand(self.keeper.last_good())):
             raise UnmaskError(
-                f"training stopped at step {failed.step}: the last {failed.streak} steps had a loss "
-                "or gradient that is not finite; try a lower training.lr, a longer training.warmup, "
+                f"training stopped at step {failed.step}: {skipped} steps in a row had a loss or "
+                "gradient that is not finite; try a lower training.lr, a longer training.warmup, "
                 f"training.clip 1 or training.precision fp32; {self._last_good()}"
             )
         note = self.state.go_on_after(failed)
         Log(self.run, written=self.group.main).numbers(note)
         self.say(
-            f"step {failed.step}: {failed.streak} steps in a row were not finite: back to step "
+            f"step {failed.step}: {skipped} steps in a row were not finite: back to step "
             f"{self.state.step}, and on with the batches after those"
         )
 
