@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 
 from unmask import shipped
+from unmask.api.loading import load
 from unmask.api.model import Model
 from unmask.api.rows import Conditions
-from unmask.api.runs import load
 from unmask.api.saving import PRECISIONS
 from unmask.config import to_dict
 from unmask.errors import UnmaskError

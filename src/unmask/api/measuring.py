@@ -10,8 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
+from unmask.api.loading import load
 from unmask.api.model import Model
-from unmask.api.runs import FirstRows, first_sources, load
+from unmask.api.runs import FirstRows, first_sources
 from unmask.config import RunConfig
 from unmask.data import Data, load_data, load_tokenizer
 from unmask.diffusion import SCHEDULES

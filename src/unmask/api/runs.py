@@ -1,22 +1,19 @@
-"""Training a configuration in a run folder, and loading what came out."""
+"""Training a configuration in a run folder."""
 
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from unmask import shipped
-from unmask.api.build import build_method, restored, within
-from unmask.api.hub_names import hub_name
+from unmask.api.build import build_method
+from unmask.api.loading import named
 from unmask.api.model import Model
-from unmask.api.saving import PRECISIONS, read_model
 from unmask.api.together import Shard, measured_together, written_together
-from unmask.config import RunConfig, dump_yaml, from_dict, load_recipe, resolve, to_dict
+from unmask.config import RunConfig, dump_yaml, from_dict, to_dict
 from unmask.data import (
     Data,
     LabelDropout,
@@ -27,7 +24,7 @@ from unmask.data import (
     load_data,
     load_tokenizer,
 )
-from unmask.errors import UnmaskError, unknown
+from unmask.errors import UnmaskError
 from unmask.evaluation import Bound, likelihood
 from unmask.randomness import row_seeds
 from unmask.training import (
@@ -154,7 +151,7 @@ def _train(
 
 def _starting(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
     """The network of a configuration with the weights of the model that it goes on from."""
-    found = _found(config.initial)
+    found = named(config.initial)
     if tokenizer is not None and tokenizer.fingerprint != found.tokenizer.fingerprint:
         raise UnmaskError(f"initial {config.initial} has another tokenizer than the one given")
     method = build_method(config, found.tokenizer.vocabulary)
@@ -224,57 +221,6 @@ def _clear_damage(exported: Path, say: Say) -> None:
     except Damaged as damage:
         say(f"{damage}: exported again")
         shutil.rmtree(exported)
-
-
-def load(
-    path: str | Path, device: str = "auto", precision: str = "fp32", compile: bool = False
-) -> Model:
-    """The model in a run folder or an exported folder, or one that ships with the package, by name.
-
-    A folder in the layout of the Hugging Face hub, or a model there by its name ("owner/name", or
-    "hf:name" where there is no owner), is read by our code: see docs/hub.md.
-
-    `precision` bf16 computes as training in bf16 does, with weights that are cast once. `compile`
-    makes the first texts wait, and those after them come sooner on a GPU.
-    """
-    if precision not in PRECISIONS:
-        raise unknown("precision", precision, PRECISIONS)
-    where = resolve_device(device)
-    model = _found(path)
-    model.method.to(where).serve(PRECISIONS[precision], compile)
-    return model
-
-
-def _found(path: str | Path) -> Model:
-    """The model of that name: a folder, a shipped one, or one of the hub."""
-    if hub_name(path) is not None:
-        return _foreign("fetch", path)
-    return _load(shipped.locate(path), path)
-
-
-def _foreign(reader: str, source: str | Path) -> Model:
-    """A model in somebody else's layout; its readers stand above this layer, and few models need them."""
-    model: Model = getattr(import_module("unmask.hub.reading"), reader)(source)
-    return model
-
-
-def _load(folder: Path, path: str | Path) -> Model:
-    if (folder / "model.json").exists():
-        return _load_exported(folder)
-    if (folder / "config.json").exists():
-        return _foreign("read_folder", folder)
-    if not (folder / "config.yaml").exists():
-        raise UnmaskError(f"{str(path)!r} holds no model: neither model.json nor config.yaml")
-    if (folder / "model").is_dir():
-        return _load_exported(within(folder, "model"))
-    config = resolve(load_recipe(str(within(folder, "config.yaml"))))
-    tokenizer = load_tokenizer(within(folder, "tokenizer"))
-    method = restored(config, tokenizer.vocabulary, run_weights(folder, print), folder)
-    return Model(method, tokenizer, config)
-
-
-def _load_exported(folder: Path) -> Model:
-    return Model(*read_model(folder))
 
 
 def first_sources(data: Data, count: int) -> list[str]:

@@ -1,0 +1,65 @@
+"""Loading a model: what a run made, an exported folder, a shipped name, a name or folder of the hub."""
+
+from importlib import import_module
+from pathlib import Path
+
+from unmask import shipped
+from unmask.api.build import restored, within
+from unmask.api.hub_names import hub_name
+from unmask.api.model import Model
+from unmask.api.saving import PRECISIONS, read_model
+from unmask.config import load_recipe, resolve
+from unmask.data import load_tokenizer
+from unmask.errors import UnmaskError, unknown
+from unmask.training import resolve_device, run_weights
+
+
+def load(
+    path: str | Path, device: str = "auto", precision: str = "fp32", compile: bool = False
+) -> Model:
+    """The model in a run folder or an exported folder, or one that ships with the package, by name.
+
+    A folder in the layout of the Hugging Face hub, or a model there by its name ("owner/name", or
+    "hf:name" where there is no owner), is read by our code: see docs/hub.md.
+
+    `precision` bf16 computes as training in bf16 does, with weights that are cast once. `compile`
+    makes the first texts wait, and those after them come sooner on a GPU.
+    """
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
+    where = resolve_device(device)
+    model = named(path)
+    model.method.to(where).serve(PRECISIONS[precision], compile)
+    return model
+
+
+def named(path: str | Path) -> Model:
+    """The model of that name: a folder, a shipped one, or one of the hub."""
+    if hub_name(path) is not None:
+        return _foreign("fetch", path)
+    return _load(shipped.locate(path), path)
+
+
+def _foreign(reader: str, source: str | Path) -> Model:
+    """A model in somebody else's layout; its readers stand above this layer, and few models need them."""
+    model: Model = getattr(import_module("unmask.hub.reading"), reader)(source)
+    return model
+
+
+def _load(folder: Path, path: str | Path) -> Model:
+    if (folder / "model.json").exists():
+        return _load_exported(folder)
+    if (folder / "config.json").exists():
+        return _foreign("read_folder", folder)
+    if not (folder / "config.yaml").exists():
+        raise UnmaskError(f"{str(path)!r} holds no model: neither model.json nor config.yaml")
+    if (folder / "model").is_dir():
+        return _load_exported(within(folder, "model"))
+    config = resolve(load_recipe(str(within(folder, "config.yaml"))))
+    tokenizer = load_tokenizer(within(folder, "tokenizer"))
+    method = restored(config, tokenizer.vocabulary, run_weights(folder, print), folder)
+    return Model(method, tokenizer, config)
+
+
+def _load_exported(folder: Path) -> Model:
+    return Model(*read_model(folder))
