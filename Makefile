@@ -32,9 +32,9 @@ lint: $(VENV)/.ready
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
 
-# site/index.html; a broken link is an error
+# site/index.html; a broken link is an error (which --quiet would hide)
 docs: $(VENV)/.ready
-	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict
 
 dist: $(VENV)/.ready
 	$(VENV)/bin/python -m hatchling build

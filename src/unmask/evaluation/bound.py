@@ -85,10 +85,12 @@ class Bound:
 
     @property
     def perplexity(self) -> float:
+        """exp(nats): among how many equally likely tokens the model wavers."""
         return perplexity_of(self.nats)
 
     @property
     def perplexity_error(self) -> float:
+        """One standard error of the perplexity."""
         return self.perplexity * self.error if self.error else 0.0
 
     @cached_property
@@ -110,10 +112,12 @@ class Bound:
 
     @property
     def bits_per_byte(self) -> float:
+        """Bits for each byte of the text, which no tokenizer changes."""
         return self._bits_per(self.bytes)
 
     @property
     def bits_per_character(self) -> float:
+        """Bits for each character of the text."""
         return self._bits_per(self.characters)
 
     def to_dict(self) -> dict[str, Any]:
