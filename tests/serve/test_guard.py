@@ -11,11 +11,11 @@ from contextlib import contextmanager
 import httpx
 import pytest
 from fastapi import APIRouter
-from fastapi.responses import StreamingResponse
 from fastapi.testclient import TestClient
 from live import Live, live
 
 from unmask.errors import UnmaskError
+from unmask.serve.answers import Events
 from unmask.serve.app import create_app
 from unmask.serve.engine import Engine
 from unmask.serve.settings import Settings, host_name, is_loopback
@@ -235,16 +235,16 @@ def test_a_client_that_leaves_costs_nothing_more(models):
 def test_a_reader_that_does_not_read_is_given_up(models):
     routes, left = APIRouter(), threading.Event()
 
-    @routes.post("/much")
-    async def much() -> StreamingResponse:
+    @routes.post("/much", response_model=None)
+    async def much() -> Events:
         async def pieces():
             try:
                 while True:
-                    yield b"a" * (1 << 20)
+                    yield "a" * (1 << 20)
             finally:
                 left.set()
 
-        return StreamingResponse(pieces())
+        return Events(pieces())
 
     with (
         Engine(models, workers=1) as engine,
