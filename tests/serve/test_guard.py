@@ -182,7 +182,7 @@ def test_what_is_sent_by_half_is_not_waited_for(models):
         assert sent(server, chunked.replace(b"{", b"5\r\nabc")).startswith(b"HTTP/1.1 408")
         # and a second request on a connection that has had an answer
         first = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        assert sent(server, first + b"GET /hea").count(b"HTTP/1.1") == 1
+        assert sent(server, first + b"GET /hea", 20).count(b"HTTP/1.1") == 1
         assert status(server) == 200
 
 
