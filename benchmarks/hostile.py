@@ -133,6 +133,9 @@ def bodies(path: str) -> Iterator[tuple[str, bytes]]:
         '"' + "a" * 100_000 + '"',
         '"' + "\U0001f600" * 3000 + '"',
     )
+    many = "[MASK:65536]" * 5000  # 300 million tokens in 60 kB
+    yield "many gaps", json.dumps({text: many}).encode()
+    yield "many gaps", json.dumps({**good, "suffix": many}).encode()
     for value in strings:
         yield "text", f'{{"{text}": {value}}}'.encode()
         yield "text", f'{plain}, "{text}": {value}}}'.encode()  # twice the same name

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from hostile import Outcome, attack, fixed, generated, hand_made
 
-ALWAYS = ("deep", "large", "no JSON", "unknown fields", "path")  # beside a sample of the others
-FEW = 60
+ALWAYS = ("deep", "large", "many gaps", "unknown fields", "path")  # beside a sample of the others
+FEW = 30
 
 
 def test_nothing_that_is_sent_breaks_the_server(models):
@@ -23,7 +23,7 @@ def test_nothing_that_is_sent_breaks_the_server(models):
     chosen += [one for one in every if one.name in ALWAYS or not one.method]
     with Engine(models, workers=1) as engine, live(engine, body=1 << 18) as server:
         document = httpx.get(f"{server.url}/openapi.json").json()
-        chosen += generated(document, 24)
+        chosen += generated(document, 12)
         before = fixed(server.url)
         outcome = attack(server.url, chosen, Outcome())
         assert outcome.wrong == []

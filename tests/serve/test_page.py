@@ -38,5 +38,7 @@ def test_every_curl_is_answered(server):
 
 def test_the_openai_client_works_as_written(server, capsys):
     (program,) = (block for block in BLOCKS if "import OpenAI" in block)
-    exec(compile(program.replace(AT, f"localhost:{server.port}"), "docs/serve.md", "exec"), {})
+    names: dict = {}
+    exec(compile(program.replace(AT, f"localhost:{server.port}"), "docs/serve.md", "exec"), names)
+    names["client"].close()
     assert len(capsys.readouterr().out) > 60

@@ -2,9 +2,12 @@
 
 import json
 import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from unmask.errors import UnmaskError
 from unmask.serve.engine import Busy, Closing, TimedOut
@@ -20,6 +23,20 @@ class Json(Response):
 
     def render(self, content: Any) -> bytes:
         return to_json(content).encode()
+
+
+class Events(StreamingResponse):
+    """Server-sent events; however the answer ends, what makes them is ended with it."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[str, None]) -> None:
+        super().__init__(events)
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._events):
+            await super().__call__(scope, receive, send)
 
 
 def to_json(content: Any) -> str:

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 
-from unmask.serve.answers import Json, event, problem_of
+from unmask.serve.answers import Events, Json, event, problem_of
 from unmask.serve.engine import Engine
 from unmask.serve.known import STREAMED, chosen
 from unmask.serve.questions import Completing
@@ -33,8 +33,7 @@ def completions(engine: Engine, settings: Settings) -> APIRouter:
         answer = _Answer(name, question)
         if question.stream:
             first = await anext(pieces)  # a mistake is a plain answer, before any stream begins
-            body = answer.events(first, pieces)
-            return StreamingResponse(body, media_type="text/event-stream")
+            return Events(answer.events(first, pieces))
         async with aclosing(pieces):
             return Json(answer.whole([piece async for piece in pieces]))
 

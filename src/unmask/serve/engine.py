@@ -196,7 +196,8 @@ class _Line(Generic[T]):
         """The next result; raises what the job raised."""
         wait = None if limit is None else max(0.0, limit - time.monotonic())
         try:
-            item = await asyncio.wait_for(self._items.get(), wait)
+            async with asyncio.timeout(wait):  # wait_for can lose a cancellation
+                item = await self._items.get()
         except TimeoutError:
             raise TimedOut("the request took too long: ask for less") from None
         self._room.release()

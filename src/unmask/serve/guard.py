@@ -39,7 +39,8 @@ class Guard:
             if message["type"] == "http.response.start":
                 status = message["status"]
             try:
-                await asyncio.wait_for(send(message), self.settings.write)
+                async with asyncio.timeout(self.settings.write):  # wait_for can lose a cancellation
+                    await send(message)
             except TimeoutError:
                 unread = True
                 raise

@@ -5,7 +5,7 @@ from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 
 from unmask.api import Model
 from unmask.api.canvases import MOST_TOKENS
@@ -13,7 +13,7 @@ from unmask.api.model import Length
 from unmask.data import count_blanks, parse_blanks
 from unmask.errors import UnmaskError
 from unmask.samplers import Frame
-from unmask.serve.answers import Json, event, problem_of
+from unmask.serve.answers import Events, Json, event, problem_of
 from unmask.serve.engine import Engine
 from unmask.serve.known import STREAMED, chosen, described
 from unmask.serve.metrics import Metrics
@@ -61,7 +61,7 @@ def our_routes(engine: Engine, settings: Settings) -> APIRouter:
 
         frames = engine.run(name, job)
         first = await anext(frames)  # a mistake is a plain answer, before any stream begins
-        return StreamingResponse(_events(name, seed, first, frames), media_type="text/event-stream")
+        return Events(_events(name, seed, first, frames))
 
     return routes
 

@@ -17,11 +17,12 @@ MOST_PORT = 65535
 LAST_WORDS = 5.0  # seconds for what streams say when they are ended
 
 
-def protocol(seconds: float) -> type[H11Protocol]:
-    """HTTP/1.1 that closes a connection whose request line and headers do not arrive in time."""
+def protocol(read: float, write: float) -> type[H11Protocol]:
+    """HTTP/1.1 that closes a connection whose headers do not arrive, or whose answer is not read, in time."""
 
     class Impatient(H11Protocol):
         _late: asyncio.TimerHandle | None = None
+        _unread: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -37,15 +38,30 @@ def protocol(seconds: float) -> type[H11Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._begun()
+            self._taken()
             super().connection_lost(exc)
 
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            # to close it would wait for ever for what is not read
+            self._unread = self.loop.call_later(write, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            self._taken()
+            super().resume_writing()
+
         def _wait(self) -> None:
-            self._late = self.loop.call_later(seconds, self.transport.close)
+            self._late = self.loop.call_later(read, self.transport.close)
 
         def _begun(self) -> None:
             if self._late is not None:
                 self._late.cancel()
                 self._late = None
+
+        def _taken(self) -> None:
+            if self._unread is not None:
+                self._unread.cancel()
+                self._unread = None
 
     return Impatient
 
@@ -61,7 +77,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol(settings.read),
+                http=protocol(settings.read, settings.write),
                 ws="none",
                 log_level="warning",
                 timeout_graceful_shutdown=patience,
