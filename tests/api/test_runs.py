@@ -66,7 +66,7 @@ def test_a_setting_that_an_older_checkpoint_did_not_know_has_its_default(tmp_pat
         _agreed(tmp_path, found, other)
     dropped = {**now, "forgotten": 1, "training": {**now["training"], "forgotten": 1}}
     save(tmp_path, 2, Retention(1), {}, {"fingerprint": dropped}, {})
-    with pytest.raises(UnmaskError, match="forgotten was 1, is None; training.forgotten was 1"):
+    with pytest.raises(UnmaskError, match=r"forgotten was 1, is None; training\.forgotten was 1"):
         _agreed(tmp_path, folder(tmp_path, 2), now)
 
 
