@@ -1,7 +1,7 @@
 """torch's engines as strategies: DDP replicates the weights, FSDP2 shards them."""
 
 import copy
-import warnings
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -30,6 +30,22 @@ class _Runner(nn.Module):
         return loss()
 
 
+def _wonder_unheard(device: torch.device) -> None:
+    """Have DDP say now that it found no unused parameter: once a process, from where no filter is.
+
+    (To give it one would silence it too, but have the host wait for a GPU at every step.)
+    """
+    heard, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        tiny = DistributedDataParallel(nn.LayerNorm(1).to(device), find_unused_parameters=True)
+        tiny(torch.zeros(1, 1, device=device)).sum().backward()
+    finally:
+        os.dup2(heard, 2)
+        os.close(heard)
+        os.close(nowhere)
+
+
 class Replicated(Plain):
     """DDP: every process has all the weights, and gradients are summed."""
 
@@ -38,9 +54,8 @@ class Replicated(Plain):
     def place(self, method: Method) -> Method:
         placed = super().place(method)
         # Without a search for unused parameters DDP lays its buckets out anew after the first step,
-        # and sums of three or more would round differently in a run that was resumed. It wonders
-        # aloud, once, when there is none; where there is one, a GPU is waited for at every step.
-        warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
+        # and sums of three or more would round differently in a run that was resumed.
+        _wonder_unheard(self.device)
         self._ddp = DistributedDataParallel(
             _Runner(placed), find_unused_parameters=True, gradient_as_bucket_view=True
         )

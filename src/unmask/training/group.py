@@ -39,6 +39,7 @@ class Group:
         self._control = dist.new_group(backend="gloo", timeout=wait) if world > 1 else None
         self._turns = 0
         self._since: float | None = None  # when the step began that may wait for others
+        self._began = time.monotonic()  # the newest step, over or not
         self._told = lambda: ""
         self._over = threading.Event()
         if world > 1:
@@ -130,7 +131,7 @@ class Group:
     @contextmanager
     def stepping(self) -> Iterator[None]:
         """A step, which must not take twice the time limit: not every wait in torch has an end."""
-        self._since = time.monotonic()
+        self._since = self._began = time.monotonic()
         try:
             yield
         finally:
@@ -162,7 +163,9 @@ class Group:
     def _missing(self, error: str) -> str:
         """Who does not say that the collective failed for it too."""
         assert self._store is not None
-        late = re.search("[Tt]imed out|timeout", error) is not None
+        # one collective's timeout closes connections, of which another one may complain first
+        late = time.monotonic() - self._began >= self.timeout
+        late = late or re.search("[Tt]imed out|timeout", error) is not None
         ends = time.monotonic() + (min(5.0, self.timeout) if late else 1.0)
         absent = list(range(self.world))
         try:
