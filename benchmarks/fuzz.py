@@ -97,6 +97,9 @@ def _runs(folder: Path) -> tuple[list[Files], Callable[[Path], object]]:
     unmask.train(config, folder / "run", say=lambda _: None)
     files = _read(folder / "run").items()
     seed = {name: content for name, content in files if not name.startswith(("model/", "loss"))}
+    # with nothing to fall back to, what is damaged must be refused
+    older = ("checkpoints/best/", "checkpoints/step-00000002/")
+    bare = {name: content for name, content in seed.items() if not name.startswith(older)}
     fingerprint = json.loads(seed["checkpoints/step-00000004/state.json"])["fingerprint"]
 
     def load(run: Path) -> object:
@@ -108,7 +111,7 @@ def _runs(folder: Path) -> tuple[list[Files], Callable[[Path], object]]:
             checkpoint.agree(run, newest, fingerprint)
         return found, unmask.load(run, device="cpu")
 
-    return [seed], load
+    return [bare, seed], load
 
 
 def _tokenizers(folder: Path) -> tuple[list[Files], Callable[[Path], object]]:
