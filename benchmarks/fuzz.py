@@ -1,6 +1,6 @@
 """Hostile files, by hypothesis: valid ones that were changed, and some made from nothing.
 
-Each is given to one of the loaders (configs, checkpoints, tokenizers, data). A loader may load it or
+Each is given to one of the loaders (configs, checkpoints, runs, tokenizers, data). A loader may load it or
 refuse it with an error of ours in one line; anything else, a file that takes more than a minute
 included, is a failure, and its input is saved. Prints one JSON line a loader; the same inputs each time.
 
@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
@@ -44,6 +45,9 @@ from unmask.data import (
     rows_from,
 )
 from unmask.errors import UnmaskError
+from unmask.training import checkpoint, read_log
+from unmask.training.inspection import inspect, standing
+from unmask.training.state import TrainingState
 
 SECONDS = 60  # that a file may take
 MEMORY = 16 * 2**30  # bytes of addresses that the process may take
@@ -79,6 +83,35 @@ def _checkpoints(folder: Path) -> tuple[list[Files], Callable[[Path], object]]:
         Model(method, tokenizer, config).save(folder / recipe)
         seeds.append(_read(folder / recipe))
     return seeds, lambda folder: unmask.load(folder, device="cpu")
+
+
+def _runs(folder: Path) -> tuple[list[Files], Callable[[Path], object]]:
+    """Run folders: listed, checked, loaded, and taken up as a resumed training does."""
+    small = {
+        "backbone.width": "8", "backbone.depth": "1", "backbone.heads": "2",
+        "data.length": "8", "data.tokenizer.kind": "bytes", "data.cache": str(folder / "cache"),
+        "training.steps": "4", "training.batch": "2", "training.validation_rows": "2",
+        "training.save_every": "2", "training.validate_every": "2", "training.device": "cpu",
+    }  # fmt: skip
+    config = resolve(load_recipe("demo"), list(small.items()))
+    unmask.train(config, folder / "run", say=lambda _: None)
+    files = _read(folder / "run").items()
+    seed = {name: content for name, content in files if not name.startswith(("model/", "loss"))}
+    # with nothing to fall back to, what is damaged must be refused
+    older = ("checkpoints/best/", "checkpoints/step-00000002/")
+    bare = {name: content for name, content in seed.items() if not name.startswith(older)}
+    fingerprint = json.loads(seed["checkpoints/step-00000004/state.json"])["fingerprint"]
+
+    def load(run: Path) -> object:
+        found = inspect(run), json.dumps(asdict(standing(run)), default=str), read_log(run)
+        newest = checkpoint.newest(run, print)
+        if newest:
+            content = json.loads(checkpoint.standing_at(run, newest, print))
+            TrainingState.from_dict(content["state"])
+            checkpoint.agree(run, newest, fingerprint)
+        return found, unmask.load(run, device="cpu")
+
+    return [bare, seed], load
 
 
 def _tokenizers(folder: Path) -> tuple[list[Files], Callable[[Path], object]]:
@@ -146,6 +179,7 @@ def _data(_: Path) -> tuple[list[Files], Callable[[Path], object]]:
 LOADERS = {
     "configs": _configs,
     "checkpoints": _checkpoints,
+    "runs": _runs,
     "tokenizers": _tokenizers,
     "data": _data,
 }
@@ -170,7 +204,8 @@ def outcome(load: Callable[[Path], object], files: Files, folder: Path) -> str:
         path.write_bytes(content)
     signal.alarm(SECONDS)
     try:
-        load(folder)
+        with contextlib.redirect_stdout(io.StringIO()):  # damage that was passed over is told
+            load(folder)
     except UnmaskError as error:
         return "refused" if "\n" not in str(error) else f"two lines: {error}"
     except _TooLong:

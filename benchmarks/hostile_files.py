@@ -7,7 +7,7 @@ import json
 import lzma
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
@@ -72,11 +72,22 @@ def hostile(draw: Draw, seeds: Seeds) -> Files:
             name, files[name], draw
         )
     # whoever changes a file can write the manifest, too
-    if "manifest.json" in files and name != "manifest.json" and draw(st.integers(0, 9)):
-        names = [each for each in files if each != "manifest.json"]
-        digests = {each: hashlib.sha256(files[each]).hexdigest() for each in names}
-        files["manifest.json"] = json.dumps(digests).encode()
+    above = [parent / "manifest.json" for parent in PurePosixPath(name).parents]
+    manifest = next((path for path in above if str(path) in files), None)
+    if manifest and name != str(manifest) and draw(st.integers(0, 9)):
+        files[str(manifest)] = _sealing(files, manifest)
     return files
+
+
+def _sealing(files: Files, manifest: PurePosixPath) -> bytes:
+    """A manifest of what the old one lists, as it is now."""
+    listed = {each: manifest.parent / each for each in json.loads(files[str(manifest)])}
+    digests = {
+        each: hashlib.sha256(files[str(path)]).hexdigest()
+        for each, path in listed.items()
+        if str(path) in files
+    }
+    return json.dumps(digests).encode()
 
 
 def changed_inside(name: str, content: bytes, draw: Draw) -> bytes:

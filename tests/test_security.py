@@ -220,6 +220,17 @@ def test_links_out_of_the_folder_are_not_followed(model, tmp_path, name):
     assert "leads out of its folder" in message or "is missing" in message
 
 
+@pytest.mark.parametrize("name", ["config.yaml", "tokenizer", "model"])
+def test_a_run_leads_nowhere_else(tmp_path, exported, name):
+    run = tmp_path / "run"
+    shutil.copytree(exported / "tokenizer", run / "tokenizer")
+    (run / "config.yaml").write_text("base: demo\n")
+    outside = tmp_path / "outside"
+    shutil.move(run / name, outside) if name != "model" else shutil.copytree(exported, outside)
+    (run / name).symlink_to(outside)
+    assert f"{name} is a link that leads out of its folder" in refused(run)
+
+
 def test_a_pipe_is_not_waited_for(model):
     (model / "tokenizer" / "tokenizer.json").unlink()
     os.mkfifo(model / "tokenizer" / "tokenizer.json")

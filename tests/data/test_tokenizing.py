@@ -1,6 +1,7 @@
 """Tokenising that is killed, shared out over processes, or done by two at once gives the same rows."""
 
 import hashlib
+import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unmask.data import DataConfig, TokenizerConfig, blocks, load, load_data, rows_from
+from unmask.data import DataConfig, TokenizerConfig, blocks, cache, load, load_data, rows_from
 from unmask.data.packing import PACKERS, pack
 from unmask.data.pairs import Pair
 from unmask.data.totals import Place, Totals
@@ -45,6 +46,30 @@ def test_a_killed_tokenizing_goes_on(corpus, tmp_path, packing):
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
     # it went on from the last note, at most two blocks before each kill, and read a little again
     assert int(made_at_last) <= int(made) - 15
+
+
+def test_what_was_written_behind_the_note_is_written_again(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks, "_BLOCK", 300)
+    monkeypatch.setattr(blocks, "_PIECE", 100)
+    monkeypatch.setattr(cache, "_NOTED", 2)
+    config = DataConfig(str(corpus), str(corpus), tokenizer=TokenizerConfig("bytes"), length=20)
+    load_data(replace(config, cache=str(tmp_path / "whole")))
+
+    def interrupted(*args, **options):
+        for number, table in enumerate(pack(*args, **options)):
+            if number == 5:
+                raise KeyboardInterrupt
+            yield table
+
+    stopped = replace(config, cache=str(tmp_path / "stopped"))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(load, "pack", interrupted)
+        load_data(stopped)
+    (part,) = (tmp_path / "stopped").glob("*.part")
+    (note,) = (tmp_path / "stopped").glob("*.part.json")
+    assert part.stat().st_size > json.loads(note.read_text())["size"] > 0
+    load_data(stopped)
+    assert files(tmp_path / "stopped") == files(tmp_path / "whole")
 
 
 def pairs(documents: list[str]) -> list[str]:

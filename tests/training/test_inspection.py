@@ -161,6 +161,20 @@ def test_what_a_live_run_replaces_meanwhile_is_looked_at_again(live, monkeypatch
     assert wrong(live) == {}
 
 
+def test_a_live_run_stands_at_what_took_the_place_of_what_was_listed(live, monkeypatch):
+    first, second = checkpoint.by_step(live)
+    aside = second.rename(live / "aside")
+
+    def late(path: Path, *names: str) -> Iterator[str]:
+        if first.exists():
+            remove(first)
+            aside.rename(second)
+        return damages(path, *names)
+
+    monkeypatch.setattr(inspection, "damages", late)
+    assert standing(live, thorough=False).step == 12
+
+
 def test_what_stays_wrong_in_a_live_run_is_told(live):
     (checkpoint.by_step(live)[0] / "ema.safetensors").write_bytes(b"")
     with (live / "log.jsonl").open("a") as file:
@@ -236,7 +250,7 @@ def test_odd_settings_and_deep_logs_are_no_traceback(run, capsys):
         (newest / "state.json").write_text(change((newest / "state.json").read_text()))
         reseal(newest)
     with (run / "log.jsonl").open("a") as file:
-        file.write("[" * 100_000 + "\n")
+        file.write("[" * 100_000 + '\n{"step": [], "loss": 1}\n')
     assert standing(run).steps is None
     assert main(["runs", str(run)]) == 0
     assert "log.jsonl" in wrong(run)

@@ -126,10 +126,13 @@ def _size(run: Path) -> int:
 
 def _newest_saved(run: Path) -> Saved | None:
     """What the newest checkpoint says whose state can be read."""
-    for path in reversed(by_step(run)):
-        if not any(damages(path, "state.json")):
-            with suppress(Damaged):
-                return read_saved(path)
+    looked: list[Path] = []
+    while (found := by_step(run)) != looked:  # others may have taken their place
+        for path in reversed(found):
+            if not any(damages(path, "state.json")):
+                with suppress(Damaged):
+                    return read_saved(path)
+        looked = found
     return None
 
 

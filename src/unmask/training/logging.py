@@ -77,9 +77,10 @@ def log_sizes(run: Path) -> dict[str, int]:
 
 def read_log(run: Path) -> list[dict[str, Any]]:
     """The lines of log.jsonl, those with a loss completed by the clock's."""
-    clock = {record.get("step"): record for record in JsonLines(run / "clock.jsonl").read()}
-    lines = JsonLines(run / "log.jsonl").read()
-    return [line | clock.get(line.get("step"), {}) if "loss" in line else line for line in lines]
+    files = [JsonLines(run / name).read() for name in ("clock.jsonl", "log.jsonl")]
+    times, lines = ([line for line in file if isinstance(line.get("step"), int)] for file in files)
+    clock = {record["step"]: record for record in times}
+    return [line | clock.get(line["step"], {}) if "loss" in line else line for line in lines]
 
 
 def whole_lines(content: bytes) -> bool:
