@@ -38,11 +38,11 @@ _COMMANDS = (
 
 _START = """\
 start here:
-  unmask generate stories                   a model that ships writes a story
   unmask train demo                         train a small model on a bundled corpus
   unmask generate runs/demo                 let it write
   unmask fill runs/demo "The [MASK:3] is"   let it fill gaps
   unmask generate runs/demo --watch         see the text form
+  unmask play runs/demo                     play with it in the browser
   unmask serve runs/demo                    answer over HTTP
 """
 

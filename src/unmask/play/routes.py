@@ -1,11 +1,11 @@
 """The page's routes: its files, and its questions as jobs for the engine."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import APIRouter
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 
 from unmask.api import Model
 from unmask.play.forming import forming
@@ -14,10 +14,8 @@ from unmask.play.menu import menu
 from unmask.play.page import FILES, response
 from unmask.play.questions import Forming, Guessing, Spelling
 from unmask.play.spelling import row_of, spelling, typed_row
-from unmask.serve.answers import event, problem_of
+from unmask.serve.answers import Events, event, problem_of
 from unmask.serve.engine import Engine
-
-T = TypeVar("T")
 
 
 def router(engine: Engine) -> APIRouter:
@@ -43,29 +41,26 @@ def router(engine: Engine) -> APIRouter:
             ids = typed_row(model, question.text) if given is None else row_of(model, given)
             yield spelling(model, ids, question.seed)
 
-        return await _only(engine.run(question.model, job))
+        return await engine.one(question.model, job)
 
     @routes.post("/play/guesses")
     async def guesses(question: Guessing) -> dict[str, Any]:
-        return await _only(engine.run(question.model, lambda model: guessing(model, question)))
+        return await engine.one(question.model, lambda model: guessing(model, question))
 
     @routes.post("/play/stream")
-    async def stream(question: Forming) -> StreamingResponse:
+    async def stream(question: Forming) -> Events:
         events = engine.run(question.model, lambda model: forming(model, question))
         first = await anext(events)  # a mistake is a plain answer, before any stream begins
-        return StreamingResponse(_sent(first, events), media_type="text/event-stream")
+        return Events(_sent(first, events))
 
     return routes
 
 
-async def _only(answers: AsyncIterator[T]) -> T:
-    async with aclosing(answers):  # type: ignore[type-var]
-        return await anext(answers)
-
-
-async def _sent(first: dict[str, Any], rest: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
+async def _sent(
+    first: dict[str, Any], rest: AsyncGenerator[dict[str, Any], None]
+) -> AsyncGenerator[str, None]:
     """Server-sent events, the last of them an error if it comes to that; who stops listening stops the job."""
-    async with aclosing(rest):  # type: ignore[type-var]
+    async with aclosing(rest):
         yield event(first)
         try:
             async for content in rest:
