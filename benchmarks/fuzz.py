@@ -4,7 +4,7 @@ Each is given to one of the loaders (configs, checkpoints, runs, tokenizers, dat
 refuse it with an error of ours in one line; anything else, a file that takes more than a minute
 included, is a failure, and its input is saved. Prints one JSON line a loader; the same inputs each time.
 
-    python benchmarks/fuzz.py --inputs 10000
+    python benchmarks/fuzz.py --inputs 12500
 """
 
 import argparse
@@ -269,7 +269,7 @@ def _quiet() -> Iterator[None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--inputs", type=int, default=10_000, help="in all")
+    parser.add_argument("--inputs", type=int, default=12_500, help="in all")
     parser.add_argument("--only", nargs="*", default=list(LOADERS), choices=LOADERS)
     parser.add_argument("--failures", type=Path, default=Path("fuzz-failures"))
     args = parser.parse_args()

@@ -181,6 +181,10 @@ HOSTILE = {
     "wider than memory": (config("backbone.width", 131072), "does not fit"),
     "wider than possible": (config("backbone.width", 10**12), "backbone.width must lie between"),
     "deeper than possible": (config("backbone.depth", 10**9), "backbone.depth must lie between"),
+    "narrower than nothing": (
+        config("backbone.condition_width", -1),
+        "backbone.condition_width must lie between",
+    ),
     "unknown setting": (config("backbone.widht", 8), "did you mean 'backbone.width'"),
     "deep configuration": (
         lambda f: (f / "model.json").write_text('{"config":' * 100_000),

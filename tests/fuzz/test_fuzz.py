@@ -1,4 +1,4 @@
-"""Hostile files in small; `benchmarks/fuzz.py` gives the loaders 10,000."""
+"""Hostile files in small; `benchmarks/fuzz.py` gives the loaders 12,500."""
 
 import runpy
 import signal

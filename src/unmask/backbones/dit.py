@@ -16,6 +16,7 @@ from unmask.backbones.dropout import Keys
 from unmask.backbones.products import modulate
 from unmask.backbones.together import SideBySide, Together
 from unmask.backbones.transformer import Block, TransformerConfig, embedding, zero_linear
+from unmask.errors import UnmaskError
 
 
 class NoiseLevel(nn.Module):
@@ -47,6 +48,13 @@ class DiT(Backbone):
         condition_width: int = 128
         time_conditioning: bool = False
         gate: float = 0.0  # where the blocks' residual gates start; 0 is adaLN-Zero
+
+        def __post_init__(self) -> None:
+            TransformerConfig.__post_init__(self)
+            if not 1 <= self.condition_width <= 2**17:
+                raise UnmaskError(
+                    f"condition_width must lie between 1 and {2**17:,}, not {self.condition_width}"
+                )
 
     def __init__(self, config: Config, vocabulary: int) -> None:
         super().__init__()
