@@ -151,9 +151,18 @@ def standing_at(run: Path, found: Path, say: Say) -> str:
     if damage:
         say(f"{best} is damaged: {damage}; the next validation counts as the best")
     # Those of a later step were made on a way that is taken anew, perhaps with other batches.
-    if damage or (step and read_json(best / "state.json").get("step") != step):
+    if damage or (step and _step_of_best(best) != step):
         content["state"] |= {"best_step": 0, "stale": 0}
     return json.dumps(content)
+
+
+def _step_of_best(best: Path) -> int | None:
+    """The step that the best weights are of, if their file tells."""
+    try:
+        content = read_json(best / "state.json")
+    except (ValueError, RecursionError, OSError):
+        return None
+    return content.get("step") if isinstance(content, dict) else None
 
 
 def carried(found: Path, run: Path, name: str) -> Path:
