@@ -1,7 +1,15 @@
 """Wherever tensors are the subject, tests run with the shapes of all signatures checked."""
 
+import os
+
+import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
+
+if (
+    not torch.cuda.is_available()
+):  # Triton reads it when it is first imported, by whatever test that is
+    os.environ["TRITON_INTERPRET"] = "1"
 
 CHECKED = ["randomness", "diffusion", "backbones", "constraints", "methods", "samplers"]
 

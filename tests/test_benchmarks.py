@@ -108,7 +108,7 @@ def runs_of_the_curve(seeds: int) -> dict[str, list[str]]:
 
 
 def test_dense_logits():
-    measured = rows("dense_logits.py", "--steps", "1", "--vocabulary", "300")
+    measured = rows("dense_logits.py", "--steps", "1", "--vocabulary", "300", "--threads", "1")
     assert {row["dense"] for row in measured} == {"authors", "fused"}
     assert all(row["speedup"] > 0 and row["ours_peak_mib"] > 0 for row in measured)
 

@@ -1,7 +1,6 @@
 """The kernels compute what plain torch does: on a GPU, or else as Triton's interpreter runs them."""
 
 import math
-import os
 
 import pytest
 import torch
@@ -9,8 +8,6 @@ import torch
 from unmask.diffusion.categorical import draw
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is first imported
 pytest.importorskip("triton")
 
 from unmask.kernels import drawing, loss  # noqa: E402
