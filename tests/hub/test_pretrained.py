@@ -69,6 +69,27 @@ def test_a_round_trip_changes_no_bit(model, folder, tmp_path):
     assert torch.equal(auto(tokens).logits, other(tokens).logits)
 
 
+def test_a_folder_with_anything_else_in_it_is_left_alone(model, folder, tmp_path):
+    target = shutil.copytree(folder, tmp_path / "clone")
+    model.save_pretrained(target)  # over one of ours
+    (target / "diary.txt").write_text("dear diary")
+    assert "holds 'diary.txt', which is no part of a model" in refused(
+        lambda: model.save_pretrained(target)
+    )
+    assert (target / "diary.txt").is_file() and (target / "config.json").is_file()
+    other = tmp_path / "bert"
+    other.mkdir()
+    (other / "config.json").write_text('{"model_type": "bert"}')
+    assert "is no model of ours" in refused(lambda: model.save_pretrained(other))
+    assert "is a file" in refused(lambda: model.save_pretrained(other / "config.json"))
+
+
+def test_writing_leaves_a_network_in_training(folder):
+    auto = AutoModelForMaskedLM.from_pretrained(folder).train()
+    auto.generate(max_new_tokens=2, seed=0)
+    assert all(module.training for module in auto.modules())
+
+
 @torch.no_grad()
 def test_weights_beyond_a_size_go_into_several_files(model, tmp_path):
     model.save_pretrained(tmp_path / "a", shard="10KB")
@@ -147,12 +168,6 @@ def test_fill_mask_and_generate(model, folder):
     assert "unknown option 'samplr'" in refused(lambda: auto.generate(samplr="x"))
 
 
-def test_what_there_is_already_is_not_overwritten(model, tmp_path):
-    (tmp_path / "diary.txt").write_text("dear diary")
-    assert "no model in the hub's layout" in refused(lambda: model.save_pretrained(tmp_path))
-    assert (tmp_path / "diary.txt").read_text() == "dear diary"
-
-
 def test_the_card_says_what_is_known(model, folder, tmp_path):
     card = (folder / "README.md").read_text()
     assert card.startswith("---\n") and "license: 'apache-2.0'" in card
@@ -210,12 +225,13 @@ def test_pushing_writes_the_folder(model, folder, hub):
     pushed = hub.pushed["me/my-mdlm"]
     for name in ("config.json", "model.safetensors", "tokenizer.json", "generation_config.json"):
         assert pushed[name] == (folder / name).read_bytes()
-    assert b"my-mdlm" in pushed["README.md"]
+    assert b'unmask.load("me/my-mdlm")' in pushed["README.md"]
     assert "does not take 'mine'" in refused(lambda: model.push_to_hub("mine"))
 
 
 def test_a_name_of_the_hub_takes_the_way_of_a_folder(model, hub, tmp_path, monkeypatch):
     tokens = some_tokens(model)
+    model.method.serve()  # as a model is that was loaded
     assert torch.equal(logits(unmask.load("me/my-mdlm"), tokens), logits(model, tokens))
     unmask.load("hf:bare")
     assert hub.asked == ["me/my-mdlm", "bare"]

@@ -223,6 +223,11 @@ def test_gpt2_is_itself_and_mask_does_not_meet_pad(tmp_path):
         found = denoise(changed, t, (torch.tensor([0]), torch.tensor([5])))[0, :60]
         torch.testing.assert_close(found, theirs(changed).logits.log_softmax(-1)[0, 4], **CLOSE)
     assert "first token" in refused(lambda: denoise(row, t, (torch.tensor([0]), torch.tensor([0]))))
+    (tmp_path / "tokenizer.json").unlink()
+    bare = unmask.load(tmp_path)  # nobody tells what its tokens are, and MASK is none of them
+    assert bare.tokenizer.vocabulary.mask_id == 60
+    with torch.no_grad():
+        torch.testing.assert_close(logits(bare, x)[..., :60], own, **CLOSE)
     assert model.generate("a", length=8)[0].ids[0] == 59
     padded = [{"id": 60, "content": "[PAD]", "special": True, "lstrip": False, "rstrip": False,
                "normalized": False, "single_word": False}]  # fmt: skip

@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,21 +35,26 @@ def write(
     shard: str | int = SHARD,
     card: str | Mapping[str, Any] | None = None,
     licence: str | None = None,
+    name: str | None = None,
 ) -> None:
-    """A folder that transformers' Auto classes read after `import unmask`, and `unmask.load` too."""
+    """A folder that transformers' Auto classes read after `import unmask`, and `unmask.load` too.
+
+    `name` is what the card calls the model: the folder's own unless given.
+    """
     hub = extra("huggingface_hub", "save_pretrained", "hub")
     target = Path(folder)
-    if target.exists() and not (target / "config.json").is_file() and any(target.iterdir()):
-        raise UnmaskError(f"{target} is there already and is no model in the hub's layout")
+    texts = tokenizer_files(model.tokenizer, model.length)
+    _check_free(target, {"config.json", GENERATION, TOKENIZER, "README.md", *texts})
     weights = {name: tensor.contiguous() for name, tensor in model.method.state_dict().items()}
     with atomic_folder(target) as new:
         hub.save_torch_state_dict(weights, new, max_shard_size=shard)
         write_json(new / "config.json", config_json(model))
         write_json(new / GENERATION, generation_json(model))
         model.tokenizer.save(new / TOKENIZER)
-        for name, content in tokenizer_files(model.tokenizer, model.length).items():
-            (new / name).write_text(content, encoding="utf-8")
-        (new / "README.md").write_text(page(model, target.name, card, licence), encoding="utf-8")
+        for file, content in texts.items():
+            (new / file).write_text(content, encoding="utf-8")
+        text = page(model, name or target.name, card, licence)
+        (new / "README.md").write_text(text, encoding="utf-8")
     (target / "manifest.json").unlink()  # git and the hub keep hashes of their own
 
 
@@ -58,7 +63,7 @@ def push(model: Model, name: str, private: bool = False, **options: Any) -> str:
     hub = extra("huggingface_hub", "push_to_hub", "hub")
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / name.rpartition("/")[2]
-        write(model, folder, **options)
+        write(model, folder, name=name, **options)
         try:
             repo = hub.create_repo(name, private=private, exist_ok=True)
             hub.upload_folder(repo_id=repo.repo_id, folder_path=folder, commit_message="unmask")
@@ -66,6 +71,28 @@ def push(model: Model, name: str, private: bool = False, **options: Any) -> str:
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise UnmaskError(f"the hub does not take {name!r}: {reason}") from None
     return str(repo)
+
+
+def _check_free(target: Path, ours: Set[str]) -> None:
+    """An error if a folder holds what is not ours, which would be lost with what it holds of ours."""
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise UnmaskError(f"{target} is a file: give a folder")
+    weights = (".safetensors", ".safetensors.index.json")
+    others = [
+        path.name
+        for path in sorted(target.iterdir())
+        if path.name not in ours and not path.name.endswith(weights)
+    ]
+    if others:
+        raise UnmaskError(
+            f"{target} is there already and holds {others[0]!r}, which is no part of a model: "
+            "give another folder"
+        )
+    config = target / "config.json"
+    if any(target.iterdir()) and not (config.is_file() and MODEL_TYPE in config.read_text("utf-8")):
+        raise UnmaskError(f"{target} is there already and is no model of ours: give another folder")
 
 
 def config_json(model: Model) -> dict[str, Any]:

@@ -124,7 +124,8 @@ def find_tokenizer(folder: Path, parts: Parts, given: str | None = None) -> Toke
     try:
         return load_tokenizer(_tokenizer_of(_USUAL_TOKENIZERS[parts.size]))
     except (KeyError, UnmaskError):  # none is known, or it cannot be had: said when text comes
-        return AbsentTokenizer(Vocabulary(parts.size, parts.size - 1))
+        mask_id = parts.size - 1 if parts.exact else parts.size  # one that no token has
+        return AbsentTokenizer(Vocabulary(mask_id + 1, mask_id))
 
 
 def _tokenizer_of(name: str) -> Path:

@@ -40,8 +40,8 @@ def written(
     length, new = given.pop("max_length", None), given.pop("max_new_tokens", None)
     copies = int(given.pop("num_return_sequences", 1))
     sampling = Sampling.of(given)
-    model = Model(method, Ids(method.vocabulary), from_dict(config.run))
-    v, training = method.vocabulary, method.training
+    v, training = method.vocabulary, method.backbone.training
+    model = Model(method, Ids(v), from_dict(config.run))  # which is for writing, not for training
     prompts = list(_prompts(input_ids, attention_mask, v.bos_id))
     canvases, fixed = [], []
     for row in prompts:
