@@ -1,7 +1,7 @@
 """The arithmetic of `unmask plan` against measured rows: fits its constants to some, checks the rest.
 
-measured.jsonl holds the training rows of gpu.py and scaling.py as they came from one H200. Of time,
-three numbers are fitted to four rows, of memory two to two; all other rows are predictions.
+measured.jsonl holds the training rows of gpu.py, scaling.py and distributed.py as they came from one H200. Of
+time, three numbers are fitted to four rows, of memory two to two; all other rows are predictions.
 """
 
 import argparse
@@ -83,8 +83,9 @@ def main() -> None:
     worst = 0.0
     for name, line in measured.items():
         work, rows_ = line["work"], line["batch"]
-        rate = rows_ * line["length"] / pass_seconds(work, rows_, machine)
-        held = memory(work, rows_).total / GIB
+        way, recompute = line.get("strategy", "plain"), line.get("recompute", False)
+        rate = rows_ * line["length"] / pass_seconds(work, rows_, machine, recompute)
+        held = memory(work, rows_, way, recompute=recompute).total / GIB
         errors = (rate / line["tokens_per_second"] - 1, held / line["peak_gib"] - 1)
         marks = ["fitted" if name in part else "" for part in (TIME, MEMORY)]
         worst = max([worst, *(abs(e) for e, mark in zip(errors, marks, strict=True) if not mark)])

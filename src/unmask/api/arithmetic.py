@@ -13,14 +13,11 @@ CHUNK = float(1 << 29)  # bytes of logits held at a time
 ATTENTION = 0.5868  # share of the matrix rate that attention's products reach; other products: all
 TRAFFIC = 198.3  # bytes moved between products, a token, layer and unit of width, both ways
 FIXED = 235.3  # bytes moved a parameter and pass: folding, casting, clipping, AdamW, averages
-KEPT, KEPT_ONCE = (
-    30.15,
-    11.95,
-)  # bytes kept for the way back, a token and unit of width: a layer, once
+# bytes kept for the way back, a token and unit of width: by a layer, and once
+KEPT, KEPT_ONCE = 30.15, 11.95
 
-# assumed
 RECOMPUTED = 4.0  # bytes kept of a layer that is run again: its input, in float32
-USABLE = 0.92  # of a GPU's memory; the rest is fragments, NCCL's buffers and CUDA itself
+USABLE = 0.92  # assumed, of a GPU's memory; the rest is fragments, NCCL's buffers and CUDA itself
 
 
 @dataclass(frozen=True)
@@ -102,26 +99,29 @@ def memory(
     """What a pass over `rows` holds, `passes` of which make a step."""
     parts = gpus if strategy == "fsdp" else 1
     whole, head = 4.0 * work.parameters, float(work.vocabulary * work.width)
-    block = work.body / work.depth
-    if strategy == "fsdp":
-        # the rest in float32 with its gradient; two blocks in bf16, two gradients on their way
-        gathered = 8.0 * work.rest + 2 * 2 * block + 2 * (2 + 4) * block
-        gradients = whole / gpus + (whole if passes > 1 else 0.0)
-    else:
-        gathered = 0.0
-        # alone, the blocks' gradients come as their activations go; DDP's buckets are always there
-        gradients = 4 * head if strategy == "plain" and passes == 1 else whole
+    gathered = 0.0
+    if (
+        strategy == "fsdp"
+    ):  # two blocks in bf16 with their gradients on the way; the rest, if elsewhere
+        gathered = 16.0 * work.body / work.depth + (4.0 * work.rest if gpus > 1 else 0.0)
     tokens = rows * work.length
-    layers = RECOMPUTED * work.depth + KEPT if recompute else KEPT * work.depth
+    layer = tokens * work.width * KEPT
+    layers = tokens * work.width * RECOMPUTED * work.depth if recompute else layer * work.depth
+    again = layer if recompute else 0.0  # a block run again, when the logits are gone
     chunk = min(CHUNK, 2.0 * work.wanted * tokens * work.vocabulary)
+    first, last = 4 * head, whole / parts  # gradients when the way back begins, and when it ends
+    if passes > 1 or strategy == "ddp":  # they wait for the next pass, or have their buckets
+        first = last = whole + (last if strategy == "fsdp" else 0.0)
+    # the moment that takes most: a block's gradients come as its activations go
+    gradients, kept = max((first, layers + again), (last, layer), key=sum)
     return Memory(
         weights=whole / parts,
         gradients=gradients,
         optimizer=2 * whole / parts,
         averages=whole / parts if work.averaged else 0.0,
         gathered=gathered,
-        activations=tokens * work.width * (layers + KEPT_ONCE),
-        logits=chunk + 2 * head,  # and the head's weights in bf16
+        activations=kept + tokens * work.width * KEPT_ONCE,
+        logits=max(0.0, chunk - again) + 2 * head,  # and the head's weights in bf16
     )
 
 

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from unmask.api.planning import Option, Plan
 
 _ASSUMED = """\
-measured (one H200, torch 2.11, bf16, compiled; benchmarks/plan.py holds 14 rows against this):
+measured (one H200, torch 2.11, bf16, compiled; benchmarks/plan.py holds 19 rows against this):
   the matrix rate, the share of it that attention reaches, bytes moved and kept a token
-assumed: what FSDP and recomputation add; {usable:.0%} of the memory usable; {network:g} GB/s
+assumed: what FSDP gathers from others; {usable:.0%} of the memory usable; {network:g} GB/s
   between GPUs, hidden behind the computation at best and after it at worst; no failures
 planned in bf16 and compiled: --training.precision bf16 --training.compile true"""
 
