@@ -1,11 +1,10 @@
 """A trained model: what a user holds."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -25,12 +24,14 @@ from unmask.api.sampling import Sampling
 from unmask.api.saving import checked_defaults, write_model
 from unmask.api.watching import watch
 from unmask.config import RunConfig
-from unmask.data import Rows, Tokenizer, load_data, rows_from
+from unmask.data import Tokenizer
 from unmask.errors import UnmaskError
-from unmask.evaluation import Bound, How, Order, choose_estimator, likelihood
 from unmask.methods import Method
 from unmask.randomness import row_seeds
 from unmask.samplers import Frame
+
+if TYPE_CHECKING:
+    from unmask.evaluation import Bound, How, Order
 
 Length = int | Literal["auto"] | None
 _CLOCK = ("sampler", "steps")
@@ -162,11 +163,11 @@ class Model:
         packing: str | None = None,
         estimator: str | None = None,
         steps: int | None = None,
-        order: Order | None = None,
+        order: "Order | None" = None,
         orders: int | None = None,
         shard: tuple[int, int] = (0, 1),
         batch: int = 32,
-    ) -> Bound:
+    ) -> "Bound":
         """How well the model predicts texts, a data source, or (None) its own validation text.
 
         Texts are measured whole (`split`), a source as the training text was packed, unless `packing`
@@ -178,13 +179,10 @@ class Model:
         A conditional model measures pairs, (source, target): the target given the source; `left_out`
         pairs were too long for a row.
         """
+        from unmask.api.predicting import predicted  # what measures is no part of what writes
+
         how: How = {"estimator": estimator, "steps": steps, "order": order, "orders": orders}
-        choose_estimator(self.method, batch, **how)  # mistakes are told before any text is read
-        rows = self._rows(data, packing)
-        with self.method.arithmetic():
-            return likelihood(
-                self.method, rows, draws=draws, seed=seed, batch=batch, shard=shard, **how
-            )
+        return predicted(self, data, packing, how, draws=draws, seed=seed, shard=shard, batch=batch)
 
     def usual(self, options: Mapping[str, Any], length: Length = None) -> tuple[Sampling, Length]:
         """How `generate` writes a text, and how long: what is not given is as the `defaults` say."""
@@ -222,17 +220,6 @@ class Model:
         """Writes the model to the hub as "owner/name"; the options of `save_pretrained`. The address."""
         address: str = _hub().push(self, name, private, **options)
         return address
-
-    def _rows(
-        self, data: Sequence[str | tuple[str, str]] | str | None, packing: str | None
-    ) -> Rows:
-        if packing is None:
-            as_trained = data is None or isinstance(data, str) or self.conditional
-            packing = self.config.data.packing if as_trained else "split"
-        config = replace(self.config.data, packing=packing)
-        if data is None:
-            return load_data(config, self.tokenizer).valid
-        return rows_from(data, self.tokenizer, config)
 
     def _writing(
         self, prompts: str | Sequence[str] | None, length: Length, stop: bool, sampling: Sampling

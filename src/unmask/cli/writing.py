@@ -27,7 +27,6 @@ def write(
     from rich.console import Console
 
     from unmask import api
-    from unmask.api.watching import watch
 
     if args.watch and args.json:
         raise UnmaskError("--watch shows text and --json prints none: give one of them")
@@ -37,6 +36,8 @@ def write(
         options["guide"] = api.load(args.guide, **given(args, "device"))
     clock = Stopwatch()
     if args.watch:
+        from unmask.api.watching import watch
+
         source = "prompts" if verb == "generate" else verb
         frames = model.stream(**{source: text}, **options)
         last = watch(frames, model.tokenizer, conditional=model.conditional, on_screen=clock.shown)

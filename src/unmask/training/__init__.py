@@ -1,5 +1,8 @@
 """Training: the loop, its checkpoints and what it writes down."""
 
+from typing import TYPE_CHECKING
+
+from unmask.importing import lazily
 from unmask.training.checkpoint import (
     MAY_CHANGE,
     SEALED,
@@ -35,7 +38,9 @@ from unmask.training.storage import (
     write_json,
     write_weights,
 )
-from unmask.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from unmask.training.trainer import Trainer
 
 __all__ = [
     "EMA",
@@ -77,3 +82,6 @@ __all__ = [
     "write_json",
     "write_weights",
 ]
+
+# the loop brings much that whoever reads what it wrote can do without
+__getattr__ = lazily(__name__, {"Trainer": "unmask.training.trainer"})
