@@ -67,6 +67,9 @@ class FakeModel:
         self.asked = {"text": text, **options}
         return [Written("The cat sat.")]
 
+    def texts(self, prompts=None, fill=None, **options):
+        yield from self.generate(prompts, **options) if fill is None else self.fill(fill, **options)
+
     def perplexity(self, data=None, **options):
         self.asked = {"data": data, **options}
         return Bound(2.5, 0.0123, self.certificate, 12345, 20000, 19000, 8, {"diffusion": 2.5})
@@ -164,6 +167,17 @@ def test_generate_hands_over_only_what_was_given(model, capsys):
     assert main(["generate", "m", "--prompt", "a", "--prompt", "b", "--top-k", "5"]) == 0
     assert model.asked == {"prompts": ["a", "b"], "top_k": 5}
     assert capsys.readouterr().out == "once [bold]upon[/bold]\n\na time\n"
+
+
+def test_a_text_is_printed_before_the_next_is_written(model, capsys, monkeypatch):
+    def texts(prompts=None, **options):
+        yield Written("first")
+        assert capsys.readouterr().out == "first\n"
+        yield Written("second")
+
+    monkeypatch.setattr(model, "texts", texts)
+    assert main(["generate", "runs/x"]) == 0
+    assert capsys.readouterr().out == "\nsecond\n"
 
 
 def test_generate_prints_json_lines(model, capsys):

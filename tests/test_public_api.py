@@ -54,3 +54,18 @@ def test_importing_is_quick_and_does_not_import_torch():
     seconds, *heavy = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     assert float(seconds) < 0.3
     assert heavy == ["False", "False"]
+
+
+def test_loading_brings_neither_what_trains_nor_what_measures_and_looks_for_no_garbage():
+    code = (
+        "import gc, sys, torch, unmask; rounds = []; "
+        "gc.callbacks.append(lambda phase, info: rounds.append(info)); unmask.load; "
+        "print(len(rounds), gc.isenabled(), *(name for name in sys.argv[1:] if name in sys.modules))"
+    )
+    unneeded = ["evaluation", "training.trainer", "data.load", "data.loader", "api.runs"]
+    names = [f"unmask.{name}" for name in [*unneeded, "api.running"]]
+    printed = subprocess.check_output([sys.executable, "-c", code, *names], text=True)
+    rounds, enabled, *brought = printed.split()
+    assert int(rounds) <= 2  # one begins and ends when all is there
+    assert enabled == "True"
+    assert brought == ["unmask.api.running"]

@@ -178,6 +178,10 @@ HOSTILE = {
         lambda f: retensor(f, lambda t: next(iter(t.values())).fill_(torch.nan)),
         "holds NaN or infinity",
     ),
+    "one infinity": (
+        lambda f: retensor(f, lambda t: t["backbone.head.weight"].view(-1)[5].fill_(-torch.inf)),
+        "holds NaN or infinity, in backbone.head.weight",
+    ),
     "wider than memory": (config("backbone.width", 131072), "does not fit"),
     "wider than possible": (config("backbone.width", 10**12), "backbone.width must lie between"),
     "deeper than possible": (config("backbone.depth", 10**9), "backbone.depth must lie between"),
@@ -194,6 +198,10 @@ HOSTILE = {
         lambda f: change(f, "manifest.json", lambda c: c.pop("model.json")),
         "model.json is not what was written",
     ),
+    "unlisted weights": (
+        lambda f: change(f, "manifest.json", lambda c: c.pop("model.safetensors")),
+        "model.safetensors is not what was written",
+    ),
 }
 
 
@@ -201,7 +209,7 @@ HOSTILE = {
 def test_a_hostile_checkpoint_is_refused(model, name):
     apply, message = HOSTILE[name]
     apply(model)
-    if name != "unlisted configuration":
+    if not name.startswith("unlisted"):
         reseal(model)
     assert message in refused(model)
 

@@ -1,10 +1,10 @@
 """Masked diffusion language models: train, measure, sample, infill."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from unmask.errors import UnmaskError
 from unmask.hub.arrival import meet as _meet_transformers
+from unmask.importing import lazily as _lazily
 from unmask.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -30,24 +30,20 @@ __all__ = [
     "train",
 ]
 
-# torch takes seconds to import, so what needs it is fetched when it is first asked for
-_HOMES = {
-    "Bound": "unmask.evaluation",
-    "Frame": "unmask.samplers",
-    "Model": "unmask.api",
-    "Result": "unmask.api",
-    "RunConfig": "unmask.config",
-    "Sampling": "unmask.api",
-    "compare": "unmask.api",
-    "load": "unmask.api",
-    "train": "unmask.api",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'unmask' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = _lazily(
+    __name__,
+    {
+        "Bound": "unmask.evaluation",
+        "Frame": "unmask.samplers",
+        "Model": "unmask.api",
+        "Result": "unmask.api",
+        "RunConfig": "unmask.config",
+        "Sampling": "unmask.api",
+        "compare": "unmask.api",
+        "load": "unmask.api",
+        "train": "unmask.api",
+    },
+)
 
 
 def __dir__() -> list[str]:

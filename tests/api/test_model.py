@@ -6,6 +6,7 @@ import re
 import pytest
 from tiny_models import LENGTH, PROMPTS, TEXTS, content, one_line
 
+from unmask.api import running
 from unmask.errors import UnmaskError
 from unmask.samplers import Ancestral, LeftToRight
 
@@ -24,6 +25,34 @@ def test_a_batch_is_what_its_rows_are_alone(either):
 def test_the_batch_size_changes_nothing(either, batch):
     ours = either.generate("The", n=5, seed=3, batch=batch)
     assert [content(r) for r in ours] == [content(r) for r in either.generate("The", n=5, seed=3)]
+
+
+def test_texts_come_as_soon_as_they_are_finished(either, monkeypatch):
+    monkeypatch.setattr(running, "_BUSY", 2 * LENGTH + 1)  # tokens of two rows
+    written, batch = [], running.Running._batch
+    monkeypatch.setattr(
+        running.Running,
+        "_batch",
+        lambda *args, **how: written.append(args[1]) or batch(*args, **how),
+    )
+    texts = either.texts("The", n=5, seed=3)
+    first = next(texts)
+    together = 2 if either.method.order == "any" else 5
+    assert [len(rows) for rows in written] == [together]
+    ours = [first, *texts]
+    assert sum(len(rows) for rows in written) == 5
+    assert [content(r) for r in ours] == [content(r) for r in either.generate("The", n=5, seed=3)]
+    assert list(either.texts([])) == either.generate([]) == []
+
+
+def test_filled_and_edited_texts_come_one_by_one_too(model):
+    gaps, text = "The [MASK:3] on the mat.", TEXTS[0]
+    assert [*map(content, model.texts(fill=gaps, n=3, seed=2))] == [
+        *map(content, model.fill(gaps, n=3, seed=2))
+    ]
+    assert [*map(content, model.texts(edit=text, remask=0.5, n=3, seed=2))] == [
+        *map(content, model.edit(text, remask=0.5, n=3, seed=2))
+    ]
 
 
 def test_a_seed_is_an_int_or_one_a_row(model):

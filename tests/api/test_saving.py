@@ -11,7 +11,7 @@ from tiny_models import PROMPTS, TEXTS, content, one_line
 
 import unmask
 from unmask.errors import UnmaskError
-from unmask.training import atomic_folder
+from unmask.training import atomic_folder, storage
 
 
 def test_an_exported_model_is_the_same_model(either, tmp_path):
@@ -26,6 +26,16 @@ def test_an_exported_model_is_the_same_model(either, tmp_path):
         content(r) for r in either.generate(PROMPTS)
     ]
     assert copy.perplexity(TEXTS[:3]) == either.perplexity(TEXTS[:3])
+
+
+def test_loading_draws_nothing_and_reads_every_file_once(either, tmp_path, monkeypatch):
+    either.save(tmp_path / "exported")
+    read, digest = [], storage._digest
+    monkeypatch.setattr(storage, "_digest", lambda path: (read.append(path), digest(path))[1])
+    before = torch.get_rng_state()
+    unmask.load(tmp_path / "exported")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert len(read) == len(set(read)) > 2
 
 
 def test_saving_replaces_a_model_and_nothing_else(model, left_to_right, tmp_path):

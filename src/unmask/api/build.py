@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from unmask.backbones import BACKBONES
@@ -14,7 +14,7 @@ from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
 from unmask.errors import UnmaskError
 from unmask.methods import METHODS, Method
 from unmask.registry import Registry
-from unmask.training import check_fit, load_weights
+from unmask.training import check_finite, check_fit
 from unmask.vocabulary import Vocabulary
 
 
@@ -40,7 +40,7 @@ def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
 
 
 class _Unfilled(TorchFunctionMode):
-    """Tensors without memory are left as they are: to draw their first values torch imports for seconds."""
+    """Parameters get no first values, which what is in a file replaces: to draw them takes its time."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -48,7 +48,7 @@ class _Unfilled(TorchFunctionMode):
         kwargs = kwargs or {}
         target = args[0] if args else kwargs.get("tensor")
         fills = func.__name__.endswith("_") and not func.__name__.startswith("_")
-        if fills and func.__name__ != "requires_grad_" and isinstance(target, Tensor):
+        if fills and func.__name__ != "requires_grad_" and isinstance(target, nn.Parameter):
             return target
         return func(*args, **kwargs)
 
@@ -61,12 +61,14 @@ def restored(
     dtype: torch.dtype = torch.float32,
 ) -> Method:
     """The method with its network and these weights, of the size that it asks for, as stored in `dtype`."""
-    # a file may ask for more than there is memory: first without any
-    with torch.device("meta"), _Unfilled():
-        check_fit(tensors, stored(build_method(config, vocabulary).state_dict(), dtype), where)
-    method = build_method(config, vocabulary)
-    own = method.state_dict()
-    load_weights(method, {name: tensors[name].to(own[name].dtype) for name in own}, where)
+    with _Unfilled():
+        with torch.device(
+            "meta"
+        ):  # a file may ask for more than there is memory: first without any
+            check_fit(tensors, stored(build_method(config, vocabulary).state_dict(), dtype), where)
+        check_finite(tensors, where)
+        method = build_method(config, vocabulary)
+    method.load_state_dict(tensors)
     return method
 
 

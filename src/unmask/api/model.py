@@ -1,36 +1,27 @@
 """A trained model: what a user holds."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from unmask.api.canvases import (
-    LONGEST,
-    Edit,
-    Job,
-    answering,
-    editing,
-    filling,
-    leave_one_out,
-    writing,
-)
+from unmask.api.canvases import LONGEST, Edit, Job, answering, filling, writing
+from unmask.api.editing import edited
 from unmask.api.guidance import first_tokens
 from unmask.api.running import Result, Running
 from unmask.api.sampling import Sampling
 from unmask.api.saving import checked_defaults, write_model
 from unmask.api.watching import watch
 from unmask.config import RunConfig
-from unmask.data import Rows, Tokenizer, load_data, rows_from
+from unmask.data import Tokenizer
 from unmask.errors import UnmaskError
-from unmask.evaluation import Bound, How, Order, choose_estimator, likelihood
 from unmask.methods import Method
-from unmask.randomness import row_seeds
 from unmask.samplers import Frame
+
+if TYPE_CHECKING:
+    from unmask.evaluation import Bound, How, Order
 
 Length = int | Literal["auto"] | None
 _CLOCK = ("sampler", "steps")
@@ -87,7 +78,7 @@ class Model:
         To a conditional model a prompt is a source, and the text is the target that it writes for it.
         """
         sampling, length = self.usual(options, length)
-        if prompts is not None and not isinstance(prompts, str) and not prompts:
+        if _none(prompts):
             return []
         return Running(self, self._writing(prompts, length, stop, sampling), sampling).results()
 
@@ -124,26 +115,26 @@ class Model:
         *,
         fill: str | Sequence[int] | None = None,
         edit: str | None = None,
-        length: Length = None,
-        stop: bool = True,
-        remask: float | None = None,
-        remask_span: tuple[int, int] | None = None,
-        remask_uncertain: int | None = None,
         **options: Any,
     ) -> Iterator[Frame]:
-        """Every step of `generate`, or of filling or editing a text, as it is taken."""
-        if fill is None and edit is None:
-            sampling, length = self.usual(options, length)
-        else:
-            sampling = Sampling.of(options)
-        if fill is not None:
-            job = self._filling(fill, sampling)
-        elif edit is not None:
-            chosen = Edit(remask, remask_span, remask_uncertain)
-            job = self._editing(edit, chosen, sampling)
-        else:
-            job = self._writing(prompts, length, stop, sampling)
-        return Running(self, job, sampling).frames()
+        """Every step of `generate`, or of filling or editing a text, as it is taken; with their options."""
+        return self._running(prompts, fill, edit, **options).frames()
+
+    def texts(
+        self,
+        prompts: str | Sequence[str] | None = None,
+        *,
+        fill: str | Sequence[int] | None = None,
+        edit: str | None = None,
+        **options: Any,
+    ) -> Iterator[Result]:
+        """What `generate`, `fill` or `edit` returns, text by text, each as soon as it is finished.
+
+        A CPU then has no more texts side by side than keep it busy.
+        """
+        if fill is None and edit is None and _none(prompts):
+            return iter(())
+        return self._running(prompts, fill, edit, **options).one_by_one()
 
     def watch(self, frames: Iterable[Frame]) -> Frame | None:
         """Shows the frames of `stream` as they come, in a terminal or below the cell of a notebook.
@@ -162,11 +153,11 @@ class Model:
         packing: str | None = None,
         estimator: str | None = None,
         steps: int | None = None,
-        order: Order | None = None,
+        order: "Order | None" = None,
         orders: int | None = None,
         shard: tuple[int, int] = (0, 1),
         batch: int = 32,
-    ) -> Bound:
+    ) -> "Bound":
         """How well the model predicts texts, a data source, or (None) its own validation text.
 
         Texts are measured whole (`split`), a source as the training text was packed, unless `packing`
@@ -178,13 +169,10 @@ class Model:
         A conditional model measures pairs, (source, target): the target given the source; `left_out`
         pairs were too long for a row.
         """
+        from unmask.api.predicting import predicted  # what measures is no part of what writes
+
         how: How = {"estimator": estimator, "steps": steps, "order": order, "orders": orders}
-        choose_estimator(self.method, batch, **how)  # mistakes are told before any text is read
-        rows = self._rows(data, packing)
-        with self.method.arithmetic():
-            return likelihood(
-                self.method, rows, draws=draws, seed=seed, batch=batch, shard=shard, **how
-            )
+        return predicted(self, data, packing, how, draws=draws, seed=seed, shard=shard, batch=batch)
 
     def usual(self, options: Mapping[str, Any], length: Length = None) -> tuple[Sampling, Length]:
         """How `generate` writes a text, and how long: what is not given is as the `defaults` say."""
@@ -223,16 +211,28 @@ class Model:
         address: str = _hub().push(self, name, private, **options)
         return address
 
-    def _rows(
-        self, data: Sequence[str | tuple[str, str]] | str | None, packing: str | None
-    ) -> Rows:
-        if packing is None:
-            as_trained = data is None or isinstance(data, str) or self.conditional
-            packing = self.config.data.packing if as_trained else "split"
-        config = replace(self.config.data, packing=packing)
-        if data is None:
-            return load_data(config, self.tokenizer).valid
-        return rows_from(data, self.tokenizer, config)
+    def _running(
+        self,
+        prompts: str | Sequence[str] | None,
+        fill: str | Sequence[int] | None,
+        edit: str | None,
+        *,
+        length: Length = None,
+        stop: bool = True,
+        remask: float | None = None,
+        remask_span: tuple[int, int] | None = None,
+        remask_uncertain: int | None = None,
+        **options: Any,
+    ) -> Running:
+        if fill is None and edit is None:
+            sampling, length = self.usual(options, length)
+            return Running(self, self._writing(prompts, length, stop, sampling), sampling)
+        sampling = Sampling.of(options)
+        if fill is not None:
+            return Running(self, self._filling(fill, sampling), sampling)
+        assert edit is not None
+        chosen = Edit(remask, remask_span, remask_uncertain)
+        return Running(self, self._editing(edit, chosen, sampling), sampling)
 
     def _writing(
         self, prompts: str | Sequence[str] | None, length: Length, stop: bool, sampling: Sampling
@@ -265,34 +265,7 @@ class Model:
 
     def _editing(self, text: str, edit: Edit, sampling: Sampling) -> Job:
         self._sees_both_sides("edit")
-        ids = self.tokenizer.encode(text)
-        if not ids:
-            raise UnmaskError("the text is empty")
-        first = first_tokens(self, sampling)
-        if edit.remask_uncertain is not None:  # mistakes are told before the network is asked
-            everything = [range(len(ids))] * sampling.n
-            Running(self, editing(self.tokenizer, first, ids, everything, self.length), sampling)
-        confidence = cache(lambda: self._confidence(first, ids))
-        seeds = row_seeds(sampling.seed, sampling.n)
-        masked = [edit.places(ids, seed, confidence) for seed in seeds]
-        return editing(self.tokenizer, first, ids, masked, self.length)
-
-    @torch.inference_mode()
-    def _confidence(self, first: list[int], ids: list[int]) -> torch.Tensor:
-        """log p of each token given all others of its row, each masked once."""
-        mask_id = self.tokenizer.vocabulary.mask_id
-        job = editing(self.tokenizer, first, ids, [[]], self.length)
-        parts = []
-        for row in job.canvases:
-            tokens = torch.tensor(row, device=self.device)
-            columns = torch.arange(len(first), len(row) - 1, device=self.device)
-            alone = torch.tensor(1 - 1 / len(row), dtype=torch.float64)
-            t = float(self.method.schedule.inverse(alone[None]).detach())
-            denoise = self.method.denoiser()
-            parts += [
-                leave_one_out(denoise, tokens, some, mask_id, t) for some in columns.split(64)
-            ]
-        return torch.cat(parts).cpu()
+        return edited(self, text, edit, sampling)
 
     def _sees_both_sides(self, verb: str) -> None:
         if self.conditional:
@@ -301,6 +274,11 @@ class Model:
             raise UnmaskError(
                 f"an autoregressive model cannot see what follows a gap: {verb} with a diffusion model"
             )
+
+
+def _none(prompts: str | Sequence[str] | None) -> bool:
+    """Whether a list of prompts was given, and it is empty."""
+    return prompts is not None and not isinstance(prompts, str) and not prompts
 
 
 def _hub() -> Any:

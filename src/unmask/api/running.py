@@ -1,7 +1,7 @@
 """A job on its way: the sampler, the plan and the constraint that fit it, checked before any network call."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -19,6 +19,8 @@ from unmask.samplers import TAIL, Canvas, Frame, Plan, Sampler, SemiAutoregressi
 
 if TYPE_CHECKING:
     from unmask.api.model import Model
+
+_BUSY = 512  # tokens that a CPU computes at once as fast, each, as more of them
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,16 @@ class Running:
 
     def results(self) -> list[Result]:
         """The finished texts."""
-        rows: list[tuple[list[int], int, float]] = [([], 0, 0.0)] * len(self.job.canvases)
-        for part in self._batches():
+        return list(self._finished(lambda length: self.sampling.batch))
+
+    def one_by_one(self) -> Iterator[Result]:
+        """The finished texts in their order, each as soon as it is there."""
+        return self._finished(self._enough)
+
+    def _finished(self, together: Callable[[int], int]) -> Iterator[Result]:
+        rows: dict[int, tuple[list[int], int, float]] = {}
+        told = 0
+        for part in self._batches(together):
             start = time.perf_counter()
             last = last_frame(self._batch(part, watched=False), self._canvas(part))
             seconds = time.perf_counter() - start
@@ -72,15 +82,24 @@ class Running:
                 part, last.tokens.tolist(), last.calls.tolist(), strict=True
             ):
                 rows[row] = (ids, calls, seconds)
-        size = self.job.rows
-        return [self._result(rows[i * size : (i + 1) * size], i) for i in range(self.texts)]
+            while told < self.texts and all(i in rows for i in self._rows_of(told)):
+                yield self._result([rows.pop(i) for i in self._rows_of(told)], told)
+                told += 1
 
-    def _batches(self) -> Iterator[list[int]]:
+    def _rows_of(self, text: int) -> range:
+        return range(text * self.job.rows, (text + 1) * self.job.rows)
+
+    def _enough(self, length: int) -> int:
+        """How many rows keep the device busy: with more of them the first text would only come later."""
+        few = self.model.device.type == "cpu" and self.model.method.order == "any"
+        return min(max(_BUSY // length, 1), self.sampling.batch) if few else self.sampling.batch
+
+    def _batches(self, together: Callable[[int], int]) -> Iterator[list[int]]:
         """Rows of one length, as many as go side by side."""
-        canvases, size = self.job.canvases, self.sampling.batch
+        canvases = self.job.canvases
         by_length = sorted(range(len(canvases)), key=lambda row: len(canvases[row]))
-        for _, group in groupby(by_length, key=lambda row: len(canvases[row])):
-            rows = list(group)
+        for length, group in groupby(by_length, key=lambda row: len(canvases[row])):
+            rows, size = list(group), together(length)
             yield from (rows[first : first + size] for first in range(0, len(rows), size))
 
     def _batch(self, rows: list[int] | range, watched: bool) -> Iterator[Frame]:

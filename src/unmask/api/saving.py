@@ -17,7 +17,7 @@ from unmask.training import (
     Damaged,
     atomic_folder,
     read_json,
-    read_weights,
+    read_tensors,
     verify,
     write_json,
     write_weights,
@@ -53,8 +53,7 @@ def write_model(
 
 def read_model(folder: Path) -> tuple[Method, Tokenizer, RunConfig, dict[str, Any]]:
     """The parts of a model that `write_model` wrote, its weights in fp32 again."""
-    verify(folder)
-    verify(folder, "model.json")
+    verify(folder, "model.json", "model.safetensors", others=True)
     try:
         content = read_json(folder / "model.json")
         config = from_dict(content["config"])
@@ -65,7 +64,7 @@ def read_model(folder: Path) -> tuple[Method, Tokenizer, RunConfig, dict[str, An
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Damaged(f"{folder} is damaged: model.json cannot be read") from None
     tokenizer = load_tokenizer(within(folder, "tokenizer"))
-    where, weights = folder / "model.safetensors", read_weights(folder)
+    where, weights = folder / "model.safetensors", read_tensors(folder)
     method = restored(config, tokenizer.vocabulary, weights, where, PRECISIONS[precision])
     return method, tokenizer, config, defaults
 

@@ -1,5 +1,7 @@
 """The command `unmask`: every mistake of a user is one line and exit code 2."""
 
+import atexit
+import gc
 import os
 import sys
 from argparse import Namespace
@@ -51,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command: 0 is success, 2 a mistake that the user can mend, 130 Ctrl-C."""
     # torch's threads spin while they wait, which on a busy machine costs far more than it saves
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # the interpreter, as it ends, would look for garbage in all of torch: half a second
+    atexit.register(gc.freeze)
     try:
         args = _parse(sys.argv[1:] if argv is None else argv)
         args.execute(args)

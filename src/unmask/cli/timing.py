@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 _IMPORTED = time.monotonic()
@@ -16,15 +17,17 @@ class Stopwatch:
 
     def shown(self) -> None:
         """Text is on its way to the screen: see it off."""
+        sys.stdout.flush()
         if self.first is None:
-            sys.stdout.flush()
             self.first = running()
 
-    def tell(self, tokens: int, calls: int, seconds: float) -> None:
-        """Both figures, beside the text and not in it."""
+    def tell(self, tokens: int, calls: Sequence[int], seconds: float) -> None:
+        """Both figures, beside the text and not in it; `calls` is of each text."""
+        several = f"{len(calls)} texts, " * (len(calls) > 1)
+        each = " or fewer each" * (len(calls) > 1)
         print(
-            f"first text after {self.first or running():.2f} s; {tokens} tokens in {calls} network "
-            f"calls took {seconds:.2f} s",
+            f"first text after {self.first or running():.2f} s; {several}{tokens} tokens in "
+            f"{max(calls)} network calls{each} took {seconds:.2f} s",
             file=sys.stderr,
         )
 

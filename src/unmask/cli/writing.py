@@ -27,7 +27,6 @@ def write(
     from rich.console import Console
 
     from unmask import api
-    from unmask.api.watching import watch
 
     if args.watch and args.json:
         raise UnmaskError("--watch shows text and --json prints none: give one of them")
@@ -36,24 +35,27 @@ def write(
     if hasattr(args, "guide"):
         options["guide"] = api.load(args.guide, **given(args, "device"))
     clock = Stopwatch()
+    source = {"prompts" if verb == "generate" else verb: text}
     if args.watch:
-        source = "prompts" if verb == "generate" else verb
-        frames = model.stream(**{source: text}, **options)
+        from unmask.api.watching import watch
+
+        frames = model.stream(**source, **options)
         last = watch(frames, model.tokenizer, conditional=model.conditional, on_screen=clock.shown)
         if args.time and last is not None:
-            clock.tell(last.tokens.numel(), int(last.calls.max()), last.seconds)
+            calls = [int(last.calls.max())] * len(last.tokens)
+            clock.tell(last.tokens.numel(), calls, last.seconds)
         return
     console = Console(highlight=False, soft_wrap=True)
     begun = time.perf_counter()
-    results = getattr(model, verb)(text, **options)
-    seconds = time.perf_counter() - begun
-    for number, result in enumerate(results):
+    written: list["Result"] = []
+    for result in model.texts(**source, **options):
         if args.json:
             print(json.dumps(asdict(result)), flush=True)
         else:
-            console.print(gap * bool(number), end="")
+            console.print(gap * bool(written), end="")
             console.print(form(result), markup=False)
         clock.shown()
+        written.append(result)
     if args.time:
-        tokens = sum(len(result.ids) for result in results)
-        clock.tell(tokens, max(result.calls for result in results), seconds)
+        seconds = time.perf_counter() - begun
+        clock.tell(sum(len(r.ids) for r in written), [r.calls for r in written], seconds)

@@ -1,5 +1,8 @@
 """Training: the loop, its checkpoints and what it writes down."""
 
+from typing import TYPE_CHECKING
+
+from unmask.importing import lazily
 from unmask.training.checkpoint import (
     MAY_CHANGE,
     SEALED,
@@ -23,17 +26,21 @@ from unmask.training.state import TrainingState, ValidationResult
 from unmask.training.storage import (
     Damaged,
     atomic_folder,
+    check_finite,
     check_fit,
     full_disk,
     load_weights,
     read_json,
+    read_tensors,
     read_weights,
     seal,
     verify,
     write_json,
     write_weights,
 )
-from unmask.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from unmask.training.trainer import Trainer
 
 __all__ = [
     "EMA",
@@ -54,6 +61,7 @@ __all__ = [
     "agree",
     "atomic_folder",
     "carried",
+    "check_finite",
     "check_fit",
     "full_disk",
     "joined",
@@ -64,6 +72,7 @@ __all__ = [
     "newest",
     "read_json",
     "read_log",
+    "read_tensors",
     "read_weights",
     "recovered",
     "resolve_device",
@@ -73,3 +82,6 @@ __all__ = [
     "write_json",
     "write_weights",
 ]
+
+# the loop brings much that whoever reads what it wrote can do without
+__getattr__ = lazily(__name__, {"Trainer": "unmask.training.trainer"})

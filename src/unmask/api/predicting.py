@@ -1,0 +1,44 @@
+"""How well a model predicts texts."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from unmask.data import Rows, load_data, rows_from
+from unmask.evaluation import Bound, How, choose_estimator, likelihood
+
+if TYPE_CHECKING:
+    from unmask.api.model import Model
+
+Texts = (
+    Sequence[str | tuple[str, str]] | str | None
+)  # texts, pairs, a data source, or the model's own
+
+
+def predicted(
+    model: "Model",
+    data: Texts,
+    packing: str | None,
+    how: How,
+    *,
+    draws: int,
+    seed: int,
+    shard: tuple[int, int],
+    batch: int,
+) -> Bound:
+    """The bound of a model on texts, as `Model.perplexity` says."""
+    method = model.method
+    choose_estimator(method, batch, **how)  # mistakes are told before any text is read
+    rows = _rows(model, data, packing)
+    with method.arithmetic():
+        return likelihood(method, rows, draws=draws, seed=seed, batch=batch, shard=shard, **how)
+
+
+def _rows(model: "Model", data: Texts, packing: str | None) -> Rows:
+    if packing is None:
+        as_trained = data is None or isinstance(data, str) or model.conditional
+        packing = model.config.data.packing if as_trained else "split"
+    config = replace(model.config.data, packing=packing)
+    if data is None:
+        return load_data(config, model.tokenizer).valid
+    return rows_from(data, model.tokenizer, config)
