@@ -33,7 +33,7 @@ def meet() -> None:
         if sys.modules.get(name) is not None:
             module = import_module(name)  # waits for a thread that is importing it just now
             if not getattr(module.__spec__, "_initializing", False):
-                watch.executed(name)
+                watch.arrived(name)
 
 
 class _Watch(MetaPathFinder):
@@ -59,17 +59,18 @@ class _Watch(MetaPathFinder):
         def then_register(module: ModuleType) -> None:
             execute(module)
             if module.__name__ == name:  # some loaders have several modules
-                self.executed(name)
+                self.arrived(name, anew=True)
 
         spec.loader.exec_module = then_register  # type: ignore[method-assign]
         return spec
 
-    def executed(self, name: str) -> None:
+    def arrived(self, name: str, anew: bool = False) -> None:
         """A module of a pair is there: theirs brings ours, and whichever is last registers."""
         theirs = _THEIRS.get(name, name)
         with self._lock:
             self._there.add(name)
-            self._met.pop(theirs, None)  # executed again, it has forgotten
+            if anew:  # what it was told before is gone
+                self._met.pop(theirs, None)
         try:
             if name in _OURS:
                 # in the middle of its own import it is not there yet, and registers when it is
