@@ -78,9 +78,21 @@ class Hub:
         self.messages.append(commit_message)
 
 
+def cached(folder: Path, cache: Path) -> Path:
+    """A folder as the hub's cache has it: every file a link out of the snapshot."""
+    blobs, snapshot = cache / "blobs", cache / "snapshots" / "0a1b2c"
+    blobs.mkdir(parents=True)
+    for index, file in enumerate(path for path in folder.rglob("*") if path.is_file()):
+        shutil.copy(file, blobs / str(index))
+        link = snapshot / file.relative_to(folder)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(blobs / str(index))
+    return snapshot
+
+
 @pytest.fixture
 def hub(monkeypatch, folder, tmp_path):
-    stub = Hub(tmp_path / "hub", folder)
+    stub = Hub(tmp_path / "hub", cached(folder, tmp_path / "cache" / "models--me--my-mdlm"))
     for name in NAMES:
         monkeypatch.setattr(huggingface_hub, name, getattr(stub, name))
     return stub
@@ -149,7 +161,6 @@ def test_nothing_published_says_where_files_lie(hub, tmp_path):
     model.save_pretrained(tmp_path / "out")
     model.push_to_hub("me/private", card=f"# Mine\ntrained on {model.config.data.valid}\n")
     auto = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
-    auto.config._name_or_path = ""  # which transformers sets, and some of its versions write
     auto.save_pretrained(tmp_path / "theirs")
     for folder in (tmp_path / "out", hub.place("me/private", None), tmp_path / "theirs"):
         files = [path for path in folder.rglob("*") if path.is_file()]
@@ -222,6 +233,14 @@ def test_a_name_of_the_hub_takes_the_way_of_a_folder(model, hub, tmp_path, monke
     for mistake in ("me/other", "runs/demo", "/me/other", "nothing", "a/b/c", "../a"):
         assert "no model" in refused(lambda name=mistake: unmask.load(name))
     assert len(hub.asked) == asked
+
+
+def test_a_link_leads_no_further_than_the_cache_of_its_model(hub, tmp_path):
+    file = hub.served / "tokenizer" / "vocabulary.json"
+    shutil.copy(file, tmp_path / "elsewhere.json")
+    file.unlink()
+    file.symlink_to(tmp_path / "elsewhere.json")
+    assert "leads out of its folder" in refused(lambda: unmask.load("me/my-mdlm"))
 
 
 def test_a_revision_is_asked_for(hub, tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from unmask.api.build import restored
 from unmask.api.publishing import published
 from unmask.api.saving import USUAL
 from unmask.config import from_dict, to_dict
-from unmask.data import Tokenizer, load_tokenizer
+from unmask.data import Tokenizer
 from unmask.data.extras import extra
 from unmask.data.foreign import foreign_text, refusing
 from unmask.data.tokenizers import parse_tokenizer
@@ -31,6 +31,7 @@ GENERATION = "generation_config.json"
 TOKENIZER = "tokenizer"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = "5GB"  # weights beyond it go into several files
+_OURS = ("vocabulary.json", "tokenizer.json", "alphabet.json")  # in that folder
 _THEIRS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _WRITTEN = {"config.json", GENERATION, TOKENIZER, "README.md", WEIGHTS, INDEX, *_THEIRS}
 
@@ -208,14 +209,27 @@ def _generation(folder: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
 def _tokenizer(folder: Path, tree: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer in our files, or else in those of transformers; without any there is no text."""
     if (folder / TOKENIZER).is_dir():
-        return load_tokenizer(folder / TOKENIZER)
+        found = [
+            folder / TOKENIZER / name for name in _OURS if (folder / TOKENIZER / name).exists()
+        ]
+        return parse_tokenizer(
+            {path.name: foreign_text(path, inside=_home(folder)) for path in found}
+        )
     state = {"kind": "subwords", **tree.get("tokenizer", {}), "vocabulary": tree["vocabulary"]}
     files = {}
     if (folder / "tokenizer.json").is_file():
-        files["tokenizer.json"] = foreign_text(folder / "tokenizer.json")
+        files["tokenizer.json"] = foreign_text(folder / "tokenizer.json", inside=_home(folder))
         if state["kind"] == "characters":
             ids = json.loads(files["tokenizer.json"])["model"]["vocab"]
             files["alphabet.json"] = json.dumps([*ids])
     elif state["kind"] in ("subwords", "characters"):  # others need no file
         state["kind"] = "absent"
     return parse_tokenizer({**files, "vocabulary.json": json.dumps(state)})
+
+
+def _home(folder: Path) -> Path:
+    """What links of a folder may not leave: the folder, or a repository's place in the hub's cache.
+
+    There every file is a link from snapshots/REVISION to blobs beside it.
+    """
+    return folder.parent.parent if folder.parent.name == "snapshots" else folder
