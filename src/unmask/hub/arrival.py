@@ -49,8 +49,8 @@ class _Watch(MetaPathFinder):
     ) -> ModuleSpec | None:
         if name not in _OURS and name not in _THEIRS:
             return None
-        others = (finder for finder in list(sys.meta_path) if not isinstance(finder, _Watch))
-        found = (finder.find_spec(name, path, target) for finder in others)
+        others = [finder for finder in sys.meta_path if not isinstance(finder, _Watch)]
+        found = (f.find_spec(name, path, target) for f in others if hasattr(f, "find_spec"))
         spec = next((spec for spec in found if spec is not None), None)
         if spec is None or spec.loader is None:
             return spec
