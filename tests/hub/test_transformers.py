@@ -117,6 +117,12 @@ def test_what_would_have_no_effect_is_refused(model, kind):
     assert "[3, 1, 9, 9] does not" in refused(
         lambda: network(tokens, attention_mask=torch.ones(3, 1, 9, 9))
     )
+    times = torch.full((3,), 0.5)
+    assert "does not read the time" in refused(lambda: network(tokens, timesteps=times))
+    if kind is UnmaskForMaskedLM:
+        assert "times are drawn here" in refused(
+            lambda: network(tokens, labels=tokens, timesteps=times)
+        )
     network.config.output_hidden_states = True
     assert "takes no output_hidden_states" in refused(lambda: network(tokens))
 

@@ -108,6 +108,8 @@ class UnmaskPreTrainedModel(PreTrainedModel):
     ) -> Tensor:
         self._work_out()
         valid, sigma = _valid(input_ids, attention_mask), None
+        if timesteps is not None and not self.backbone.time_conditioning:
+            raise UnmaskError("this network does not read the time: leave timesteps out")
         if self.backbone.time_conditioning:
             if timesteps is None:
                 timesteps = self._time_of(input_ids, valid)
@@ -194,6 +196,8 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         """
         tokens, named = self._asked(input_ids, others, return_dict)
         if labels is not None:
+            if timesteps is not None:
+                raise UnmaskError("with labels the times are drawn here: leave timesteps out")
             output = MaskedLMOutput(
                 loss=self._nelbo(tokens, attention_mask, labels, num_items_in_batch)
             )
