@@ -15,6 +15,7 @@ from unmask import shipped
 from unmask.api import Model, load_judge
 from unmask.api.build import build_method
 from unmask.api.cards import training_command
+from unmask.api.publishing import published
 from unmask.cli import main
 from unmask.cli.parser import Parser
 from unmask.config import load_recipe, resolve
@@ -155,7 +156,7 @@ def test_the_card_of_a_mixture_names_a_file_and_holds_it(held, capsys):
     assert "unmask train mix.yaml" in page
     _, file, rest = page.partition("The whole configuration, the file `mix.yaml`:\n\n```yaml\n")
     Path("mix.yaml").write_text(rest.partition("```")[0])
-    assert file and resolve(load_recipe("mix.yaml")) == model.config
+    assert file and resolve(load_recipe("mix.yaml")) == published(model.config)
 
 
 def test_only_an_exported_folder_gets_a_card(tmp_path, capsys):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hub_models import SHAPE, fill
 from torch.utils.data import SequentialSampler
-from transformers import Trainer, TrainingArguments
+from transformers import AutoTokenizer, Trainer, TrainingArguments
 
 import unmask
 from unmask.api import Model
@@ -60,7 +60,9 @@ def wrapped(config: RunConfig) -> UnmaskForMaskedLM:
     )
 
 
-def train(model: UnmaskForMaskedLM, config: RunConfig, folder, **options) -> list[float]:
+def train(
+    model: UnmaskForMaskedLM, config: RunConfig, folder, tokenizer=None, **options
+) -> list[float]:
     """The losses of the Hugging Face Trainer on the batches of our loader."""
     loader = Loader(load_data(config.data).train, BATCH, config.seed)
     rows = torch.cat([loader.batch(step, range(BATCH))[0] for step in range(STEPS)])
@@ -78,13 +80,18 @@ def train(model: UnmaskForMaskedLM, config: RunConfig, folder, **options) -> lis
         max_steps=STEPS,
         max_grad_norm=settings.clip,
         report_to=[],
-        save_strategy="no",
         use_cpu=True,
         disable_tqdm=True,
         dataloader_pin_memory=False,
-        **options,
+        **{"save_strategy": "no", **options},
     )
-    trainer = InOrder(model, arguments, train_dataset=dataset, optimizers=(adamw, factor))
+    trainer = InOrder(
+        model,
+        arguments,
+        train_dataset=dataset,
+        optimizers=(adamw, factor),
+        processing_class=tokenizer,
+    )
     trainer.losses = []
     trainer.train()
     return trainer.losses
@@ -98,6 +105,24 @@ def test_the_losses_are_those_of_our_trainer(config, tmp_path, recomputed):
     theirs = train(wrapped(config), config, tmp_path, gradient_checkpointing=recomputed)
     assert len(ours) == len(theirs) == STEPS
     assert theirs == pytest.approx(ours, rel=1e-6)
+
+
+def test_a_checkpoint_of_theirs_is_a_model_of_ours(config, tmp_path):
+    model = wrapped(config)
+    data = load_data(config.data)
+    Model(model.method, data.tokenizer, config).save_pretrained(tmp_path / "start")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "start")
+    train(model, config, tmp_path, tokenizer, save_strategy="steps", save_steps=2)
+    before, after = (tmp_path / f"checkpoint-{step}" for step in (2, 4))
+    assert (after / "training_args.bin").exists() and not (after / "tokenizer").exists()
+    again, trained = unmask.load(after), model.state_dict()
+    for name, tensor in again.method.state_dict().items():
+        assert torch.equal(tensor, trained[name])
+    assert not torch.equal(
+        unmask.load(before).method.backbone.head.weight, again.method.backbone.head.weight
+    )
+    assert again.tokenizer.fingerprint == data.tokenizer.fingerprint
+    assert again.perplexity(["some text"], draws=1).nats > 0
 
 
 def test_the_loss_is_that_of_the_noise_and_nothing_else(config):

@@ -2,18 +2,19 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import torch
 import transformers
-from hub_models import FIXTURE, TEXT, logits, refused, tiny
+from hub_models import TEXT, logits, refused, tiny
+from hub_rows import some_tokens
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 import unmask
+from unmask.api.build import build_method
 from unmask.data import parse_blanks
 from unmask.hub import own, reading
 from unmask.hub.modeling import UnmaskForMaskedLM, UnmaskModel
@@ -21,28 +22,11 @@ from unmask.hub.modeling import UnmaskForMaskedLM, UnmaskModel
 TEXTS = [TEXT, "", " .", "日本 Z\n\n x  y"]
 
 
-@pytest.fixture(scope="module")
-def model() -> unmask.Model:
-    return tiny()
-
-
-@pytest.fixture(scope="module")
-def folder(model, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("hub") / "model"
-    model.save_pretrained(folder, licence="apache-2.0")
-    return folder
-
-
 def masked(model: unmask.Model, tokens: torch.Tensor) -> torch.Tensor:
     """The logits with MASK out of reach, as transformers' classes give them."""
     found = logits(model, tokens)
     found[..., model.tokenizer.vocabulary.mask_id] = -torch.inf
     return found
-
-
-def some_tokens(model: unmask.Model, rows: int = 3, length: int = 9) -> torch.Tensor:
-    size = model.tokenizer.vocabulary.size
-    return torch.randint(size, (rows, length), generator=torch.Generator().manual_seed(0))
 
 
 @torch.no_grad()
@@ -84,10 +68,43 @@ def test_a_folder_with_anything_else_in_it_is_left_alone(model, folder, tmp_path
     assert "is a file" in refused(lambda: model.save_pretrained(other / "config.json"))
 
 
-def test_writing_leaves_a_network_in_training(folder):
-    auto = AutoModelForMaskedLM.from_pretrained(folder).train()
-    auto.generate(max_new_tokens=2, seed=0)
-    assert all(module.training for module in auto.modules())
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["bpe", "bytes", "characters", "text8"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_transformers_saves_is_loaded(kind, dtype, tmp_path):
+    model = tiny(kind)
+    model.tokenizer = model.tokenizer.with_labels(["good", "bad"])
+    model = unmask.Model(
+        build_method(model.config, model.tokenizer.vocabulary),
+        model.tokenizer,
+        model.config,
+        {"length": 10, "top_k": 50},
+    )
+    model.save_pretrained(tmp_path / "ours")
+    auto = AutoModelForMaskedLM.from_pretrained(tmp_path / "ours", dtype=dtype)
+    auto.save_pretrained(tmp_path / "theirs")
+    bare = unmask.load(tmp_path / "theirs")  # a network without words, unless it needs no file
+    assert bare.tokenizer.vocabulary == model.tokenizer.vocabulary
+    assert bare.tokenizer.kind == (kind if kind in ("bytes", "text8") else "absent")
+    AutoTokenizer.from_pretrained(tmp_path / "ours").save_pretrained(tmp_path / "theirs")
+    assert not (tmp_path / "theirs" / "tokenizer").exists()
+    again, ours = unmask.load(tmp_path / "theirs"), model.tokenizer
+    assert type(again.tokenizer) is type(ours)
+    assert (again.tokenizer.vocabulary, again.tokenizer.labels) == (ours.vocabulary, ours.labels)
+    for text in [*TEXTS, "[MASK] and [PAD] are text, <[good]> too"]:
+        assert again.tokenizer.encode(text) == ours.encode(text)
+        assert again.tokenizer.decode(ours.encode(text)) == ours.decode(ours.encode(text))
+    for name, tensor in model.method.state_dict().items():
+        assert torch.equal(again.method.state_dict()[name], tensor.to(dtype).float())
+    assert again.config == model.config and again.defaults == model.defaults
+    assert again.generate("The", label="good", seed=1)[0].ids
+
+
+def test_weights_that_are_no_floats_do_not_fit(folder, tmp_path):
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    tensors = load_file(copy / "model.safetensors")
+    save_file({name: tensor.long() for name, tensor in tensors.items()}, copy / "model.safetensors")
+    assert "is int64[" in refused(lambda: unmask.load(copy))
 
 
 @torch.no_grad()
@@ -98,6 +115,13 @@ def test_weights_beyond_a_size_go_into_several_files(model, tmp_path):
     tokens = some_tokens(model)
     assert torch.equal(logits(unmask.load(tmp_path / "a"), tokens), logits(model, tokens))
     AutoModelForMaskedLM.from_pretrained(tmp_path / "a")
+    other = tmp_path / "a" / "adapter.safetensors"
+    shutil.copy(tmp_path / "a" / files[0], other)
+    assert "holds 'adapter.safetensors'" in refused(lambda: model.save_pretrained(tmp_path / "a"))
+    other.unlink()
+    model.save_pretrained(tmp_path / "a")  # and none of them stays behind
+    left = [path.name for path in (tmp_path / "a").glob("*.safetensors*")]
+    assert left == ["model.safetensors"]
 
 
 @torch.no_grad()
@@ -189,76 +213,6 @@ def test_an_autoregressive_model_comes_back_too(tmp_path):
     AutoModel.from_pretrained(tmp_path / "a")
 
 
-class Hub:
-    """What huggingface_hub does, without a network."""
-
-    def __init__(self, served: Path | None = None) -> None:
-        self.served, self.pushed, self.asked = served, {}, []
-
-    def snapshot_download(self, name: str, allow_patterns: list[str]) -> str:
-        self.asked.append(name)
-        if self.served is None:
-            raise OSError("Cannot reach the hub\nand more")
-        return str(self.served)
-
-    def create_repo(self, name: str, private: bool, exist_ok: bool):
-        if "/" not in name:
-            raise ValueError("no namespace")
-        return type("Repo", (), {"repo_id": name, "__str__": lambda self: f"https://x/{name}"})()
-
-    def upload_folder(self, repo_id: str, folder_path: Path, commit_message: str) -> None:
-        self.pushed[repo_id] = {
-            p.name: p.read_bytes() for p in folder_path.iterdir() if p.is_file()
-        }
-
-
-@pytest.fixture
-def hub(monkeypatch, folder):
-    stub = Hub(folder)
-    for name in ("snapshot_download", "create_repo", "upload_folder"):
-        monkeypatch.setattr(huggingface_hub, name, getattr(stub, name))
-    return stub
-
-
-def test_pushing_writes_the_folder(model, folder, hub):
-    assert model.push_to_hub("me/my-mdlm", licence="apache-2.0") == "https://x/me/my-mdlm"
-    pushed = hub.pushed["me/my-mdlm"]
-    for name in ("config.json", "model.safetensors", "tokenizer.json", "generation_config.json"):
-        assert pushed[name] == (folder / name).read_bytes()
-    assert b'unmask.load("me/my-mdlm")' in pushed["README.md"]
-    assert "does not take 'mine'" in refused(lambda: model.push_to_hub("mine"))
-
-
-def test_a_name_of_the_hub_takes_the_way_of_a_folder(model, hub, tmp_path, monkeypatch):
-    tokens = some_tokens(model)
-    model.method.serve()  # as a model is that was loaded
-    assert torch.equal(logits(unmask.load("me/my-mdlm"), tokens), logits(model, tokens))
-    unmask.load("hf:bare")
-    assert hub.asked == ["me/my-mdlm", "bare"]
-    hub.served = None
-    assert refused(lambda: unmask.load("me/other")) == (
-        "no folder 'me/other' here, and the hub does not give it: Cannot reach the hub"
-    )
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "me").mkdir()
-    asked = len(hub.asked)
-    for mistake in ("me/other", "runs/demo", "/me/other", "nothing", "a/b/c", "../a"):
-        assert "no model" in refused(lambda name=mistake: unmask.load(name))
-    assert len(hub.asked) == asked
-
-
-def test_a_checkpoint_without_a_tokenizer_takes_the_usual_one(hub, tmp_path, monkeypatch):
-    monkeypatch.setitem(reading._USUAL_TOKENIZERS, 98, "somebody/words")
-    words = [f"w{i}" for i in range(95)]
-    (tmp_path / "vocab.txt").write_text("\n".join([*words, "[CLS]", "[SEP]"]))
-    hub.served = tmp_path
-    model = unmask.load(FIXTURE)
-    assert hub.asked == ["somebody/words"]
-    assert model.tokenizer.vocabulary == unmask.Vocabulary(98, 97, None, 95, 96)
-    hub.served = None
-    assert "without a tokenizer" in refused(lambda: unmask.load(FIXTURE).generate("w1"))
-
-
 def test_a_missing_library_names_the_line_to_type(model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     for call in (lambda: model.save_pretrained(tmp_path / "a"), lambda: reading.download("a/b")):
@@ -278,12 +232,3 @@ def test_damage_is_one_line(folder, tmp_path):
     (copy / "config.json").write_text("[" * 50_000)
     assert "not JSON" in refused(lambda: unmask.load(copy))
     assert tree["model_type"] == own.MODEL_TYPE
-
-
-def test_either_may_be_imported_first(folder):
-    code = (
-        "import sys; from transformers import AutoConfig, AutoModelForMaskedLM; import unmask; "
-        f"print(type(AutoModelForMaskedLM.from_pretrained({str(folder)!r})).__name__)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "UnmaskForMaskedLM"

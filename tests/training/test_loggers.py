@@ -3,7 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -156,29 +155,64 @@ def test_without_matplotlib_there_is_no_curve_and_a_line_says_so(tmp_path, monke
     assert said[-1] == "no loss curve: pip install 'unmask[log]' brings matplotlib"
 
 
-def test_a_logger_of_ones_own_is_closed_even_when_training_breaks(tmp_path, monkeypatch):
+class Memory(Logger):
+    """Keeps records, and fails where it is told to."""
+
+    def __init__(self, run, step, config):
+        Memory.steps, Memory.closed = [], 0
+        self.fails("open")
+
+    def write(self, record):
+        Memory.steps.append(record["step"])
+        self.fails("write", record["step"] >= 3)
+
+    def close(self):
+        Memory.closed += 1
+        self.fails("close")
+
+    def fails(self, where, now=True):
+        if Memory.failing == where and now:
+            raise RuntimeError(f"cannot {where}\nmore about it")
+
+
+@pytest.fixture
+def memory(monkeypatch):
     monkeypatch.setattr(LOGGERS, "_entries", dict(LOGGERS._entries))
-    seen = SimpleNamespace(steps=[], closed=0)
+    LOGGERS.register("memory")(Memory)
+    Memory.failing, Memory.steps, Memory.closed = "", [], 0
+    return Memory
 
-    @LOGGERS.register("memory")
-    class Memory(Logger):
-        """Keeps them."""
 
-        def __init__(self, run, step, config):
-            pass
+def test_a_logger_of_ones_own_is_closed_even_when_training_breaks(tmp_path, memory):
+    def breaks():
+        raise ZeroDivisionError
 
-        def write(self, record):
-            seen.steps.append(record["step"])
-            if record["step"] == 3:
-                raise ZeroDivisionError
-
-        def close(self):
-            seen.closed += 1
-
+    options = {**QUIET, "sample_every": 3, "validate": None, "log_to": ("memory",)}
     with pytest.raises(ZeroDivisionError):
-        trainer(tmp_path, **QUIET, validate=None, sample=None, log_to=("memory",)).fit()
-    assert set(seen.steps) == {1, 2, 3}
-    assert seen.closed == 1
+        trainer(tmp_path, **options, sample=breaks).fit()
+    assert set(memory.steps) == {1, 2, 3}
+    assert memory.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("failing", "line", "last"),
+    [
+        ("open", "no log to memory: RuntimeError: cannot open", None),
+        ("write", "no more log to memory from step 3: RuntimeError: cannot write", 3),
+        ("close", "the log to memory may lack its end: RuntimeError: cannot close", 4),
+    ],
+)
+def test_a_logger_that_fails_is_told_once_and_training_goes_on(
+    tmp_path, memory, failing, line, last
+):
+    memory.failing = failing
+    said: list[str] = []
+    assert trainer(tmp_path, **QUIET, log_to=("memory",), say=said.append).fit().step == 4
+    assert [told for told in said if "memory" in told] == [line]
+    assert max(memory.steps, default=None) == last
+    assert failing != "write" or memory.steps.count(3) == 1
+    assert memory.closed == (failing != "open")
+    assert [step for step, _ in losses(tmp_path)] == [1, 2, 3, 4]
 
 
 def test_a_name_that_nobody_knows_is_told_before_any_work(tmp_path):

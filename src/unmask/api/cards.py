@@ -14,6 +14,7 @@ from unmask import __version__, recipes, shipped
 from unmask.api.comparing import compare, usual_samplers
 from unmask.api.judging import digest
 from unmask.api.model import Model
+from unmask.api.publishing import published
 from unmask.api.rows import DATA, Row
 from unmask.config import RunConfig, dump_yaml, flatten, load_recipe, resolve
 from unmask.errors import UnmaskError
@@ -23,7 +24,7 @@ from unmask.training import atomic_folder, read_json, write_json
 from unmask.training.storage import MANIFEST
 
 PICTURED = range(10)  # the seeds whose texts are shown
-_MACHINE = {"training.device"}  # what says where, not what, a run computes
+_MACHINE = {"training.device", "data.cache"}  # what says where, not what, a run computes
 
 
 def measure_card(
@@ -52,7 +53,7 @@ def measure_card(
         "texts": [row.to_dict() for row in rows],
         "device": model.device.type,
         "samples": [{"seed": text.seed, "text": text.text} for text in texts],
-        "configuration": dump_yaml(model.config),
+        "configuration": dump_yaml(published(model.config)),
         "weights": digest(model),
         "date": datetime.now(UTC).date().isoformat(),
         "versions": {
@@ -64,15 +65,16 @@ def measure_card(
 
 
 def training_command(config: RunConfig, recipe: str) -> str | None:
-    """How a run of a recipe is made: every setting that is not the recipe's.
+    """How a run of a recipe is made: every setting that is not the recipe's, files by their names.
 
     None where only a file can say it: a command line names one corpus, not a mixture.
     """
     own, usual = flatten(config), flatten(resolve(load_recipe(recipe)))
     if own.keys() != usual.keys():
         raise UnmaskError(f"this model was not trained by the recipe {recipe}: name another")
+    told = flatten(published(config))
     differing = {
-        name: value for name, value in own.items() if value != usual[name] and name not in _MACHINE
+        name: told[name] for name in own if own[name] != usual[name] and name not in _MACHINE
     }
     if isinstance(differing.get("data.train"), list):
         return None

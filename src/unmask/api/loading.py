@@ -15,12 +15,17 @@ from unmask.training import resolve_device, run_weights
 
 
 def load(
-    path: str | Path, device: str = "auto", precision: str = "fp32", compile: bool = False
+    path: str | Path,
+    device: str = "auto",
+    precision: str = "fp32",
+    compile: bool = False,
+    revision: str | None = None,
 ) -> Model:
     """The model in a run folder or an exported folder, or one that ships with the package, by name.
 
     A folder in the layout of the Hugging Face hub, or a model there by its name ("owner/name", or
-    "hf:name" where there is no owner), is read by our code: see docs/hub.md.
+    "hf:name" where there is no owner), is read by our code: see docs/hub.md. `revision` is a branch, a
+    tag or a commit there; "owner/name@revision" says the same wherever a model is named.
 
     `precision` bf16 computes as training in bf16 does, with weights that are cast once. `compile`
     makes the first texts wait, and those after them come sooner on a GPU.
@@ -28,7 +33,7 @@ def load(
     if precision not in PRECISIONS:
         raise unknown("precision", precision, PRECISIONS)
     where = resolve_device(device)
-    model = named(path)
+    model = named(path if revision is None else _pinned(path, revision))
     model.method.to(where).serve(PRECISIONS[precision], compile)
     return model
 
@@ -38,6 +43,19 @@ def named(path: str | Path) -> Model:
     if hub_name(path) is not None:
         return _foreign("fetch", path)
     return _load(shipped.locate(path), path)
+
+
+def _pinned(path: str | Path, revision: str) -> str:
+    """A name on the hub with its revision."""
+    name = hub_name(path)
+    if name is None:
+        raise UnmaskError(f"{str(path)!r} is no name of the hub, and only those have a revision")
+    if "@" in name:
+        raise UnmaskError(f"{name!r} names a revision already: leave {revision!r} out")
+    pinned = f"hf:{name}@{revision}"
+    if hub_name(pinned) is None:
+        raise UnmaskError(f"{revision!r} is no revision: give a branch, a tag or a commit")
+    return pinned
 
 
 def _foreign(reader: str, source: str | Path) -> Model:

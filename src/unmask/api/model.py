@@ -202,12 +202,16 @@ class Model:
         """Writes the model in the layout of the Hugging Face hub, for `load` and for transformers.
 
         `shard` is the size beyond which weights go into several files ("5GB"), `card` the text of the
-        model card or what `unmask card` measured, `licence` what the card says of it.
+        model card or what `unmask card` measured, `licence` what the card says of it. Files that the run
+        read are told by their names, not by where they lie.
         """
         _hub().write(self, folder, **options)
 
     def push_to_hub(self, name: str, *, private: bool = False, **options: Any) -> str:
-        """Writes the model to the hub as "owner/name"; the options of `save_pretrained`. The address."""
+        """Writes the model to the hub as "owner/name", and returns the address.
+
+        Takes the options of `save_pretrained`, a `revision` (a branch) and a `commit_message`.
+        """
         address: str = _hub().push(self, name, private, **options)
         return address
 

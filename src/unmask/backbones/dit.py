@@ -28,7 +28,8 @@ class NoiseLevel(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        return next(self.mlp.parameters()).dtype
+        weight: Tensor = self.mlp[0].weight  # type: ignore[assignment]
+        return weight.dtype  # a replica of DataParallel lists no parameters
 
     def forward(self, sigma: Float[Tensor, "rows"]) -> Float[Tensor, "rows condition"]:
         powers = torch.arange(128, device=sigma.device, dtype=torch.float32) / 128

@@ -5,6 +5,7 @@ from typing import Any
 
 from unmask import __version__
 from unmask.api import Model
+from unmask.api.publishing import nameless, published
 from unmask.config import dump_yaml
 
 FRONT = "---\n"
@@ -17,15 +18,20 @@ def page(
     licence: str | None = None,
 ) -> str:
     """README.md: a text that was written already, or one of what is known; `unmask card` measures facts."""
-    if isinstance(card, str):
-        return card if card.startswith(FRONT) else _front(model, licence) + card
-    facts = dict(card or {})
-    licence = licence or facts.get("licence")
+    if not isinstance(card, str):
+        card = _written(model, name, dict(card or {}), licence)
+    elif not card.startswith(FRONT):
+        card = _front(model, licence) + card
+    return nameless(card, model.config)
+
+
+def _written(model: Model, name: str, facts: Mapping[str, Any], licence: str | None) -> str:
+    licence, config = licence or facts.get("licence"), published(model.config)
     rows = {
         "method, network": f"{model.config.method.name}, {model.config.backbone.name}",
         "parameters": f"{sum(p.numel() for p in model.method.parameters()):,}",
         "tokens": f"{model.tokenizer.vocabulary.size:,} in the vocabulary, rows of {model.length}",
-        "data": model.config.data.train,
+        "data": config.data.trained_on,
         "licence": licence or "not stated",
         "bound": _bound(facts),
         "written by": f"unmask {__version__}",
@@ -51,7 +57,7 @@ print(model.generate(n=1)[0])
 {_transformers(model, name)}## Training
 
 ```yaml
-{dump_yaml(model.config).rstrip()}
+{dump_yaml(config).rstrip()}
 ```
 """
 

@@ -1,10 +1,11 @@
 """Our configuration as transformers knows configurations."""
 
+from types import ModuleType
 from typing import Any
 
-from transformers import AutoConfig, PretrainedConfig
+from transformers import PretrainedConfig
 
-MODEL_TYPE = "unmask"
+from unmask.hub.arrival import MODEL_TYPE
 
 
 class UnmaskConfig(PretrainedConfig):
@@ -16,13 +17,15 @@ class UnmaskConfig(PretrainedConfig):
         self,
         run: dict[str, Any] | None = None,
         vocabulary: dict[str, Any] | None = None,
+        generation: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
         self.run = run or {}
         self.vocabulary = vocabulary or {}
+        self.generation = generation or {}  # what `generate` does unless told otherwise
         super().__init__(**settings)
 
 
-def register() -> None:
+def register(auto: ModuleType) -> None:
     """Makes AutoConfig know it."""
-    AutoConfig.register(MODEL_TYPE, UnmaskConfig, exist_ok=True)
+    auto.AutoConfig.register(MODEL_TYPE, UnmaskConfig, exist_ok=True)

@@ -1,16 +1,21 @@
 """Our models as transformers knows models: AutoModel, AutoModelForMaskedLM, Trainer, pipelines."""
 
 import math
+from collections.abc import Mapping
+from copy import copy
+from threading import Lock
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput
 
 from unmask.api import Model
 from unmask.api.build import build_method
 from unmask.backbones import recompute_blocks
+from unmask.backbones.freezing import Freezable
 from unmask.config import from_dict
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
@@ -24,6 +29,7 @@ from unmask.training.device import dropout_keys
 from unmask.vocabulary import Vocabulary
 
 IGNORED = -100  # the label of a token that is no target
+_drawing = Lock()  # replicas of a network count their losses together
 
 
 class UnmaskPreTrainedModel(PreTrainedModel):
@@ -34,7 +40,6 @@ class UnmaskPreTrainedModel(PreTrainedModel):
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
     accepts_loss_kwargs = True
-    method: Method
 
     def __init__(self, config: UnmaskConfig) -> None:
         super().__init__(config)
@@ -43,10 +48,12 @@ class UnmaskPreTrainedModel(PreTrainedModel):
                 "a configuration without a run describes no network: take from_model, or from_pretrained"
             )
         method = build_method(from_dict(config.run), Vocabulary(**config.vocabulary))
-        self.__dict__["method"] = (
+        self.__dict__["_built"] = (
             method  # its modules have their places here, under their own names
         )
         self.backbone = method.backbone
+        # asked by other names than forward, where nobody could move what it reads: on one device
+        self._no_split_modules = [type(method.backbone).__name__]
         if isinstance(method.schedule, nn.Module):
             self.schedule: Schedule = method.schedule
         self.noise = NoiseStream(from_dict(config.run).seed)
@@ -59,6 +66,16 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         wrapped = cls(UnmaskConfig(**{k: v for k, v in tree.items() if k != "model_type"}))
         wrapped.load_state_dict(model.method.state_dict())
         return wrapped.eval()
+
+    @property
+    def method(self) -> Method:
+        """The method around the network that is here: a replica of DataParallel has one of its own."""
+        built: Method = self.__dict__["_built"]
+        if built.backbone is self.backbone:
+            return built
+        moved = copy(built)
+        moved._modules = {name: getattr(self, name) for name in built._modules}
+        return moved
 
     @property
     def gradient_checkpointing(self) -> bool:
@@ -90,10 +107,9 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         self, input_ids: Tensor, attention_mask: Tensor | None, timesteps: Tensor | None
     ) -> Tensor:
         self._work_out()
-        valid = torch.ones_like(input_ids, dtype=torch.bool)
-        if attention_mask is not None:
-            valid = attention_mask.bool()
-        sigma = None
+        valid, sigma = _valid(input_ids, attention_mask), None
+        if timesteps is not None and not self.backbone.time_conditioning:
+            raise UnmaskError("this network does not read the time: leave timesteps out")
         if self.backbone.time_conditioning:
             if timesteps is None:
                 timesteps = self._time_of(input_ids, valid)
@@ -102,7 +118,13 @@ class UnmaskPreTrainedModel(PreTrainedModel):
 
     def _work_out(self) -> None:
         """For inference, the weights as `unmask.load` has them, so that both say the same to the bit."""
-        if self.training or torch.is_grad_enabled() or self.dtype != torch.float32:
+        if getattr(self, "_is_replica", False):  # by DataParallel: the original's lie elsewhere
+            for module in self.backbone.modules():
+                if isinstance(module, Freezable):
+                    module.thaw()
+            return
+        computed_in = self.backbone.head.weight.dtype
+        if self.training or torch.is_grad_enabled() or computed_in != torch.float32:
             return
         # whoever changes weights in place does not say so
         weights = [(p.data_ptr(), p._version) for p in self.backbone.parameters()]
@@ -116,21 +138,37 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         share = (masked / valid.sum(1).clamp(min=1)).double().clamp(1e-3, 1)
         return self.method.schedule.inverse(1 - share.cpu()).detach()
 
+    def _asked(
+        self, input_ids: Tensor | None, others: Mapping[str, Any], return_dict: bool | None
+    ) -> tuple[Tensor, bool]:
+        """The ids, and whether the answer has names; what would have no effect is refused."""
+        wishes = ("output_attentions", "output_hidden_states")
+        set_for_all = {name: getattr(self.config, name, None) for name in wishes}
+        for name, value in {**set_for_all, **others}.items():
+            first_type = name == "token_type_ids" and value is not None and not bool(value.any())
+            if value is not None and value is not False and not first_type:
+                raise UnmaskError(f"{type(self).__name__} takes no {name}: leave it out")
+        if input_ids is None:
+            raise UnmaskError(f"{type(self).__name__} reads input_ids: give them")
+        named = getattr(self.config, "return_dict", True) if return_dict is None else return_dict
+        return input_ids, bool(named)
+
 
 class UnmaskModel(UnmaskPreTrainedModel):
     """The network without its head."""
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         timesteps: Tensor | None = None,
         return_dict: bool | None = None,
-        **_: Any,
+        **others: Any,
     ) -> BaseModelOutput | tuple[Tensor, ...]:
         """Features of every token."""
-        h = self._features(input_ids, attention_mask, timesteps)
-        return BaseModelOutput(h) if return_dict is not False else (h,)
+        tokens, named = self._asked(input_ids, others, return_dict)
+        output = BaseModelOutput(self._features(tokens, attention_mask, timesteps))
+        return output if named else output.to_tuple()
 
 
 class UnmaskForMaskedLM(UnmaskPreTrainedModel):
@@ -143,29 +181,32 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         timesteps: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         return_dict: bool | None = None,
-        **_: Any,
+        **others: Any,
     ) -> MaskedLMOutput | tuple[Tensor, ...]:
         """Without labels, logits of text with MASKs in it; MASK itself has none.
 
         `labels` are the clean text, IGNORED where a token is given or padding: which tokens are masked
         is drawn here, as in our trainer, and the loss is the bound in nats per token.
         """
+        tokens, named = self._asked(input_ids, others, return_dict)
         if labels is not None:
+            if timesteps is not None:
+                raise UnmaskError("with labels the times are drawn here: leave timesteps out")
             output = MaskedLMOutput(
-                loss=self._nelbo(input_ids, attention_mask, labels, num_items_in_batch)
+                loss=self._nelbo(tokens, attention_mask, labels, num_items_in_batch)
             )
         else:
-            logits = self.backbone.logits(self._features(input_ids, attention_mask, timesteps))
+            logits = self.backbone.logits(self._features(tokens, attention_mask, timesteps))
             at_mask = torch.arange(logits.shape[-1], device=logits.device)
             logits = logits.masked_fill(at_mask == self.method.vocabulary.mask_id, -math.inf)
             output = MaskedLMOutput(logits=logits)
-        return output if return_dict is not False else output.to_tuple()
+        return output if named else output.to_tuple()
 
     def generate(
         self,
@@ -174,8 +215,9 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         **options: Any,
     ) -> Tensor:
         """Fills MASKs and continues prompts; takes `max_length`, `max_new_tokens`, `num_return_sequences`
-        and the options of `unmask.Sampling`: sampler, steps, temperature, top_k, top_p, seed and more."""
-        return written(self.method, self.config, input_ids, attention_mask, options, self.device)
+        and the options of `unmask.Sampling`: sampler, steps, temperature, top_k, top_p, seed and more.
+        What is not given is as `config.generation` says, the defaults that the model was saved with."""
+        return written(self.method, self.config, input_ids, attention_mask, options)
 
     def _nelbo(
         self,
@@ -186,21 +228,35 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
     ) -> Tensor:
         wanted = labels != IGNORED
         x = torch.where(wanted, labels, x)
-        valid = torch.ones_like(wanted) if attention_mask is None else attention_mask.bool()
+        valid = _valid(x, attention_mask)
         # which tokens count is worked out where the noise is drawn
         valid, wanted = valid.cpu(), wanted.cpu() & valid.cpu()
         given = None if bool(wanted[valid].all()) else valid & ~wanted
-        stream = self.noise.draw(len(x), self.training)
-        noise = self.method.noise(stream, targets(valid, given))
+        with _drawing:
+            stream = self.noise.draw(len(x), self.training)
+        method = self.method
+        noise = method.noise(stream, targets(valid, given))
         self.backbone.dropout_keys = dropout_keys(stream, x.device)
         try:
-            total = self.method.nll(x, valid, noise, given=given).total
+            total = method.nll(x, valid, noise, given=given).total
         finally:
             self.backbone.dropout_keys = None  # they were of these rows
         return total / (max(1, int(wanted.sum())) if count is None else count)
 
 
-def register() -> None:
+def _valid(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """Where tokens are that count: everywhere, unless a mask of padding says otherwise."""
+    if attention_mask is None:
+        return torch.ones_like(input_ids, dtype=torch.bool)
+    if attention_mask.shape != input_ids.shape:
+        raise UnmaskError(
+            f"attention_mask says which of the tokens {list(input_ids.shape)} are padding; "
+            f"{list(attention_mask.shape)} does not"
+        )
+    return attention_mask.bool()
+
+
+def register(auto: ModuleType) -> None:
     """Makes the Auto classes know ours."""
-    AutoModel.register(UnmaskConfig, UnmaskModel, exist_ok=True)
-    AutoModelForMaskedLM.register(UnmaskConfig, UnmaskForMaskedLM, exist_ok=True)
+    auto.AutoModel.register(UnmaskConfig, UnmaskModel, exist_ok=True)
+    auto.AutoModelForMaskedLM.register(UnmaskConfig, UnmaskForMaskedLM, exist_ok=True)

@@ -1,8 +1,9 @@
 """Our own models in the layout of the hub: what `save_pretrained` writes and `load` reads."""
 
 import json
+import re
 import tempfile
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,22 +12,28 @@ from torch import Tensor
 
 from unmask.api import Model
 from unmask.api.build import restored
+from unmask.api.publishing import published
 from unmask.api.saving import USUAL
 from unmask.config import from_dict, to_dict
-from unmask.data import load_tokenizer
+from unmask.data import Tokenizer
 from unmask.data.extras import extra
 from unmask.data.foreign import foreign_text, refusing
+from unmask.data.tokenizers import parse_tokenizer
 from unmask.errors import UnmaskError
+from unmask.hub.arrival import MODEL_TYPE as MODEL_TYPE
 from unmask.hub.cards import page
+from unmask.hub.parts import FLOATS, as_float
 from unmask.hub.tokenizer_files import tokenizer_files
 from unmask.training import atomic_folder, write_json
 
-MODEL_TYPE = "unmask"
 GENERATION = "generation_config.json"
-TOKENIZER = (
-    "tokenizer"  # the tokenizer as `load_tokenizer` reads it; beside it, as AutoTokenizer does
-)
+# the tokenizer as `load_tokenizer` reads it; beside it, as AutoTokenizer does
+TOKENIZER = "tokenizer"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = "5GB"  # weights beyond it go into several files
+_OURS = ("vocabulary.json", "tokenizer.json", "alphabet.json")  # in that folder
+_THEIRS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+_WRITTEN = {"config.json", GENERATION, TOKENIZER, "README.md", WEIGHTS, INDEX, *_THEIRS}
 
 
 def write(
@@ -44,7 +51,7 @@ def write(
     hub = extra("huggingface_hub", "save_pretrained", "hub")
     target = Path(folder)
     texts = tokenizer_files(model.tokenizer, model.length)
-    _check_free(target, {"config.json", GENERATION, TOKENIZER, "README.md", *texts})
+    _check_free(target)
     weights = {name: tensor.contiguous() for name, tensor in model.method.state_dict().items()}
     with atomic_folder(target) as new:
         hub.save_torch_state_dict(weights, new, max_shard_size=shard)
@@ -58,41 +65,84 @@ def write(
     (target / "manifest.json").unlink()  # git and the hub keep hashes of their own
 
 
-def push(model: Model, name: str, private: bool = False, **options: Any) -> str:
-    """Writes the model to the hub, under "owner/name"; who may is what `hf auth login` has settled."""
+def push(
+    model: Model,
+    name: str,
+    private: bool = False,
+    revision: str | None = None,
+    commit_message: str = "unmask",
+    **options: Any,
+) -> str:
+    """Writes the model to the hub, under "owner/name"; who may is what `hf auth login` has settled.
+
+    `revision` is a branch, which is made if it is not there.
+    """
     hub = extra("huggingface_hub", "push_to_hub", "hub")
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / name.rpartition("/")[2]
         write(model, folder, name=name, **options)
         try:
             repo = hub.create_repo(name, private=private, exist_ok=True)
-            hub.upload_folder(repo_id=repo.repo_id, folder_path=folder, commit_message="unmask")
+            if revision is not None:
+                hub.create_branch(repo.repo_id, branch=revision, exist_ok=True)
+            if repo.repo_id != name:  # a bare name is one of whoever is logged in
+                text = page(model, repo.repo_id, options.get("card"), options.get("licence"))
+                (folder / "README.md").write_text(text, encoding="utf-8")
+            before = _weights_there(hub, repo.repo_id, revision)
+            stale = sorted(before - {path.name for path in folder.iterdir()})
+            hub.upload_folder(
+                repo_id=repo.repo_id,
+                folder_path=folder,
+                commit_message=commit_message,
+                revision=revision,
+                delete_patterns=stale or None,
+            )
         except Exception as error:  # the library's, its HTTP client's, the system's
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise UnmaskError(f"the hub does not take {name!r}: {reason}") from None
     return str(repo)
 
 
-def _check_free(target: Path, ours: Set[str]) -> None:
+def _weights_there(hub: Any, name: str, revision: str | None) -> set[str]:
+    """The files of weights that were pushed before: those of one name, and those that an index names."""
+    files = set(hub.list_repo_files(name, revision=revision))
+    named = {WEIGHTS, INDEX}
+    if INDEX in files:
+        named |= _shards(Path(hub.hf_hub_download(name, INDEX, revision=revision)))
+    return named & files
+
+
+def _shards(index: Path) -> set[str]:
+    """The files that an index of weights names; none that is called like no part of a model's weights."""
+    try:
+        files = set(json.loads(foreign_text(index))["weight_map"].values())
+    except (UnmaskError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return set()
+    return {str(file) for file in files if re.fullmatch(r"model-[\w-]+\.safetensors", str(file))}
+
+
+def _check_free(target: Path) -> None:
     """An error if a folder holds what is not ours, which would be lost with what it holds of ours."""
     if not target.exists():
         return
     if not target.is_dir():
         raise UnmaskError(f"{target} is a file: give a folder")
-    weights = (".safetensors", ".safetensors.index.json")
-    others = [
-        path.name
-        for path in sorted(target.iterdir())
-        if path.name not in ours and not path.name.endswith(weights)
-    ]
-    if others:
+    ours = _WRITTEN | _shards(target / INDEX)
+    held = sorted(path.name for path in target.iterdir())
+    if others := [name for name in held if name not in ours]:
         raise UnmaskError(
             f"{target} is there already and holds {others[0]!r}, which is no part of a model: "
             "give another folder"
         )
-    config = target / "config.json"
-    if any(target.iterdir()) and not (config.is_file() and MODEL_TYPE in config.read_text("utf-8")):
+    if held and not _is_ours(target / "config.json"):
         raise UnmaskError(f"{target} is there already and is no model of ours: give another folder")
+
+
+def _is_ours(config: Path) -> bool:
+    try:
+        return bool(json.loads(foreign_text(config))["model_type"] == MODEL_TYPE)
+    except (UnmaskError, ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def config_json(model: Model) -> dict[str, Any]:
@@ -117,7 +167,9 @@ def config_json(model: Model) -> dict[str, Any]:
         "eos_token_id": vocabulary.eos_id,
         "tie_word_embeddings": False,
         "vocabulary": asdict(vocabulary),
-        "run": to_dict(model.config),
+        "tokenizer": {"kind": model.tokenizer.kind, "labels": model.tokenizer.labels},
+        "generation": model.defaults,
+        "run": to_dict(published(model.config)),
     }
 
 
@@ -130,17 +182,54 @@ def generation_json(model: Model) -> dict[str, Any]:
 
 
 def read(folder: Path, tree: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
-    """The model that `write` wrote."""
+    """The model that `write` wrote, or that transformers wrote after it."""
     with refusing(f"{folder} cannot be read"):
         config = from_dict(tree["run"])
-        usual = _generation(folder)
-        tokenizer = load_tokenizer(folder / TOKENIZER)
-        method = restored(config, tokenizer.vocabulary, tensors, folder)
+        usual = _generation(folder, tree)
+        tokenizer = _tokenizer(folder, tree)
+        weights = {name: _widened(tensor, name, folder) for name, tensor in tensors.items()}
+        method = restored(config, tokenizer.vocabulary, weights, folder)
         return Model(method, tokenizer, config, usual)
 
 
-def _generation(folder: Path) -> dict[str, Any]:
-    if not (folder / GENERATION).is_file():
-        return {}
-    tree = json.loads(foreign_text(folder / GENERATION))
+def _widened(tensor: Tensor, name: str, folder: Path) -> Tensor:
+    """A weight in float32: transformers saves what it was asked to compute in."""
+    return as_float(tensor, name, str(folder)) if tensor.dtype in FLOATS else tensor
+
+
+def _generation(folder: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
+    """How the model writes: a file says it, or else the configuration, which transformers keeps."""
+    if (folder / GENERATION).is_file():
+        tree = json.loads(foreign_text(folder / GENERATION))
+    else:
+        tree = tree.get("generation") or {}
     return {name: tree[name] for name in USUAL if name in tree}
+
+
+def _tokenizer(folder: Path, tree: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer in our files, or else in those of transformers; without any there is no text."""
+    if (folder / TOKENIZER).is_dir():
+        found = [
+            folder / TOKENIZER / name for name in _OURS if (folder / TOKENIZER / name).exists()
+        ]
+        return parse_tokenizer(
+            {path.name: foreign_text(path, inside=_home(folder)) for path in found}
+        )
+    state = {"kind": "subwords", **tree.get("tokenizer", {}), "vocabulary": tree["vocabulary"]}
+    files = {}
+    if (folder / "tokenizer.json").is_file():
+        files["tokenizer.json"] = foreign_text(folder / "tokenizer.json", inside=_home(folder))
+        if state["kind"] == "characters":
+            ids = json.loads(files["tokenizer.json"])["model"]["vocab"]
+            files["alphabet.json"] = json.dumps([*ids])
+    elif state["kind"] in ("subwords", "characters"):  # others need no file
+        state["kind"] = "absent"
+    return parse_tokenizer({**files, "vocabulary.json": json.dumps(state)})
+
+
+def _home(folder: Path) -> Path:
+    """What links of a folder may not leave: the folder, or a repository's place in the hub's cache.
+
+    There every file is a link from snapshots/REVISION to blobs beside it.
+    """
+    return folder.parent.parent if folder.parent.name == "snapshots" else folder

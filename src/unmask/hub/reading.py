@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmask.api import Model
 from unmask.api.build import restored
-from unmask.api.hub_names import hub_name
+from unmask.api.hub_names import at_revision, hub_name
 from unmask.config import from_dict
 from unmask.data import AbsentTokenizer, Tokenizer, load_tokenizer
 from unmask.data.extras import extra
@@ -61,8 +61,15 @@ def read(source: str | Path, tokenizer: str | None = None, averaged: bool = True
 
 
 def fetch(name: str, tokenizer: str | None = None) -> Model:
-    """A model of the hub, from the local cache where it is there."""
-    return read_folder(download(name), tokenizer)
+    """A model of the hub, from the local cache where it is there; its tokenizer is called as it is."""
+    folder = download(name)
+    model = read_folder(folder, tokenizer)
+    data = model.config.data
+    if data.tokenizer.path == str(folder):  # which means nothing to others
+        known, _ = at_revision(hub_name(name) or name)
+        data = replace(data, tokenizer=replace(data.tokenizer, path=known))
+        model.config = replace(model.config, data=data)
+    return model
 
 
 def download(name: str) -> Path:
@@ -73,10 +80,10 @@ def download(name: str) -> Path:
 
 def _snapshot(name: str, patterns: list[str]) -> Path:
     """Some files of a model on the hub, from the local cache where they are there."""
-    found = hub_name(name) or name
+    found, revision = at_revision(hub_name(name) or name)
     hub = extra("huggingface_hub", f"the model {found!r} (no such folder here)", "hub")
     try:
-        return Path(hub.snapshot_download(found, allow_patterns=patterns))
+        return Path(hub.snapshot_download(found, revision=revision, allow_patterns=patterns))
     except Exception as error:  # the library's, its HTTP client's, the system's
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UnmaskError(

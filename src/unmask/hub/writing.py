@@ -7,13 +7,14 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from unmask.api import Model, Sampling
+from unmask.api import Model
 from unmask.api.canvases import Job
 from unmask.api.running import Running
 from unmask.config import from_dict
 from unmask.data import AbsentTokenizer
 from unmask.errors import UnmaskError
 from unmask.methods import Method
+from unmask.vocabulary import Vocabulary
 
 
 class Ids(AbsentTokenizer):
@@ -30,38 +31,49 @@ def written(
     input_ids: Tensor | None,
     attention_mask: Tensor | None,
     options: Mapping[str, Any],
-    device: torch.device,
 ) -> Tensor:
     """Rows with their MASKs filled; a row without any goes on behind its last token.
 
-    Rows are as long as the longest, filled up with PAD, or EOS where there is no PAD.
+    Rows are as long as the longest, filled up with PAD, or EOS where there is no PAD. What is not given
+    is as the configuration's `generation` says; its length is that of rows that go on.
     """
-    given = dict(options)
+    training = method.backbone.training
+    # which is for writing, not for training
+    model = Model(method, Ids(method.vocabulary), from_dict(config.run), config.generation)
+    try:
+        rows = _rows(model, input_ids, attention_mask, dict(options))
+    finally:
+        method.train(training)
+    v = method.vocabulary
+    fill = v.pad_id if v.pad_id is not None else v.eos_id
+    filled = torch.nn.utils.rnn.pad_sequence(
+        rows, batch_first=True, padding_value=0 if fill is None else fill
+    )
+    return filled.to(method.device)
+
+
+def _rows(
+    model: Model,
+    input_ids: Tensor | None,
+    attention_mask: Tensor | None,
+    given: dict[str, Any],
+) -> list[Tensor]:
+    """The ids of every text."""
     length, new = given.pop("max_length", None), given.pop("max_new_tokens", None)
     copies = int(given.pop("num_return_sequences", 1))
-    sampling = Sampling.of(given)
-    v, training = method.vocabulary, method.backbone.training
-    model = Model(method, Ids(v), from_dict(config.run))  # which is for writing, not for training
+    sampling, _ = model.usual(given)
+    v, usual = model.method.vocabulary, model.defaults.get("length", model.length)
     prompts = list(_prompts(input_ids, attention_mask, v.bos_id))
     canvases, fixed = [], []
     for row in prompts:
-        row, known = _canvas(row, model, length, new)
+        row, known = _canvas(row, v, length, new, usual)
         canvases += [row] * copies
         fixed += [known] * copies
     openings = max(row.count(v.mask_id) for row in canvases)
     lead = 0 if v.bos_id is None else 1
     ends = v.eos_id is not None and not any(v.mask_id in row for row in prompts)
-    job = Job(canvases, lead, fixed, ends, openings)
-    try:
-        results = Running(model, job, sampling).results()
-    finally:
-        method.train(training)
-    rows = [torch.tensor(result.ids) for result in results]
-    fill = v.pad_id if v.pad_id is not None else v.eos_id
-    filled = torch.nn.utils.rnn.pad_sequence(
-        rows, batch_first=True, padding_value=0 if fill is None else fill
-    )
-    return filled.to(device)
+    results = Running(model, Job(canvases, lead, fixed, ends, openings), sampling).results()
+    return [torch.tensor(result.ids) for result in results]
 
 
 def _prompts(
@@ -79,15 +91,14 @@ def _prompts(
 
 
 def _canvas(
-    row: list[int], model: Model, length: int | None, new: int | None
+    row: list[int], v: Vocabulary, length: int | None, new: int | None, usual: int
 ) -> tuple[list[int], int]:
     """A row with MASKs where text is to come, and how many tokens at its start are given."""
-    v = model.tokenizer.vocabulary
     if v.mask_id in row and length is None and new is None:
         return row, row.index(v.mask_id)
     if len(row) > 1 and row[-1] == v.eos_id and v.mask_id not in row:
         row = row[:-1]  # the end that the tokenizer put there is where the text goes on
-    total = len(row) + new if new is not None else length or model.length
+    total = len(row) + new if new is not None else length or usual
     if total <= len(row):
         raise UnmaskError(f"a prompt of {len(row)} tokens leaves no room in {total}")
     filled = row + [v.mask_id] * (total - len(row))

@@ -4,6 +4,7 @@ import os
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +16,10 @@ class Unavailable(Exception):
 
 
 class Logger(ABC):
-    """Takes the records of a run as they are made; what its package lacks is told when it is opened."""
+    """Takes the records of a run as they are made; what its package lacks is told when it is opened.
+
+    An error in it is told once, and it gets no more records: training goes on.
+    """
 
     install: ClassVar[str] = ""  # what pip is to install
 
@@ -47,12 +51,48 @@ def open_loggers(
     for name in names:
         kind = LOGGERS[name]
         try:
-            opened.append(kind(run, step, config))
+            opened.append(_Guarded(kind(run, step, config), name, say))
         except ImportError:
             say(f"no log to {name}, which is not installed: pip install '{kind.install or name}'")
-        except Unavailable as reason:
-            say(f"no log to {name}: {reason}")
+        except Exception as error:
+            say(f"no log to {name}: {_reason(error)}")
     return opened
+
+
+class _Guarded(Logger):
+    """A logger whose failure is told once, and not a reason to stop training: it is written to no more."""
+
+    def __init__(self, logger: Logger, name: str, say: Callable[[str], None]) -> None:
+        self._logger: Logger | None = logger
+        self._name, self._say = name, say
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        if self._logger is None:
+            return
+        try:
+            self._logger.write(record)
+        except Exception as error:
+            self._say(f"no more log to {self._name} from step {record['step']}: {_reason(error)}")
+            with suppress(Exception):
+                self._logger.close()
+            self._logger = None
+
+    def close(self) -> None:
+        if self._logger is None:
+            return
+        try:
+            self._logger.close()
+        except Exception as error:
+            self._say(f"the log to {self._name} may lack its end: {_reason(error)}")
+        self._logger = None
+
+
+def _reason(error: Exception) -> str:
+    """An error in one line."""
+    told = str(error).strip().partition("\n")[0]
+    if isinstance(error, Unavailable):
+        return told
+    return f"{type(error).__name__}: {told}" if told else type(error).__name__
 
 
 @LOGGERS.register("tensorboard")
