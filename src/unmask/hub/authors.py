@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unmask.errors import UnmaskError
 from unmask.hub.parts import Parts, as_float, renamed
-from unmask.hub.pickles import plain
+from unmask.hub.pickles import plain, with_own_data
 from unmask.hub.settings import Settings
 
 EPSILON = 1e-3  # of their log-linear and cosine noise
@@ -90,8 +90,10 @@ def read_sedd(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
 def read_lightning(content: Any, where: str, averaged: bool = True) -> Parts:
     """A checkpoint of the authors' trainer: `averaged` weights, if it kept averages, or the raw ones."""
     checkpoint = Settings(content, where)
-    tree = plain(checkpoint.tree.get("hyper_parameters", {}))
-    settings = Settings(tree.get("config") if isinstance(tree, dict) else None, where)
+    given = checkpoint.tree.get("hyper_parameters")
+    settings = Settings(
+        plain(given.get("config") if isinstance(given, Mapping) else None, where), where
+    )
     tensors = checkpoint.tree.get("state_dict")
     if not isinstance(tensors, Mapping):
         raise UnmaskError(f"{where} has no state_dict: it is no Lightning checkpoint")
@@ -110,7 +112,7 @@ def read_lightning(content: Any, where: str, averaged: bool = True) -> Parts:
     _check_rotation(tensors, backbone, where)
     if averaged and checkpoint.tree.get("ema"):
         tensors = _averages(checkpoint.tree["ema"], tensors, depth, causal, where)
-    weights = _weights(tensors, _PREFIX, depth, where)
+    weights = _weights(with_own_data(tensors, where), _PREFIX, depth, where)
     size = _rows(weights, where)
     sections = {
         "method": _method(settings, causal),

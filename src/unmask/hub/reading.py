@@ -21,7 +21,7 @@ from unmask.hub import own
 from unmask.hub.authors import read_lightning, read_mdlm, read_sedd
 from unmask.hub.classics import read_bert, read_gpt2
 from unmask.hub.parts import Parts, grown
-from unmask.hub.pickles import read_pickle
+from unmask.hub.pickles import read_pickle, with_own_data
 from unmask.vocabulary import Vocabulary
 
 Reader = Callable[[Mapping[str, Any], Mapping[str, Tensor], str], Parts]
@@ -111,7 +111,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         if (folder / "model.safetensors.index.json").is_file():
             return _shards(folder)
         if (folder / _PICKLED).is_file():
-            return dict(read_pickle(folder / _PICKLED))
+            return with_own_data(dict(read_pickle(folder / _PICKLED)), str(folder))
     raise UnmaskError(f"{folder} has no weights: model.safetensors is missing")
 
 
