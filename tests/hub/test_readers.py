@@ -179,9 +179,11 @@ def vocabulary(folder: Path, size: int, *special: str) -> None:
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
-@pytest.mark.parametrize("family", ["Bert", "Roberta"])
-def test_an_encoder_is_itself(tmp_path, family):
-    pad, types = (0, 2) if family == "Bert" else (1, 1)
+@pytest.mark.parametrize(
+    ("family", "pad", "types"),
+    [("Bert", 0, 2), ("Roberta", 1, 1), ("Roberta", 0, 1), ("Roberta", 3, 2)],
+)
+def test_an_encoder_is_itself(tmp_path, family, pad, types):
     config = getattr(transformers, f"{family}Config")(
         vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
         intermediate_size=48, max_position_embeddings=20, type_vocab_size=types, pad_token_id=pad,
@@ -191,9 +193,12 @@ def test_an_encoder_is_itself(tmp_path, family):
     theirs.save_pretrained(tmp_path)
     vocabulary(tmp_path, 50, *BERT)
     model = unmask.load(tmp_path)
-    x = torch.randint(5, 50, (3, 9), generator=torch.Generator().manual_seed(0))
-    valid = torch.arange(9) < torch.tensor([[9], [5], [2]])
     backbone = model.method.backbone
+    # RoBERTa's first position is the one behind its pad
+    assert model.length == (20 if family == "Bert" else 20 - pad - 1)
+    x = torch.randint(5, 50, (3, model.length), generator=torch.Generator().manual_seed(0))
+    valid = torch.arange(model.length) < torch.tensor([[model.length], [5], [2]])
+    x[~valid] = pad
     with torch.no_grad():
         ours = backbone.logits(backbone.features(x, valid=valid))
         torch.testing.assert_close(
@@ -207,6 +212,8 @@ def test_an_encoder_is_itself(tmp_path, family):
     grown = unmask.load(tmp_path)
     assert grown.tokenizer.vocabulary.size == len(grown.method.backbone.embedding.weight) == 53
     torch.testing.assert_close(logits(grown, x)[..., :50], logits(model, x))
+    change(tmp_path / "config.json", pad_token_id=-4)
+    assert family == "Bert" or "positions" in refused(lambda: unmask.load(tmp_path))
 
 
 def test_an_encoder_is_where_an_mdlm_starts(tmp_path):
