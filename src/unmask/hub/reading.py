@@ -124,6 +124,11 @@ def find_tokenizer(folder: Path, parts: Parts, given: str | None = None) -> Toke
     try:
         return load_tokenizer(_tokenizer_of(_USUAL_TOKENIZERS[parts.size]))
     except (KeyError, UnmaskError):  # none is known, or it cannot be had: said when text comes
+        if not parts.exact and parts.sections["method"]["name"] == "mdlm":
+            raise UnmaskError(
+                f"{folder} has no tokenizer, and one of its ids is [MASK]: put its tokenizer files there, "
+                "or name one with 'unmask convert --tokenizer'"
+            ) from None
         mask_id = parts.size - 1 if parts.exact else parts.size  # one that no token has
         return AbsentTokenizer(Vocabulary(mask_id + 1, mask_id))
 
