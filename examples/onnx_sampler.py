@@ -4,29 +4,31 @@
     python examples/onnx_sampler.py model.onnx out.model/tokenizer.json "The" --length 32
 
 Ancestral sampling in the paper's letters: in the step from t to s each MASK is revealed with
-probability (alpha_s - alpha_t) / (1 - alpha_t), which for a log-linear schedule is (t - s) / t.
+probability (alpha_s - alpha_t) / (1 - alpha_t). The file itself says what alpha is.
 """
 
 import argparse
+import json
+from itertools import pairwise
 
 import numpy as np
 import onnxruntime
 from tokenizers import Tokenizer
 
-EPS = 1e-3  # how much a log-linear schedule leaves unmasked at t = 1
 
-
-def sample(session, z_t: np.ndarray, mask_id: int, steps: int, never, rng) -> np.ndarray:
+def sample(session, z_t: np.ndarray, known: dict, steps: int, never: list, rng) -> np.ndarray:
     """Reveals every MASK of one row in at most `steps` looks at the network."""
-    reads_sigma = "sigma" in [given.name for given in session.get_inputs()]
-    for step in range(steps, 0, -1):
-        t, s = step / steps, (step - 1) / steps
-        places = np.flatnonzero((z_t == mask_id) & (rng.random(len(z_t)) < (t - s) / t))
-        if not len(places):
+    alphas, mask_id = json.loads(known["alpha"]), int(known["mask_id"])
+    grid = np.interp(np.linspace(0, 1, steps + 1), np.linspace(0, 1, len(alphas)), alphas)
+    grid[0] = 1  # at the end nothing stays masked
+    for alpha_s, alpha_t in reversed([*pairwise(grid)]):
+        revealed = rng.random(len(z_t)) < (alpha_s - alpha_t) / (1 - alpha_t)
+        if not len(places := np.flatnonzero((z_t == mask_id) & revealed)):
             continue
         feed = {"tokens": z_t[None]}
-        if reads_sigma:
-            feed["sigma"] = np.array([-np.log1p(-(1 - EPS) * t)], dtype=np.float32)
+        if "sigma" in [given.name for given in session.get_inputs()]:
+            sigma = -np.log(max(alpha_t, np.exp(-float(known["largest_sigma"]))))
+            feed["sigma"] = np.float32([sigma])
         logits = session.run(["logits"], feed)[0][0, places].astype(np.float64)
         logits[:, never] = -np.inf
         # the largest of log x_theta with Gumbel noise is a draw from x_theta; MASK has log 0 already
@@ -39,18 +41,19 @@ def main() -> None:
     parser.add_argument("network")
     parser.add_argument("tokenizer")
     parser.add_argument("prompt", nargs="?", default="")
-    parser.add_argument("--length", type=int, default=32)
-    parser.add_argument("--steps", type=int, default=32)
-    parser.add_argument("--seed", type=int, default=0)
+    for name, default in {"length": 32, "steps": 32, "seed": 0}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
     session = onnxruntime.InferenceSession(args.network)
-    ids = {k: int(v) for k, v in session.get_modelmeta().custom_metadata_map.items() if "_id" in k}
-    tokenizer = Tokenizer.from_file(args.tokenizer)
-    given = [ids["bos_id"], *tokenizer.encode(args.prompt, add_special_tokens=False).ids]
-    z_t = np.array(given + [ids["mask_id"]] * (args.length - len(given)), dtype=np.int64)
-    never = [ids[name] for name in ("bos_id", "pad_id", "eos_id") if name in ids]
-    rng = np.random.default_rng(args.seed)
-    print(tokenizer.decode(sample(session, z_t, ids["mask_id"], args.steps, never, rng).tolist()))
+    known = session.get_modelmeta().custom_metadata_map
+    if known["order"] != "any":
+        parser.error("this network writes from left to right, and is no diffusion")
+    tokenizer, rng = Tokenizer.from_file(args.tokenizer), np.random.default_rng(args.seed)
+    never = [int(known[name]) for name in ("bos_id", "pad_id", "eos_id") if name in known]
+    given = never[:1] if "bos_id" in known else []
+    given += tokenizer.encode(args.prompt, add_special_tokens=False).ids
+    z_t = np.array(given + [int(known["mask_id"])] * (args.length - len(given)), dtype=np.int64)
+    print(tokenizer.decode(sample(session, z_t, known, args.steps, never, rng).tolist()))
 
 
 if __name__ == "__main__":

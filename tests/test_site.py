@@ -59,3 +59,19 @@ def test_nothing_is_fetched_from_elsewhere(site):
     pages = list(site.rglob("*.html"))
     assert len(pages) > 50
     assert [page for page in pages if re.search(fetched, page.read_text(encoding="utf-8"))] == []
+
+
+def test_a_broken_link_ends_the_build(tmp_path):
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "index.md").write_text(
+        "# Home\n\n[a](other.md) [b](nowhere.md) [c](other.md#no-such)\n"
+    )
+    (pages / "other.md").write_text("# Other\n\n[d](#nor-this) ![e](missing.png)\n")
+    config = tmp_path / "mkdocs.yml"
+    plain = ["docs_dir: pages", "hooks: []", "plugins: []", "nav: [index.md, other.md]"]
+    config.write_text("\n".join([f"INHERIT: {ROOT / 'mkdocs.yml'}", *plain]) + "\n")
+    done = build(tmp_path / "site", config)
+    said = done.stdout + done.stderr
+    assert done.returncode == 1 and "Aborted with 4 warnings in strict mode" in said
+    assert all(link in said for link in ("nowhere.md", "no-such", "nor-this", "missing.png"))

@@ -1,5 +1,6 @@
 """The tutorials run from the first cell to the last, and what they were seen to print is kept with them."""
 
+import ast
 import re
 import runpy
 from pathlib import Path
@@ -23,6 +24,68 @@ def printed(notebook: nbformat.NotebookNode) -> str:
     return "".join(output.get("text", "") for output in outputs)
 
 
+def lines(notebook: nbformat.NotebookNode, pattern: str) -> list[tuple[str, ...]]:
+    """The parts of each printed line that is of a form."""
+    found = (re.fullmatch(pattern, line) for line in printed(notebook).splitlines())
+    return [match.groups() for match in found if match]
+
+
+SENTENCE = r"\w+ (?:found|lost|painted|sold) (?:her|his) \w+ \w+ (?:on|in) \w+\."
+
+
+def check_train(notebook: nbformat.NotebookNode) -> None:
+    """It has learned: the bound falls, and what it writes is mostly of the language."""
+    assert any("500/500" in html for html in shown(notebook, "text/html"))  # the bar
+    bounds = {
+        int(step): float(bound) for step, bound in lines(notebook, r"step (\d+): ([\d.]+) ± .*")
+    }
+    assert list(bounds) == [100, 200, 300, 400, 500] and bounds[500] < bounds[100] - 0.1
+    written = lines(notebook, rf"({SENTENCE}) +(in the corpus|new|against the rules)")
+    assert len(written) == 5
+    assert [kind for _, kind in written].count("against the rules") <= 2
+    assert lines(notebook, r"t = 1\.0 ( +░░░){8}")
+
+
+def check_sample(notebook: nbformat.NotebookNode) -> None:
+    """Text formed to the end, gaps filled by what stands behind them, and constraints held."""
+    assert lines(notebook, "runs/sentences is already trained: all 500 steps are done")
+    (frame,) = shown(notebook, "text/html")
+    assert len(re.findall(SENTENCE, frame)) == 4 and "frame 8" in frame
+    women, men = [set(names) for names in (["Anna", "Lily", "Mary"], ["Ben", "Sam", "Tom"])]
+    hers, his = [ast.literal_eval(found) for (found,) in lines(notebook, r"(\[.*\])")]
+    assert len(hers) == len(his) == 6
+    assert sum(name in women for name in hers) >= 4 and sum(name in men for name in his) >= 4
+    edited = lines(notebook, r"(\w+) lost (her|his) red ball on Monday\.")
+    right = [name in (women if whose == "her" else men) for name, whose in edited]
+    assert len(right) == 3 and sum(right) >= 2
+    constrained = lines(notebook, r"((?:Anna|Tom) .* kite in \w+\.)")
+    assert len(constrained) == 3 and not any("green" in text for (text,) in constrained)
+
+
+def check_evaluate(notebook: nbformat.NotebookNode) -> None:
+    """Bounds lie above the truth, within reach of it and of one another; nonsense costs more."""
+    number = r"([\d.]+)"
+    ((truth,),) = lines(notebook, rf"{number} bits a sentence")
+    assert float(truth) == 11.49
+    bounds = lines(
+        notebook, rf" *\d+ draws +{number} ± {number} bits a sentence .*an upper bound.*"
+    )
+    exact = lines(
+        notebook, rf"(?:left_to_right|right_to_left) +{number} ± 0\.00 bits a sentence, exact"
+    )
+    assert len(bounds) == len(exact) == 2
+    assert float(bounds[1][1]) < float(bounds[0][1])  # more draws, a smaller error
+    for bound, error in bounds:
+        assert 11.49 - 4 * float(error) < float(bound) < 20
+    for (likelihood,) in exact:
+        assert 11 < float(likelihood) < 20
+    right, *wrong = (float(bits) for (bits,) in lines(notebook, rf" *{number} bits  Tom lost .*"))
+    assert len(wrong) == 3 and right < min(wrong)
+
+
+CHECKS = {"train": check_train, "sample": check_sample, "evaluate": check_evaluate}
+
+
 def test_the_tutorials_are_those_that_are_run():
     assert sorted(TUTORIALS.glob("*.ipynb")) == sorted(script["NOTEBOOKS"])
 
@@ -33,6 +96,7 @@ def test_a_tutorial_is_kept_with_what_it_showed(path):
     nbformat.validate(notebook)
     assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
     assert len(shown(notebook, "image/png")) == 1
+    CHECKS[path.stem](notebook)
     assert path.stat().st_size < 100_000
     content = path.read_text(encoding="utf-8")
     assert not re.search(r"/(?:home|root|tmp|work|Users)/", content), "a path of some machine"
@@ -42,13 +106,7 @@ def test_a_tutorial_is_kept_with_what_it_showed(path):
 
 def test_every_tutorial_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
-    train, sample, evaluate = (
-        script["executed"](notebook, tmp_path) for notebook in script["NOTEBOOKS"]
-    )
-    assert any("500/500" in html for html in shown(train, "text/html"))  # the bar
-    assert "against the rules" in printed(train) or "in the corpus" in printed(train)
-    assert any(html.count("on ") + html.count("in ") >= 4 for html in shown(sample, "text/html"))
-    assert "already trained" in printed(sample)
-    assert "an upper bound" in printed(evaluate)
-    assert "left_to_right" in printed(evaluate)
-    assert all(len(shown(notebook, "image/png")) == 1 for notebook in (train, sample, evaluate))
+    for path in script["NOTEBOOKS"]:
+        notebook = script["executed"](path, tmp_path)
+        CHECKS[path.stem](notebook)
+        assert len(shown(notebook, "image/png")) == 1

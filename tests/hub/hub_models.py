@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,27 +69,45 @@ def refused(call: Callable[[], Any]) -> str:
 
 @contextmanager
 def omegaconf() -> Iterator[Callable[[Any], Any]]:
-    """Containers that are pickled as omegaconf's are: a state with `_content`, and nodes with `_val`."""
-    dictconfig, nodes = ModuleType("omegaconf.dictconfig"), ModuleType("omegaconf.nodes")
-    for module, name in ((dictconfig, "DictConfig"), (nodes, "AnyNode")):
-        made = type(name, (), {"__module__": module.__name__})
-        setattr(module, name, made)
+    """Settings as omegaconf pickles them: metadata, the parent and what is held, but no cache of flags."""
+    kinds = ("base.Metadata", "base.ContainerMetadata", "nodes.AnyNode")
+    kinds += ("dictconfig.DictConfig", "listconfig.ListConfig")
+    modules = {"omegaconf": ModuleType("omegaconf")}
+    made = {}
+    for kind in kinds:
+        module, _, name = f"omegaconf.{kind}".rpartition(".")
+        modules.setdefault(module, ModuleType(module))
+        made[name] = type(name, (), {"__module__": module, "__getstate__": _without_flags})
+        setattr(modules[module], name, made[name])
 
-    def wrap(value: Any) -> Any:
-        if isinstance(value, dict):
-            box = dictconfig.DictConfig()
-            vars(box).update(_content={k: wrap(v) for k, v in value.items()}, _parent=None)
-            return box
-        node = nodes.AnyNode()
-        vars(node).update(_val=value, _parent=None)
+    def wrap(value: Any, key: Any = None, parent: Any = None) -> Any:
+        name = {dict: "DictConfig", list: "ListConfig"}.get(type(value), "AnyNode")
+        node = made[name]()
+        metadata = made["ContainerMetadata" if name != "AnyNode" else "Metadata"]()
+        vars(metadata).update(ref_type=Any, object_type=None, optional=True, key=key, flags={})
+        vars(metadata).update(flags_root=False, resolver_cache=defaultdict(dict))
+        vars(node).update(_metadata=metadata, _parent=parent, _flags_cache=None)
+        if name == "AnyNode":
+            vars(node)["_val"] = value
+            return node
+        types = {"key_type": Any if name == "DictConfig" else int, "element_type": Any}
+        vars(metadata).update(object_type=type(value), **types)
+        pairs = value.items() if name == "DictConfig" else enumerate(value)
+        held = {key: wrap(part, key, node) for key, part in pairs}
+        vars(node)["_content"] = held if name == "DictConfig" else list(held.values())
+        if parent is None:  # as hydra leaves it
+            metadata.flags["struct"] = True
+            metadata.resolver_cache["now"] = {"%Y.%m.%d": "2024.06.11"}
         return node
 
-    modules = {"omegaconf": ModuleType("omegaconf"), dictconfig.__name__: dictconfig}
-    modules[nodes.__name__] = nodes
     with pytest.MonkeyPatch.context() as patch:
         for name, module in modules.items():
             patch.setitem(sys.modules, name, module)
         yield wrap
+
+
+def _without_flags(node: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(node).items() if name != "_flags_cache"}
 
 
 def authors_settings(**changes: Any) -> dict[str, Any]:
@@ -102,6 +121,7 @@ def authors_settings(**changes: Any) -> dict[str, Any]:
         "subs_masking": False,
         "model": {**network, "dropout": 0.1, "scale_by_sigma": True},
         "noise": {"type": "loglinear", "sigma_min": 1e-4, "sigma_max": 20},
+        "wandb": {"name": None, "id": "${.name}_${seed}", "tags": ["${noise.type}", ["owt"]]},
     } | changes
 
 

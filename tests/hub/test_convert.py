@@ -1,5 +1,9 @@
 """The command that turns checkpoints of others into models of ours."""
 
+import sys
+from pathlib import Path
+
+import pytest
 import torch
 from hub_models import FIXTURE, authors_settings, lightning, logits
 from safetensors.torch import load_file
@@ -37,3 +41,31 @@ def test_convert_takes_the_raw_weights_and_another_tokenizer(tmp_path, capsys):
     assert "has 98 ids, MASK included, and the tokenizer 53" in capsys.readouterr().err
     assert main(["convert", str(tmp_path / "none.ckpt"), ours]) == 2
     assert "no checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["convert", "export"])
+def test_where_it_goes_is_checked_before_anything_is_read(tmp_path, capsys, monkeypatch, command):
+    def told(target: Path, *options: str) -> str:
+        assert main([command, "none", str(target), *options]) == 2
+        return capsys.readouterr().err
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "empty").mkdir()
+    for target in ("full", "notes.txt"):
+        assert "there already and is no model of ours" in told(tmp_path / target)
+        assert "there already and is no model of ours" in told(tmp_path / target, "--pretrained")
+    assert "cannot be written" in told(tmp_path / "notes.txt" / "out" / "deep")
+    # nothing is wrong with these places, and so the model is looked for
+    missing = "no checkpoint 'none'" if command == "convert" else "no model 'none'"
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "config.json").write_text('{"model_type": "unmask"}')
+    (tmp_path / "ours" / "model.json").write_text("{}")
+    for free in ([tmp_path / "new" / "deep"], [tmp_path / "empty", "--pretrained"]):
+        assert missing in told(*free)
+    assert missing in told(tmp_path / "ours") and missing in told(tmp_path / "ours", "--pretrained")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert "pip install 'unmask[hub]'" in told(tmp_path / "new", "--pretrained")
+    assert not (tmp_path / "new").exists() and (tmp_path / "notes.txt").read_text() == "mine"

@@ -1,19 +1,25 @@
 """Pickles that would run something: refused by every reader, and nothing has run."""
 
+import codecs
 import functools
 import os
 import pickle
 import shutil
 import sys
 import zipfile
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from pickletools import genops
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+import transformers
 from hub_models import FIXTURE, authors_settings, lightning, omegaconf, refused
+from tokenizers import Tokenizer as Backend
+from tokenizers.models import WordLevel
 
 import unmask
 from unmask.errors import UnmaskError
@@ -26,8 +32,8 @@ MARK = "executed"
 class Bomb:
     """Calls what it is given when it is unpickled."""
 
-    def __init__(self, call: Callable, *given: Any) -> None:
-        self.call = call, given
+    def __init__(self, call: Callable, *given: Any, state: Any = None, pairs: Any = None) -> None:
+        self.call = call, given, state, None, pairs
 
     def __reduce__(self) -> tuple:
         return self.call
@@ -127,7 +133,121 @@ def test_an_object_of_a_known_library_does_nothing(tmp_path):
 
 def test_settings_come_out_plain(tmp_path):
     settings = authors_settings()
+    backend = Backend(WordLevel({"a": 0, "b": 1}, unk_token="a"))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="b")
     with omegaconf() as wrap:
-        torch.save({"config": wrap(settings)}, tmp_path / "a.ckpt")
+        content = {"config": wrap(settings), "tokenizer": tokenizer, "seen": defaultdict(int, a=1)}
+        torch.save(content, tmp_path / "a.ckpt")
+    with zipfile.ZipFile(tmp_path / "a.ckpt") as archive:
+        written = {
+            name for op, name, _ in genops(archive.read("a/data.pkl")) if op.name == "GLOBAL"
+        }
+    assert {"omegaconf.base ContainerMetadata", "omegaconf.listconfig ListConfig"} <= written
+    assert {"collections defaultdict", "typing Any", "_codecs encode"} <= written
     found = read_pickle(tmp_path / "a.ckpt", objects=True)
-    assert plain(found["config"]) == settings
+    assert plain(found["config"], "a") == settings
+    assert found["seen"] == {"a": 1} and isinstance(found["tokenizer"], Inert)
+
+
+# Small files that stand for much
+
+
+def doubled(thing: Any, times: int, kind: Callable = list) -> Any:
+    """A value in which it occurs 2 ** times times, by references."""
+    for _ in range(times):
+        thing = kind((thing, thing))
+    return thing
+
+
+def test_settings_that_grow_are_refused(tmp_path):
+    shapes = {"list": doubled(1, 60), "tuple": doubled(1, 60, tuple)}
+    shapes["table"] = doubled(1, 60, lambda pair: dict(zip("ab", pair, strict=True)))
+    for name, laughs in shapes.items():
+        with omegaconf() as wrap:
+            config = wrap(authors_settings())
+            vars(config)["_content"]["more"] = laughs
+            torch.save({"state_dict": {}, "hyper_parameters": {"config": config}}, tmp_path / name)
+        message = refused(lambda name=name: read(tmp_path / name))
+        assert "its settings grow to more than 10,000 values" in message
+    endless: list = []
+    endless.append(endless)
+    assert "grow to more" in refused(lambda: plain(endless, "a"))
+
+
+LETTERS = "x" * 100_000
+PAIRS = [(i, i) for i in range(30_000)]
+HEAVY = {
+    "keys": lambda: Bomb(OrderedDict, pairs=iter([(doubled((), 60, tuple), 1)])),
+    "members": lambda: Bomb(set, [doubled((), 60, tuple)]),
+    "tables": lambda: [Bomb(OrderedDict, PAIRS) for _ in range(2000)],
+    "states": lambda: [Bomb(OrderedDict, state=PAIRS) for _ in range(2000)],
+    "letters": lambda: [Bomb(codecs.encode, LETTERS, "latin1") for _ in range(2000)],
+}
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_what_would_take_long_is_refused(tmp_path, name):
+    torch.save({"state_dict": {}, "callbacks": HEAVY[name]()}, tmp_path / "a.ckpt")
+    assert (tmp_path / "a.ckpt").stat().st_size < 2**20
+    assert "grows to more than" in refused(lambda: read(tmp_path / "a.ckpt"))
+
+
+def test_what_would_take_memory_is_refused(tmp_path):
+    file = tmp_path / "a.ckpt"
+    for call in (bytearray, torch.FloatTensor, torch.Tensor):
+        torch.save({"state_dict": Bomb(call, 2**31)}, file)
+        assert f"names {call.__module__}.{call.__name__}, which" in refused(lambda: read(file))
+    torch.save({"state_dict": {}, "callbacks": "x" * 2**24}, file)
+    assert "more than 16,777,216 bytes of instructions" in refused(lambda: read(file))
+    torch.save({"state_dict": {}, "callbacks": Bomb(codecs.encode, "x", "punycode")}, file)
+    assert "bytes in another form" in refused(lambda: read(file))
+    # tensors without data of their own: the file is small, and they are not
+    wide = torch.zeros(1, dtype=torch.float16).expand(2**36, 64)
+    same = torch.zeros(64, 64, dtype=torch.float16)
+    for tensors in (
+        {"vocab_embed.embedding": wide},
+        {f"blocks.{i}.norm1.weight": same for i in range(99)},
+    ):
+        tensors = {f"backbone.{name}": tensor for name, tensor in tensors.items()}
+        with omegaconf() as wrap:
+            given = {"config": wrap(authors_settings())}
+            torch.save({"state_dict": tensors, "hyper_parameters": given}, file)
+        assert "claim more data than it holds" in refused(lambda: read(file))
+        shutil.copy(FIXTURE / "config.json", tmp_path)
+        torch.save(tensors, tmp_path / "pytorch_model.bin")
+        assert "claim more data than it holds" in refused(lambda: unmask.load(tmp_path))
+
+
+def repacked(
+    file: Path, how: Callable[[bytes], bytes], compression: int = zipfile.ZIP_STORED
+) -> None:
+    """The same archive with other instructions."""
+    with zipfile.ZipFile(file) as archive:
+        content = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        for name, data in content.items():
+            archive.writestr(name, how(data) if name.endswith("data.pkl") else data)
+
+
+def test_instructions_that_no_checkpoint_has_are_refused(tmp_path, monkeypatch):
+    def changed(how: Callable[[bytes], bytes], compression: int = zipfile.ZIP_STORED) -> str:
+        lightning(tmp_path / "a.ckpt", authors_settings())
+        repacked(tmp_path / "a.ckpt", how, compression)
+        return refused(lambda: read(tmp_path / "a.ckpt"))
+
+    start = pickle.PROTO + b"\x02"
+    # an error that would tell what was called, a list of lists of lists
+    twice = b"".join(b"](h%ch%ceq%c" % (i, i, i + 1) for i in range(60))
+    assert "calls what has no name" in changed(lambda _: start + b"]q\0" + twice + b")R.")
+    assert "nested too deeply" in changed(lambda _: start + b")" + pickle.TUPLE1 * 100_000 + b".")
+    assert "torch.save does not write" in changed(lambda _: pickle.dumps(os.system, 4))
+    for torn in (b".", b"", pickle.TUPLE3 + b".", b"h\x05.", b"e.", b"X\xff"):
+        assert "is refused" in changed(lambda _, torn=torn: start + torn)
+    assert "it is compressed" in changed(lambda data: data, zipfile.ZIP_DEFLATED)
+    lightning(tmp_path / "a.ckpt", authors_settings())
+    with zipfile.ZipFile(tmp_path / "a.ckpt", "a") as archive:
+        archive.writestr("b/data.pkl", b".")
+    assert "holds 2 files data.pkl" in refused(lambda: read(tmp_path / "a.ckpt"))
+    lightning(tmp_path / "a.ckpt", authors_settings())
+    monkeypatch.setattr("unmask.hub.weighing.INSTRUCTIONS", 1000)
+    assert "more than 1,000 instructions" in refused(lambda: read(tmp_path / "a.ckpt"))

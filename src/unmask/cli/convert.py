@@ -1,9 +1,11 @@
 """unmask convert: a checkpoint of others as a model of ours."""
 
+import os
 from argparse import Namespace
 from pathlib import Path
 
 from unmask.cli.parser import Commands
+from unmask.errors import UnmaskError
 
 
 def add(commands: Commands) -> None:
@@ -34,6 +36,7 @@ def add(commands: Commands) -> None:
 
 
 def execute(args: Namespace) -> None:
+    check_target(args.folder, args.pretrained)
     from unmask.hub.reading import read
 
     model = read(args.source, args.tokenizer, averaged=not args.raw)
@@ -47,3 +50,28 @@ def execute(args: Namespace) -> None:
         f"{args.folder} is ready: {method}, {backbone}, {parameters / 1e6:.1f}M parameters, "
         f"rows of {model.length} tokens"
     )
+
+
+def check_target(folder: Path, pretrained: bool) -> None:
+    """Before gigabytes are read: a folder that a model can be written to, in the layout that is wanted."""
+    parents = folder.resolve().parents
+    parent = next((parent for parent in parents if parent.exists()), folder)
+    if not (parent.is_dir() and os.access(parent, os.W_OK)):
+        raise UnmaskError(
+            f"{folder} cannot be written: {parent} is no folder that you may write to"
+        )
+    if folder.exists() and not _replaceable(folder, pretrained):
+        raise UnmaskError(f"{folder} is there already and is no model of ours: give another folder")
+    if pretrained:
+        from unmask.data.extras import extra
+
+        extra("huggingface_hub", "--pretrained", "hub")
+
+
+def _replaceable(folder: Path, pretrained: bool) -> bool:
+    """Whether a folder is a model in that layout; writing it looks closer."""
+    if not pretrained:
+        return (folder / "model.json").is_file()
+    config = folder / "config.json"
+    ours = config.is_file() and '"unmask"' in config.read_text("utf-8", "replace")
+    return ours or (folder.is_dir() and not any(folder.iterdir()))

@@ -4,6 +4,7 @@ import argparse
 from argparse import Namespace
 from pathlib import Path
 
+from unmask.cli.convert import check_target
 from unmask.cli.parser import Commands, check_place, given
 from unmask.errors import UnmaskError
 
@@ -49,6 +50,8 @@ def execute(args: Namespace) -> None:
         raise UnmaskError("--pretrained needs a folder to write to")
     if args.onnx is not None:
         check_place(args.onnx)
+    if args.folder is not None:
+        check_target(args.folder, args.pretrained)
     from unmask import api
 
     model = api.load(args.model)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unmask.errors import UnmaskError
 from unmask.hub.parts import Parts, as_float, renamed
-from unmask.hub.pickles import plain
+from unmask.hub.pickles import plain, with_own_data
 from unmask.hub.settings import Settings
 
 EPSILON = 1e-3  # of their log-linear and cosine noise
@@ -80,7 +80,7 @@ def read_sedd(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
     _check_rotation(tensors, backbone, where)
     sections = {
         "method": {"name": "sedd"},
-        "schedule": _schedule(settings, steps=0),
+        "schedule": _schedule(settings),
         "backbone": backbone,
     }
     size = settings.get("tokens", int) + 1
@@ -90,8 +90,10 @@ def read_sedd(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
 def read_lightning(content: Any, where: str, averaged: bool = True) -> Parts:
     """A checkpoint of the authors' trainer: `averaged` weights, if it kept averages, or the raw ones."""
     checkpoint = Settings(content, where)
-    tree = plain(checkpoint.tree.get("hyper_parameters", {}))
-    settings = Settings(tree.get("config") if isinstance(tree, dict) else None, where)
+    given = checkpoint.tree.get("hyper_parameters")
+    settings = Settings(
+        plain(given.get("config") if isinstance(given, Mapping) else None, where), where
+    )
     tensors = checkpoint.tree.get("state_dict")
     if not isinstance(tensors, Mapping):
         raise UnmaskError(f"{where} has no state_dict: it is no Lightning checkpoint")
@@ -103,16 +105,20 @@ def read_lightning(content: Any, where: str, averaged: bool = True) -> Parts:
         del backbone["condition_width"]
     else:
         timed = settings.get("time_conditioning", bool, False)
+        if timed:  # such a network was told t, and no sigma
+            settings.require("training.change_of_variables", False, None)
         backbone = {**backbone, "name": "dit", "time_conditioning": timed}
     depth = backbone["depth"]
     _check_rotation(tensors, backbone, where)
     if averaged and checkpoint.tree.get("ema"):
         tensors = _averages(checkpoint.tree["ema"], tensors, depth, causal, where)
-    weights = _weights(tensors, _PREFIX, depth, where)
-    method = _method(settings, causal)
-    schedule = _schedule(settings, method.get("steps", 0)) if not causal else {"name": "loglinear"}
+    weights = _weights(with_own_data(tensors, where), _PREFIX, depth, where)
     size = _rows(weights, where)
-    sections = {"method": method, "schedule": schedule, "backbone": backbone}
+    sections = {
+        "method": _method(settings, causal),
+        "schedule": {"name": "loglinear"} if causal else _schedule(settings),
+        "backbone": backbone,
+    }
     return Parts(sections, settings.get("model.length", int), size, weights)
 
 
@@ -141,12 +147,16 @@ def _method(settings: Settings, causal: bool) -> dict[str, Any]:
     return {"name": "mdlm", "steps": steps}
 
 
-def _schedule(settings: Settings, steps: int) -> dict[str, Any]:
+def _schedule(settings: Settings) -> dict[str, Any]:
+    """Their noise: what tokens were masked by, and what a time-conditioned network has read.
+
+    Their bounds of T steps take alpha_t = 1 - t all the same. MDLM's weights do not know the difference, and
+    D3PM's divergence moves by about a thousandth of the network's mass on MASK.
+    """
     settings.require("noise.type", *_NOISE)
     name, fields = _NOISE[settings.get("noise.type", str)]
     if fields == ("eps",):
-        # their bounds of T steps take alpha_t = 1 - t
-        return {"name": name, "eps": 0.0 if steps else EPSILON}
+        return {"name": name, "eps": EPSILON}
     return {"name": name, **{field: settings.get(f"noise.{field}", float) for field in fields}}
 
 

@@ -38,7 +38,6 @@ _HEADS = {  # of the two families, theirs -> ours
     },
 }
 _BIAS = {"bert": "cls.predictions.bias", "roberta": "lm_head.bias"}
-_OFFSET = {"bert": 0, "roberta": 2}  # positions that no token of a text has
 
 
 def read_bert(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Parts:
@@ -51,8 +50,12 @@ def read_bert(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
     family = settings.get("model_type", str)
     settings.require("hidden_act", "gelu", None)
     settings.require("position_embedding_type", "absolute", None)
-    size, offset = settings.get("vocab_size", int), _OFFSET[family]
+    size = settings.get("vocab_size", int)
+    # the positions up to that of its pad are no token's in RoBERTa
+    offset = settings.get("pad_token_id", int, 1) + 1 if family == "roberta" else 0
     positions = settings.get("max_position_embeddings", int) - offset
+    if offset < 0 or positions < 1:
+        raise UnmaskError(f"{where}: pad_token_id is {offset - 1}, which leaves no positions")
     backbone: dict[str, Any] = {
         "name": "bert",
         "width": settings.get("hidden_size", int),

@@ -1,5 +1,6 @@
 """A network as an ONNX file: tokens in, logits out, any batch and any length."""
 
+import json
 import logging
 import math
 import warnings
@@ -14,10 +15,14 @@ from torch import Tensor, nn
 
 from unmask.api import Model
 from unmask.backbones.attended import sees_the_past
+from unmask.config import to_dict
 from unmask.data.extras import extra
 from unmask.errors import UnmaskError
+from unmask.methods.autoregressive import Autoregressive
+from unmask.methods.diffusion import LARGEST_SIGMA
 
 OPSET = 18
+ALPHAS = 1001  # times at which alpha is written down, from 0 to 1
 
 
 class Network(nn.Module):
@@ -44,7 +49,7 @@ def export(model: Model, file: str | Path) -> None:
     """Writes the model's network to a file that onnxruntime runs, with the same logits.
 
     Its input is `tokens`, and `sigma` for a network that is conditioned on the noise level; its output
-    is `logits`. The ids, the longest text and the schedule's name stand in the file's metadata.
+    is `logits`. What a sampler must know beside them stands in the file's metadata.
     """
     for module in ("onnx", "onnxscript"):
         extra(module, "an ONNX file", "onnx")
@@ -78,16 +83,33 @@ def export(model: Model, file: str | Path) -> None:
     finally:
         model.method.to(device).serve(edition.dtype)
     assert program is not None
-    program.model.metadata_props.update(_metadata(model))
+    program.model.metadata_props.update(metadata(model))
     program.save(str(path))
 
 
-def _metadata(model: Model) -> dict[str, str]:
-    """What a sampler must know beside the network."""
-    v = model.tokenizer.vocabulary
+def metadata(model: Model) -> dict[str, str]:
+    """What a sampler must know beside the network: ids, lengths, and the noise."""
+    method, v = model.method, model.tokenizer.vocabulary
     ids = {"mask": v.mask_id, "pad": v.pad_id, "bos": v.bos_id, "eos": v.eos_id}
     known = {f"{role}_id": str(id) for role, id in ids.items() if id is not None}
-    return {**known, "length": str(model.length), "method": model.config.method.name}
+    known |= {"method": model.config.method.name, "order": method.order}
+    known |= {"length": str(model.length), "shortest": "1"}
+    positions = getattr(model.config.backbone.config, "positions", None)
+    if positions is not None:  # learned ones: there are no more
+        known["longest"] = str(positions)
+    if isinstance(method, Autoregressive):
+        # logits at a place are of what comes next; MASK marks the start where the first token is drawn too
+        start = v.bos_id if method.lag else v.mask_id
+        return known | ({} if start is None else {"start_id": str(start)})
+    t = torch.linspace(0, 1, ALPHAS, dtype=torch.float64)
+    with torch.no_grad():
+        alphas = method.schedule.alpha(t).tolist()
+    return {
+        **known,
+        "schedule": json.dumps(to_dict(model.config.schedule)),
+        "alpha": json.dumps(alphas),  # for whoever knows no schedules
+        "largest_sigma": str(LARGEST_SIGMA),
+    }
 
 
 @contextmanager

@@ -43,7 +43,7 @@ def renamed(
 def as_float(tensor: Any, name: str, where: str) -> Tensor:
     """Weights in float32, from the types that weights come in."""
     if not isinstance(tensor, Tensor) or tensor.dtype not in FLOATS:
-        kind = getattr(tensor, "dtype", type(tensor).__name__)
+        kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
         raise UnmaskError(f"{where} does not fit: {name} is {kind}, and weights are floats")
     return tensor.detach().to(torch.float32)
 

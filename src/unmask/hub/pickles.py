@@ -3,29 +3,45 @@
 torch's own reader of weights knows tensors and plain values and refuses every other name. What a
 Lightning checkpoint holds beside them (its settings, its tokenizer) are objects of a few libraries:
 their names stand here for things without behaviour, whether the library is installed or not. A
-name of any other module is refused, and nothing is looked up, let alone called.
+name of any other module is refused, and nothing is looked up, let alone called. How much work and
+memory it would take is known before torch reads it.
 """
 
+import re
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from unmask.errors import UnmaskError
+from unmask.hub.weighing import LARGEST, names_within_bounds
 
+Tensors = TypeVar("Tensors", bound=Mapping[Any, Any])
+
+VALUES = 10_000  # of settings, aliases written out; the authors' have some hundred
+_DEPTH = 100
+# of what torch reads, all that weights are made of: it would make tensors and buffers of any size, too
+_HARMLESS = re.compile(
+    r"torch\.\w+Storage|torch\.b?float\d*|torch\.u?int\d+|torch\.(half|double|long|bool|Size|device)"
+    r"|torch\._utils\._rebuild_(tensor_v2|parameter)|collections\.(OrderedDict|Counter)"
+    r"|_codecs\.encode|builtins\.(set|complex)"
+)
 # of which objects may lie in a checkpoint: as things that remember what was put into them
 _LIBRARIES = {
     *("omegaconf", "lightning", "lightning_fabric", "pytorch_lightning"),
     *("transformers", "tokenizers", "torchmetrics"),
 }
-# names of the standard library that those objects refer to, as types of their values
+# names of the standard library that those objects refer to, as types of their values; the authors' tokenizer
 _NAMES = {
     *("typing.Any", "typing.Union", "typing.Dict", "typing.List", "typing.Tuple"),
     *("builtins.dict", "builtins.list", "builtins.int", "builtins.float", "builtins.str"),
-    *("builtins.bool", "builtins.tuple", "collections.defaultdict", "pathlib.PosixPath"),
-    *("pathlib._local.PosixPath", "enum.Enum"),
+    *("builtins.bool", "builtins.tuple", "builtins.bytes", "pathlib.PosixPath"),
+    *("pathlib._local.PosixPath", "enum.Enum", "dataloader.Text8Tokenizer"),
 }
+_TABLE = "collections.defaultdict"
 
 
 class Inert:
@@ -40,16 +56,32 @@ class Inert:
         """Takes whatever the object was made from."""
 
     def __setstate__(self, state: Any) -> None:
-        for part in state if isinstance(state, tuple) else (state,):
-            if isinstance(part, dict):
-                vars(self).update({str(name): value for name, value in part.items()})
+        vars(self)["state"] = state
+
+    def held(self, name: str) -> Any:
+        """An attribute that it was saved with."""
+        state = vars(self).get("state")
+        return state.get(name) if isinstance(state, dict) else None
+
+
+def _table(*_: Any) -> dict[Any, Any]:
+    """Stands for a defaultdict: a table that makes nothing up."""
+    return {}
 
 
 def read_pickle(file: Path, objects: bool = False) -> Any:
     """What torch.save wrote: tensors and plain values; `objects` of known libraries come as inert ones."""
     if not zipfile.is_zipfile(file):
         raise UnmaskError(f"{file} is no checkpoint that torch.save has written since version 1.6")
-    stand_ins: list[Any] = [_stand_in(name, file, objects) for name in _foreign(file)]
+    try:
+        names = names_within_bounds(_instructions(file))
+    except Exception as error:  # a broken archive, and whatever broken instructions stumble on
+        raise UnmaskError(f"{file} is refused: {_reason(error)}") from None
+    foreign = _foreign(file)
+    stand_ins: list[Any] = [_stand_in(name, file, objects) for name in foreign]
+    for name in sorted(names.difference(foreign)):
+        if not _HARMLESS.fullmatch(name):
+            raise UnmaskError(f"{file} is refused: it names {name}, which no weights need")
     with torch.serialization.safe_globals(stand_ins):
         try:
             return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
@@ -59,16 +91,50 @@ def read_pickle(file: Path, objects: bool = False) -> Any:
             raise UnmaskError(f"{file} is refused: {_reason(error)}") from None
 
 
-def plain(value: Any) -> Any:
-    """Settings as plain values: what omegaconf's containers and nodes hold."""
-    if isinstance(value, Inert):
-        held = vars(value)
-        return plain(held["_content"] if "_content" in held else held.get("_val"))
-    if isinstance(value, dict):
-        return {str(name): plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
-    return value
+def plain(value: Any, where: str) -> Any:
+    """Settings as plain values: what omegaconf's containers and nodes hold, of a bounded number."""
+    left = VALUES
+
+    def walk(value: Any, depth: int) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0 or depth > _DEPTH:
+            raise UnmaskError(
+                f"{where} is refused: its settings grow to more than {VALUES:,} values"
+            )
+        if isinstance(value, Inert):
+            content = value.held("_content")
+            return walk(value.held("_val") if content is None else content, depth + 1)
+        if isinstance(value, dict):
+            names = [name for name in value if isinstance(name, str | int | float)]
+            return {str(name): walk(value[name], depth + 1) for name in names}
+        if isinstance(value, list | tuple):
+            return [walk(part, depth + 1) for part in value]
+        return value
+
+    return walk(value, 0)
+
+
+def with_own_data(tensors: Tensors, where: str) -> Tensors:
+    """Tensors that are views of one another would take more memory than the file: few are, as tied ones."""
+    found = [tensor for tensor in tensors.values() if isinstance(tensor, Tensor)]
+    storages = [tensor.untyped_storage() for tensor in found]
+    held = {storage.data_ptr(): storage.nbytes() for storage in storages}
+    if sum(tensor.nbytes for tensor in found) > 2 * sum(held.values()):
+        raise UnmaskError(f"{where} is refused: its tensors claim more data than it holds")
+    return tensors
+
+
+def _instructions(file: Path) -> bytes:
+    """The pickle inside a checkpoint; the rest of the archive are the data of tensors."""
+    with zipfile.ZipFile(file) as archive:
+        found = [entry for entry in archive.infolist() if Path(entry.filename).name == "data.pkl"]
+        if len(found) != 1:
+            raise UnmaskError(f"it holds {len(found)} files data.pkl")
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+            raise UnmaskError("it is compressed, which torch.save does not do")
+        with archive.open(found[0]) as content:
+            return content.read(LARGEST + 1)
 
 
 def _foreign(file: Path) -> list[str]:
@@ -81,9 +147,11 @@ def _foreign(file: Path) -> list[str]:
 
 def _stand_in(name: str, file: Path, objects: bool) -> tuple[Any, str]:
     """A class without behaviour under a name of a known library."""
-    known = name.partition(".")[0] in _LIBRARIES or name in _NAMES
+    known = name.partition(".")[0] in _LIBRARIES or name in _NAMES or name == _TABLE
     if not (objects and known):
         raise UnmaskError(f"{file} is refused: it names {name}, which no weights need")
+    if name == _TABLE:
+        return _table, name
     return type(name.rpartition(".")[2], (Inert,), {}), name
 
 

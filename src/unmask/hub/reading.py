@@ -21,7 +21,7 @@ from unmask.hub import own
 from unmask.hub.authors import read_lightning, read_mdlm, read_sedd
 from unmask.hub.classics import read_bert, read_gpt2
 from unmask.hub.parts import Parts, grown
-from unmask.hub.pickles import read_pickle
+from unmask.hub.pickles import read_pickle, with_own_data
 from unmask.vocabulary import Vocabulary
 
 Reader = Callable[[Mapping[str, Any], Mapping[str, Tensor], str], Parts]
@@ -118,7 +118,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         if (folder / "model.safetensors.index.json").is_file():
             return _shards(folder)
         if (folder / _PICKLED).is_file():
-            return dict(read_pickle(folder / _PICKLED))
+            return with_own_data(dict(read_pickle(folder / _PICKLED)), str(folder))
     raise UnmaskError(f"{folder} has no weights: model.safetensors is missing")
 
 
@@ -131,6 +131,11 @@ def find_tokenizer(folder: Path, parts: Parts, given: str | None = None) -> Toke
     try:
         return load_tokenizer(_tokenizer_of(_USUAL_TOKENIZERS[parts.size]))
     except (KeyError, UnmaskError):  # none is known, or it cannot be had: said when text comes
+        if not parts.exact and parts.sections["method"]["name"] == "mdlm":
+            raise UnmaskError(
+                f"{folder} has no tokenizer, and one of its ids is [MASK]: put its tokenizer files there, "
+                "or name one with 'unmask convert --tokenizer'"
+            ) from None
         mask_id = parts.size - 1 if parts.exact else parts.size  # one that no token has
         return AbsentTokenizer(Vocabulary(mask_id + 1, mask_id))
 

@@ -1,0 +1,146 @@
+"""What a pickle would take to read, told from its instructions alone: nothing in it is made or called.
+
+References make a pickle small and what it stands for large: a list of two lists of two lists, a text of
+a million letters that is copied a million times. Here every value has a weight, and what would copy
+or hash a value adds it up.
+"""
+
+import pickletools
+from dataclasses import dataclass
+
+from unmask.errors import UnmaskError
+
+LARGEST = 2**24  # bytes of a pickle: one with a tokenizer in it takes a tenth of that
+INSTRUCTIONS = 2**20
+WORK = 2**25  # values and letters that are copied or hashed
+DEPTH = 100  # of tuples in tuples
+
+_PLAIN = {
+    *("NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "BINFLOAT", "LONG1"),
+    *("EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET"),
+}
+# as the second version of pickles calls them
+_OLD = {"builtins.long": "builtins.int", "builtins.unicode": "builtins.str"}
+_TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+
+
+@dataclass(eq=False, slots=True)
+class _Value:
+    """A value that a pickle would make."""
+
+    size: int = 1  # values and letters in a copy of it
+    hashed: int = 1  # values that its hash would look at: tuples within tuples, each time anew
+    depth: int = 0
+    parts: list["_Value"] | None = None  # of a tuple
+    name: str | None = None  # of something that may be called
+    text: str | None = None
+
+
+def names_within_bounds(instructions: bytes) -> set[str]:
+    """The names that a pickle mentions; an error if it asks for more than a checkpoint needs."""
+    if len(instructions) > LARGEST:
+        raise UnmaskError(f"it has more than {LARGEST:,} bytes of instructions")
+    scale = _Scale()
+    for count, (operation, argument, _) in enumerate(pickletools.genops(instructions)):
+        if count >= INSTRUCTIONS:
+            raise UnmaskError(f"it has more than {INSTRUCTIONS:,} instructions")
+        scale.take(operation.name, argument)
+    return scale.names
+
+
+class _Scale:
+    """The stack of a reader of pickles, with weights in the place of values."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.work = 0
+        self._stack: list[_Value] = []
+        self._marks: list[int] = []
+        self._memo: dict[int, _Value] = {}
+
+    def take(self, operation: str, argument: object) -> None:
+        stack = self._stack
+        match operation:
+            case "PROTO" | "STOP":
+                pass
+            case "MARK":
+                self._marks.append(len(stack))
+            case "BINPUT" | "LONG_BINPUT":
+                assert isinstance(argument, int)
+                self._memo[argument] = stack[-1]
+            case "BINGET" | "LONG_BINGET":
+                assert isinstance(argument, int)
+                stack.append(self._memo[argument])
+            case "BINUNICODE" | "SHORT_BINSTRING":
+                assert isinstance(argument, str)
+                stack.append(_Value(len(argument) + 1, text=argument))
+            case "GLOBAL":
+                name = str(argument).replace(" ", ".").replace("__builtin__", "builtins")
+                name = _OLD.get(name, name)
+                self.names.add(name)
+                stack.append(_Value(name=name))
+            case "TUPLE":
+                stack.append(_tuple(self._marked()))
+            case "APPEND" | "APPENDS" | "SETITEM" | "SETITEMS":
+                self._put(operation)
+            case "REDUCE" | "NEWOBJ":
+                given, called = stack.pop(), stack.pop()
+                stack.append(self._call(called, given))
+            case "BUILD":
+                state = stack.pop()
+                self._add(state.size + sum(part.size for part in state.parts or ()))
+            case "BINPERSID":
+                self._add(stack.pop().hashed)
+                stack.append(_Value())
+            case _ if operation in _TUPLES:
+                stack.append(_tuple(self._last(_TUPLES[operation])))
+            case _ if operation in _PLAIN:
+                stack.append(_Value())
+            case _:
+                raise UnmaskError(f"it holds {operation}, which torch.save does not write")
+
+    def _put(self, operation: str) -> None:
+        """Into a list or a table, which grows by it; keys are hashed."""
+        pairs = operation.startswith("SETITEM")
+        many = operation.endswith("S")
+        items = self._marked() if many else self._last(2 if pairs else 1)
+        if pairs:
+            self._add(sum(key.hashed for key in items[::2]))
+        self._stack[-1].size += sum(item.hashed for item in items)
+
+    def _call(self, called: _Value, given: _Value) -> _Value:
+        """What is called may copy and hash all that it is given."""
+        if called.name is None or given.parts is None:
+            raise UnmaskError("it calls what has no name")
+        if called.name == "_codecs.encode" and [part.text for part in given.parts[1:]] != [
+            "latin1"
+        ]:
+            raise UnmaskError("it holds bytes in another form than pickles have")
+        size = 1 + sum(part.size for part in given.parts)
+        self._add(size)
+        return _Value(size)
+
+    def _add(self, work: int) -> None:
+        self.work += work
+        if self.work > WORK:
+            raise UnmaskError(f"it grows to more than {WORK:,} values")
+
+    def _marked(self) -> list[_Value]:
+        return self._last(len(self._stack) - self._marks.pop())
+
+    def _last(self, count: int) -> list[_Value]:
+        """Takes some values off the stack."""
+        start = len(self._stack) - count
+        if start < 0:
+            raise UnmaskError("its instructions are torn")
+        items = self._stack[start:]
+        del self._stack[start:]
+        return items
+
+
+def _tuple(parts: list[_Value]) -> _Value:
+    depth = 1 + max((part.depth for part in parts), default=0)
+    if depth > DEPTH:
+        raise UnmaskError("it is nested too deeply")
+    hashed = 1 + sum(part.hashed for part in parts)
+    return _Value(hashed, hashed, depth, parts)
