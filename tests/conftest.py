@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import settings
@@ -26,6 +27,12 @@ def _no_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("unmask.training.trainer.draw_curve", lambda run: run)
         yield
+
+
+@pytest.fixture
+def unchecked(monkeypatch) -> None:
+    """Without the checks of shapes, where they take longer than what is tested and others have them."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture

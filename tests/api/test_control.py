@@ -30,6 +30,7 @@ def assert_alone(model, name: str, prompts: list[str], every: int) -> None:
 THIRTY_TWO = [f"{PROMPTS[i % len(PROMPTS)]}{' the' * (i % 5)}" for i in range(32)]
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ANY_ORDER)
 def test_thirty_two_prompts_together_are_what_they_are_alone(model, name, every):
@@ -159,17 +160,18 @@ def satisfied(text: str, regex: str = "(?s).*", ban=(), include=(), allowed=()) 
     return bool(re.fullmatch(regex, text)) and free and all(phrase in text for phrase in include)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("name", ANY_ORDER)
 def test_a_constrained_text_satisfies_its_constraint(model, name, rule):
-    results = model.generate(n=6, sampler=name, seed=5, temperature=1.5, **rule)
+    results = model.generate(n=3, sampler=name, seed=5, temperature=1.5, **rule)
     for result in results:
         assert satisfied(str(result), **rule)
     for place, tokens in rule.get("allowed", {}).items():
         allowed = {model.tokenizer.encode(token)[0] for token in tokens}
         assert {token for result in results for token in result.ids[1 + place :][:1]} <= allowed
-    alone = model.generate(sampler=name, seed=results[4].seed, temperature=1.5, **rule)[0]
-    assert content(alone) == content(results[4])
+    alone = model.generate(sampler=name, seed=results[1].seed, temperature=1.5, **rule)[0]
+    assert content(alone) == content(results[1])
 
 
 def test_constraints_hold_over_windows_gaps_and_edits(model, left_to_right):
