@@ -6,7 +6,9 @@ RUN := runs/demo
 UNMASK := $(VENV)/bin/unmask
 SHIPPED := $(wildcard src/unmask/shipped/stories/model.safetensors)
 STORY := Lily had a red ball. She ran on the desk with her purple cow. The ball was happy and Lily ate it.
-INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+# pip would compile on one core; a file that is no program of this Python is no error
+COMPILE := $(VENV)/bin/python -m compileall -q -j 0 -x /tests/ $(VENV)/lib >/dev/null 2>&1 || true
 
 .PHONY: demo test lint docs dist clean
 
@@ -24,7 +26,7 @@ endif
 	$(UNMASK) fill $(RUN) "If the object is a [MASK], then the [MASK:4] is called." --n 4 --temperature 0.7
 
 test: lint
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist worksteal
 	$(VENV)/bin/python benchmarks/smoke.py
 
 lint: $(VENV)/.ready
@@ -45,10 +47,12 @@ clean:
 # what the commands need, and beyond it what the tests need
 $(VENV)/.runs: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e '.[log]'
+	$(COMPILE)
 	@touch $@
 
 $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e '.[dev]'
+	$(COMPILE)
 	@touch $(VENV)/.runs $@
 
 $(VENV)/bin/python:

@@ -19,8 +19,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+import torch._dynamo  # which optimizers import: once, before the forks
 
 import unmask
+import unmask.api
 from unmask.config import RunConfig, load_recipe, resolve
 from unmask.training.logging import JsonLines
 

@@ -1,7 +1,10 @@
 """Wherever tensors are the subject, tests run with the shapes of all signatures checked."""
 
 import os
+from collections.abc import Iterator
 
+import jaxtyping
+import pytest
 import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
@@ -16,3 +19,25 @@ CHECKED = ["randomness", "diffusion", "backbones", "constraints", "methods", "sa
 install_import_hook([f"unmask.{name}" for name in CHECKED], "beartype.beartype")
 settings.register_profile("laws", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("laws")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_pictures() -> Iterator[None]:
+    """Runs draw no loss curve, which takes longer than their steps: a test of pictures asks for them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("unmask.training.trainer.draw_curve", lambda run: run)
+        yield
+
+
+@pytest.fixture
+def unchecked(monkeypatch) -> None:
+    """Without the checks of shapes, where they take longer than what is tested and others have them."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture
+def pictures(monkeypatch) -> None:
+    """Runs draw their loss curve, as they do outside tests."""
+    from unmask.training.curve import draw_curve
+
+    monkeypatch.setattr("unmask.training.trainer.draw_curve", draw_curve)

@@ -26,9 +26,18 @@ def parsed(text: str) -> list[dict]:
 
 
 @pytest.fixture
-def here(monkeypatch, capsys):
-    """Runs a script in this process, where torch is imported already."""
+def beside(unchecked, monkeypatch):
+    """Benchmarks can be imported, and run as fast as they do outside tests; what they change for the whole process is put back."""
     monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def here(beside, monkeypatch, capsys):
+    """Runs a script in this process, where torch is imported already."""
 
     def run(script: str, *options: object) -> str:
         monkeypatch.setattr(sys, "argv", [script, *map(str, options)])
@@ -69,7 +78,7 @@ def test_operations(here):
 def test_scaling(here, tmp_path):
     """A point of each kind, a budget that is spent, the tables and the picture."""
     file, picture = tmp_path / "points.jsonl", tmp_path / "scaling.png"
-    chosen = ["train-length-1024", "train-size-medium", "sample-steps-1000", "sample-batch-1"]
+    chosen = ["train-length-1024", "train-size-medium", "sample-steps-8", "sample-batch-1"]
     measured = parsed(here("scaling.py", "--tiny", "--crew", 2, "--out", file, "--only", *chosen))
     assert {row["row"] for row in measured} == {"machine", *chosen}
     assert all("error" not in row for row in measured)
@@ -86,13 +95,13 @@ def test_curve(here, tmp_path):
     text.write_text(" ".join(f"{n} and {n + 1} make {2 * n + 1}." for n in range(150)), "utf-8")
     corpus = ["--train", text, "--valid", text, "--vocabulary", 300, "--length", 16]
     here("curve.py", "--prepare", data, *corpus)
-    small = ["--data", data, "--shape", 16, 2, 2, "--batch", 4, "--draws", 1, "--steps", 51]
+    small = ["--data", data, "--shape", 16, 2, 2, "--batch", 4, "--draws", 1, "--steps", 26]
     small += ["--spread", 0.1]  # where every part of the network matters at once
     start = tmp_path / "start.safetensors"
     here("curve.py", *small, "--only", "on", "--steps", 5, "--save", start)
     for name, options in runs_of_the_curve(2).items():
         out = ["--start", start, "--out", tmp_path / f"{name}.jsonl"]
-        assert len(parsed(here("curve.py", *small, *options, *out))) >= 50
+        assert len(parsed(here("curve.py", *small, *options, *out))) >= 25
     (verdict,) = parsed(here("curve.py", "--compare", tmp_path))
     assert verdict["largest_relative_difference_fp32"] < 1e-5
     assert verdict["within_rounding"] and verdict["seeds"] == 2
@@ -107,31 +116,45 @@ def runs_of_the_curve(seeds: int) -> dict[str, list[str]]:
     return runs(seeds)
 
 
-def test_dense_logits():
-    measured = rows("dense_logits.py", "--steps", "1", "--vocabulary", "300", "--threads", "1")
+def test_dense_logits(beside, monkeypatch, capsys):
+    """A small network in time; the memory of one variant, in its process."""
+    import dense_logits
+
+    peak = dense_logits.peak_mib("ours", 300, 0.1, 1)
+    monkeypatch.setattr(dense_logits, "peak_mib", lambda *_: peak)
+    monkeypatch.setattr(dense_logits.Run.__init__, "__defaults__", (2,))  # rows
+    for name, value in {"LENGTH": 32, "WIDTH": 32, "DEPTH": 2}.items():
+        monkeypatch.setattr(dense_logits, name, value)
+    options = ["--steps", "1", "--vocabulary", "300", "--threads", "1"]
+    monkeypatch.setattr(sys, "argv", ["dense_logits.py", *options])
+    dense_logits.main()
+    measured = parsed(capsys.readouterr().out)
     assert {row["dense"] for row in measured} == {"authors", "fused"}
     assert all(row["speedup"] > 0 and row["ours_peak_mib"] > 0 for row in measured)
 
 
-def test_methods(tmp_path):
-    picture = tmp_path / "methods.png"
-    measured = rows(
-        "methods.py",
-        "--steps",
-        "2",
-        "--draws",
-        "1",
-        "--runs",
-        str(tmp_path),
-        "--picture",
-        str(picture),
-    )
+@pytest.mark.filterwarnings("ignore:constrained_layout")  # two steps lie far above the picture
+def test_methods(beside, monkeypatch, capsys, tmp_path):
+    """The recipes on a page of text, with networks of one layer."""
+    import methods
+
+    text, picture, resolve = tmp_path / "text.txt", tmp_path / "methods.png", methods.resolve
+    text.write_text("\n".join(f"{n} and {n + 1} make {2 * n + 1}." for n in range(400)), "utf-8")
+    small = {"data.train": text, "data.separator": "line", "data.cache": tmp_path / "cache"}
+    small |= {"data.length": 16}
+    small |= {"backbone.width": 16, "backbone.depth": 1, "backbone.heads": 2, "training.batch": 4}
+    own = [(name, str(value)) for name, value in small.items()]
+    monkeypatch.setattr(methods, "resolve", lambda tree, given: resolve(tree, [*given, *own]))
+    options = ["--steps", "2", "--draws", "1", "--runs", tmp_path, "--picture", picture]
+    monkeypatch.setattr(sys, "argv", ["methods.py", *map(str, options)])
+    methods.main()
+    measured = parsed(capsys.readouterr().out)
     assert [row["method"] for row in measured] == ["MDLM", "SEDD", "D3PM", "autoregressive"]
     assert all(0 < row["bound"] < 20 for row in measured)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_toy_samplers():
+def test_toy_samplers(here):
     options = [
         "--rows",
         "400",
@@ -143,7 +166,7 @@ def test_toy_samplers():
         "first_hitting",
         "remask",
     ]
-    measured = rows("toy_samplers.py", *options)
+    measured = parsed(here("toy_samplers.py", *options))
     distances: dict[str, list[float]] = {}
     for row in measured:
         distances.setdefault(row["sampler"], []).append(row["distance"])
@@ -153,19 +176,19 @@ def test_toy_samplers():
     assert all(one > eight + 0.1 and eight > perfect[0] for one, eight in distances.values())
 
 
-def test_naive_sampler():
+def test_naive_sampler(here):
     options = ["--timed", "2", "--length", "16", "--vocabulary", "100", "--batch", "1", "2"]
-    measured = rows("naive_sampler.py", *options)
+    measured = parsed(here("naive_sampler.py", *options))
     assert [(row["batch"], row["naive"]) for row in measured] == [
         (batch, naive) for batch in (1, 2) for naive in ("ddpm", "ddpm_cache")
     ]
     assert all(row["speedup"] > 0 for row in measured)
 
 
-def test_tokenizing(tmp_path):
+def test_tokenizing(here, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat, and the dog lay on the rug.\n" * 2000)
-    measured = rows("tokenizing.py", str(text), "--separator", "line", "--repeats", "1")
+    measured = parsed(here("tokenizing.py", text, "--separator", "line", "--repeats", 1))
     assert [row.pop("tokenizer") for row in measured] == ["bpe", "bytes", "characters"]
     ways = {"cold", "warm", "packed"}
     for row in measured:
@@ -191,20 +214,16 @@ def test_kills():
     assert weights | {"log.jsonl"} <= names
 
 
-def test_corruptions(monkeypatch, capsys):
-    monkeypatch.syspath_prepend(BENCHMARKS)
+def test_corruptions(beside, capsys):
     import corruptions
 
-    threads = torch.get_num_threads()
     assert corruptions.main(["--count", str(len(corruptions.KINDS))]) == 0
-    torch.set_num_threads(threads)
     printed = capsys.readouterr().out
     assert re.search(r"^all +refused with the reason +1$", printed, re.MULTILINE)
     assert "7 corruptions, 0 not handled" in printed
 
 
-def test_saving(monkeypatch, capsys, tmp_path):
-    monkeypatch.syspath_prepend(BENCHMARKS)
+def test_saving(beside, capsys, tmp_path):
     import saving
 
     recipe = tmp_path / "small.yaml"
@@ -220,9 +239,7 @@ def test_saving(monkeypatch, capsys, tmp_path):
 
 
 @pytest.mark.parametrize("measured, lost", [(1.0, ""), (0.76, ""), (0.7, "first: 0.70")])
-def test_the_smoke_test_fails_a_quarter_below_a_floor(measured, lost, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # as main does, for this test only
+def test_the_smoke_test_fails_a_quarter_below_a_floor(measured, lost, beside, monkeypatch, capsys):
     import smoke
 
     ratios = [smoke.Ratio("first", 1.0, lambda: measured), smoke.Ratio("last", 2.0, lambda: 2.5)]

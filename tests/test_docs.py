@@ -3,8 +3,8 @@
 A page's blocks run in order, inside this process, in a folder of the page's own that holds a tiny
 trained model in runs/demo and a text in notes.txt:
 
-- `bash`: each line must succeed. Commands that train get the overrides TINY or a few steps appended,
-  so that they take a moment; a recipe whose data lies on the hub is only resolved. `make TARGET` is checked by
+- `bash`: each line must succeed. Commands that train get the overrides TINY appended, those that
+  measure the options FEW, so that they take a moment; a recipe whose data lies on the hub is only resolved. `make TARGET` is checked by
   `make -n`, and the unmask commands that it would run are run. `python FILE` runs the file. Any
   other line must be listed in KNOWN. `< FILE` is standard input.
 - `console`: `$ command`, and beneath it exactly what it prints, errors too; `…` stands for anything.
@@ -44,6 +44,12 @@ LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 COMPONENTS = [METHODS, SCHEDULES, TIME_SAMPLERS, BACKBONES]
 COMPLETE = shipped.names() == list(shipped.NAMES)  # or else small models stand in for them
 KNOWN = ["source .venv/bin/activate", "tensorboard --logdir runs"]
+FEW = {  # what measuring commands get, unless they say how much they measure
+    "evaluate": "--draws 2",
+    "report": "--rows 4 --draws 2",
+    "reproduce": "--steps 3 --rows 4 --draws 2",
+    "compare": "--n 2",
+}
 TINY = shlex.split("""
     --backbone.width 32 --backbone.depth 1 --backbone.heads 2
     --training.steps 3 --training.batch 4 --training.warmup 1 --training.save_every 2
@@ -113,6 +119,7 @@ def folder(trained, tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_everything_on_the_page_runs(page, folder, monkeypatch, capsys):
     names: dict[str, object] = {"__name__": "page"}
@@ -154,8 +161,9 @@ def run(command: str, monkeypatch) -> int:
 
 
 def unmask(arguments: list[str]) -> int:
-    if arguments[0] == "reproduce" and "--steps" not in arguments:
-        arguments = [*arguments, "--steps", "3", "--rows", "4", "--draws", "2"]
+    measured = any(argument.endswith(".jsonl") for argument in arguments[1:2])
+    if not measured and {"--merge", "--suite", "--draws", "--no-measure"}.isdisjoint(arguments):
+        arguments = [*arguments, *FEW.get(arguments[0], "").split()]
     if arguments[0] == "train":
         known = arguments[1] in recipes.names()
         tree = load_recipe(arguments[1]) if known or Path(arguments[1]).exists() else {}

@@ -1,6 +1,7 @@
 """The real command in processes of its own: killed, interrupted, refused, damaged."""
 
 import hashlib
+import io
 import json
 import os
 import random
@@ -9,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -67,7 +70,7 @@ class Command:
         log = self.folder / run / "log.jsonl"
         while not (log.exists() and f'"step": {step},' in log.read_text()):
             assert process.poll() is None, f"ended before step {step}: {process.communicate()}"
-            time.sleep(0.001)
+            time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +78,22 @@ def command(tmp_path_factory) -> Command:
     return Command(tmp_path_factory.mktemp("end to end"))
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """As in the processes: the number of threads changes bits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module")
 def straight(command) -> Path:
     """A run that nothing disturbed."""
-    process = command.start("straight")
-    said, errors = process.communicate(timeout=120)
-    assert (process.returncode, errors) == (0, "")
-    assert said.splitlines()[-1] == f"next: unmask generate {command.folder / 'straight'}"
+    with one_thread(), redirect_stdout(io.StringIO()) as said:
+        assert main(command.argv("straight")) == 0
+    last = said.getvalue().splitlines()[-1]
+    assert last == f"next: unmask generate {command.folder / 'straight'}"
     return command.folder / "straight"
 
 
@@ -110,17 +122,18 @@ def assert_same_bits(run: Path, other: Path) -> None:
     assert (run / "samples.jsonl").read_bytes() == (other / "samples.jsonl").read_bytes()
 
 
-def test_killed_at_three_random_steps_a_run_ends_with_the_same_bits(command, straight):
+def test_interrupted_and_killed_at_random_steps_a_run_ends_with_the_same_bits(command, straight):
     seed = random.randrange(10**6)
     print(f"seed {seed}")  # pytest shows it if the test fails
     chance = random.Random(seed)
-    for step in (chance.randrange(first, first + 33) for first in (1, 34, 67)):
-        process = command.start("killed")
-        command.wait_for("killed", step, process)
-        time.sleep(chance.uniform(0, 0.03))  # anywhere in a step, a validation or a save
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL, f"ended before it was killed at step {step}"
-        process.communicate()
+    assert_ctrl_c_says_how_to_resume(command, "killed", chance.randrange(1, 34))
+    step = chance.randrange(50, 100)
+    process = command.start("killed")
+    command.wait_for("killed", step, process)
+    time.sleep(chance.uniform(0, 0.03))  # anywhere in a step, a validation or a save
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, f"ended before it was killed at step {step}"
+    process.communicate()
     process = command.start("killed")
     said, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (0, "")
@@ -128,20 +141,20 @@ def test_killed_at_three_random_steps_a_run_ends_with_the_same_bits(command, str
     assert_same_bits(command.folder / "killed", straight)
 
 
-def test_ctrl_c_saves_and_says_how_to_resume(command):
-    process = command.start("stopped")
-    command.wait_for("stopped", 5, process)
+def assert_ctrl_c_says_how_to_resume(command: Command, run: str, step: int) -> None:
+    process = command.start(run)
+    command.wait_for(run, step, process)
     process.send_signal(signal.SIGINT)
     said, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in errors
     (line,) = errors.splitlines()
     assert line.startswith("unmask: interrupted; stopped after step ")
-    step = int(line.split("step ")[1].split(";")[0])
-    assert (command.folder / "stopped" / "checkpoints" / f"step-{step:08d}").is_dir()
+    stopped = int(line.split("step ")[1].split(";")[0])
+    assert (command.folder / run / "checkpoints" / f"step-{stopped:08d}").is_dir()
     assert "resume with: unmask train demo --run " in line
     assert "--training.steps 120" in line
-    assert f"stopped at step {step}, saved" in said
+    assert f"stopped at step {stopped}, saved" in said
 
 
 def test_a_run_of_another_configuration_is_refused_and_left_untouched(command, straight, capsys):
@@ -159,10 +172,8 @@ def test_a_truncated_checkpoint_is_passed_over(command, straight, capsys):
     run = Path(shutil.copytree(straight, command.folder / "cut short"))
     victim = run / "checkpoints" / f"step-{STEPS:08d}" / "model.safetensors"
     victim.write_bytes(victim.read_bytes()[:-30])
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as the other processes
-    assert main(command.argv(run.name)) == 0
-    torch.set_num_threads(threads)
+    with one_thread():
+        assert main(command.argv(run.name)) == 0
     out = capsys.readouterr().out
     assert f"step-{STEPS:08d} is damaged: model.safetensors is not what was written" in out
     assert f"resuming {run} at step {STEPS - 8}" in out

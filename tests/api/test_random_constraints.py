@@ -1,4 +1,4 @@
-"""A thousand requests at random: the text satisfies its constraint, or is refused before the network is asked."""
+"""Random requests: the text satisfies its constraint, or is refused before the network is asked."""
 
 import random
 import re
@@ -56,11 +56,6 @@ class Guess:
         return scores.log_softmax(-1)
 
 
-@pytest.fixture(scope="module")
-def outcomes() -> Counter:
-    return Counter()
-
-
 @given(
     rule=requests,
     sampler=st.sampled_from(NAMES),
@@ -70,7 +65,6 @@ def outcomes() -> Counter:
     length=st.integers(4, 20),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=1000, suppress_health_check=list(HealthCheck))
 def check(model, outcomes, rule, sampler, text, length, seed):
     v = model.tokenizer.vocabulary
     Guess.calls = 0
@@ -97,12 +91,18 @@ def check(model, outcomes, rule, sampler, text, length, seed):
             )
 
 
-def test_a_thousand_random_requests(model, outcomes):
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow)])
+def test_random_requests(model, count):
+    outcomes = Counter()
     try:
-        check(model, outcomes)
+        settings(max_examples=count, suppress_health_check=list(HealthCheck))(check)(
+            model, outcomes
+        )
     finally:
         del model.method.denoiser
-    assert outcomes["written"] > 300 and outcomes["refused"] > 100, outcomes
+    assert outcomes["written"] > 0.3 * count, outcomes
+    assert outcomes["refused"] > 0.1 * count, outcomes
 
 
 def test_a_refusal_is_one_line(model):

@@ -14,7 +14,7 @@ import sys
 import torch
 from unmask.backbones import DiT
 
-device, backend, precision = sys.argv[1:]
+device, backend = sys.argv[1:]
 torch.manual_seed(0)
 with torch.device(device):
     net = DiT(DiT.Config("", 64, 2, 2, dropout=0.1), 50)
@@ -24,23 +24,23 @@ with torch.device(device):
     at = torch.arange(0, 128, 3)
     net.dropout_keys = torch.randint(-(2**31), 2**31, (4, 2), dtype=torch.int32)
 
-def gradients():
+def gradients(precision):
     net.zero_grad()
     with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
         h = net.features(tokens, at=at)
         (net.logits(h).float().logsumexp(-1).sum() + h.float().pow(3).sum()).backward()
     return {name: p.grad.double() for name, p in net.named_parameters()}
 
-plain = gradients()
+plain = {precision: gradients(precision) for precision in ("fp32", "bf16")}
 net.trunk = torch.compile(net.trunk, backend=backend)
-compiled = gradients()
-far = {name: float((compiled[name] - g).norm() / g.norm()) for name, g in plain.items()}
-least = 0.03 if precision == "bf16" else 1e-4
-assert max(far.values()) < least, far
+for precision, expected in plain.items():
+    compiled = gradients(precision)
+    far = {name: float((compiled[name] - g).norm() / g.norm()) for name, g in expected.items()}
+    least = 0.03 if precision == "bf16" else 1e-4
+    assert max(far.values()) < least, (precision, far)
 """
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
     ("device", "backend"),
     [
@@ -48,7 +48,7 @@ assert max(far.values()) < least, far
         pytest.param("cuda", "inductor", marks=needs_gpu),
     ],
 )
-def test_a_compiled_network_has_the_same_gradients(device, backend, precision):
-    command = [sys.executable, "-c", COMPARED, device, backend, precision]
+def test_a_compiled_network_has_the_same_gradients(device, backend):
+    command = [sys.executable, "-c", COMPARED, device, backend]
     found = subprocess.run(command, capture_output=True, text=True)
     assert found.returncode == 0, found.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""Tokenises a file in small blocks, several times over, killed after some of them each time."""
+"""Tokenises a file in small blocks, whole, then several times over, killed after some of them each time."""
 
 import os
 import signal
@@ -28,9 +28,9 @@ def tokenise(source: str, folder: str, packing: str, after: int) -> None:
 
 
 def main() -> None:
-    source, folder, packing, *kills = sys.argv[1:]
+    source, whole, killed, packing, *kills = sys.argv[1:]
     blocks._BLOCK, blocks._PIECE, cache._NOTED = 300, 100, 2
-    for after in map(int, kills):
+    for folder, after in [(whole, 0), *((killed, int(kill)) for kill in kills)]:
         child = os.fork()
         if not child:
             tokenise(source, folder, packing, after)

@@ -7,7 +7,6 @@ and nothing but the estimator's noise is to be covered. Seeds are fixed; of 4,00
 
 from dataclasses import dataclass
 
-import jaxtyping
 import pytest
 import torch
 from builders import schedule
@@ -25,10 +24,7 @@ ENTROPY = LANGUAGE.entropy / LANGUAGE.length  # nats per token
 SEEDS, DRAWS = 200, 8
 
 
-@pytest.fixture(autouse=True)
-def unchecked(monkeypatch):
-    """Without the checks of shapes, which every other test has: they take longer than the numbers."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 def method(kind: str, conditionals: torch.Tensor | None = None, **fields: int) -> Method:

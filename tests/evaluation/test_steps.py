@@ -70,6 +70,7 @@ def test_draws_are_shared_where_that_is_no_worse():
     ]
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("schedule", "kind"), [("loglinear", Texts), ("linear", Texts), ("linear", Pairs)]
 )

@@ -110,9 +110,15 @@ def variance_apart(first: torch.Tensor, second: torch.Tensor) -> float:
     return float((second.mean(1) - first.mean(1) ** 2).sum())
 
 
-@pytest.mark.parametrize("steps", [0, 8])
-@pytest.mark.parametrize("oracle", [False, True])
-@pytest.mark.parametrize("name", list(SCHEDULES))
+VARIED = [  # a schedule, whether the network is exact, steps: one at a time, and in the slow form all
+    *((name, False, 0) for name in SCHEDULES),
+    *(("loglinear", True, 0), ("loglinear", False, 8), ("geometric", True, 8)),
+]
+ALL = [(name, exact, steps) for name in SCHEDULES for exact in (False, True) for steps in (0, 8)]
+REST = [pytest.param(*one, marks=pytest.mark.slow) for one in ALL if one not in VARIED]
+
+
+@pytest.mark.parametrize(("name", "oracle", "steps"), [*VARIED, *REST])
 @pytest.mark.parametrize("times", [name for name in FREE if name != "uniform"])
 def test_variance_is_no_more_than_that_of_uniform_times(times, name, oracle, steps):
     network = LANGUAGE.conditionals if oracle else NETWORK

@@ -42,7 +42,7 @@ def server(model, left_to_right) -> Iterator[LocalServer]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it runs, nobody else in this thread has an event loop
 def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:

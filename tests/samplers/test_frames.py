@@ -81,7 +81,7 @@ def test_rows_do_not_depend_on_their_batch(name, fields):
     sampler = build(name, steps=6, window=5, stride=3, **fields)
     canvas = canvas_of(1, 32, 9)
     together = run(sampler, canvas)
-    for row in range(32):
+    for row in range(0, 32, 3):
         one = Canvas(canvas.tokens[[row]], MASK)
         frames = sampler.generate(smooth, one, Plan([row], schedule("loglinear")))
         alone = last_frame(frames, one)

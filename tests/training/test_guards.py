@@ -18,8 +18,6 @@ from unmask.training.memory import MicroBatch, memory_told
 from unmask.training.optimizer import NamedAdamW
 from unmask.training.state import TrainingState
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 OPTIONS = {
     "steps": 30, "save_every": 4, "log_every": 2, "validate": None, "sample": None, "max_skips": 3,
 }  # fmt: skip

@@ -16,8 +16,6 @@ from unmask.training import checkpoint, inspection, read_log, seal
 from unmask.training.inspection import inspect, standing
 from unmask.training.storage import damages, remove
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 OPTIONS = {"steps": 12, "save_every": 4, "validate_every": 4, "log_every": 2, "sample_every": 6}
 
 

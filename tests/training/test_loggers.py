@@ -148,7 +148,7 @@ def test_wandb_that_cannot_be_reached_stops_nobody(tmp_path, monkeypatch):
     assert line.startswith("no log to wandb: api_key not configured; WANDB_MODE=offline keeps it")
 
 
-def test_without_matplotlib_there_is_no_curve_and_a_line_says_so(tmp_path, monkeypatch):
+def test_without_matplotlib_there_is_no_curve_and_a_line_says_so(tmp_path, monkeypatch, pictures):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     said: list[str] = []
     trainer(tmp_path, **QUIET, say=said.append).fit()

@@ -29,8 +29,6 @@ from unmask.training.lock import in_use
 from unmask.training.retention import Entry, Retention
 from unmask.training.saver import Saver
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 QUIET = {"steps": 12, "save_every": 4, "validate": None, "sample": None, "log_every": 1}
 
 

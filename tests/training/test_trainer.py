@@ -117,7 +117,7 @@ def test_weight_decay_touches_matrices_only(tmp_path):
     assert (groups[0]["weight_decay"], groups[1]["weight_decay"]) == (0.5, 0.0)
 
 
-def test_it_learns_and_keeps_the_best_average(tmp_path):
+def test_it_learns_and_keeps_the_best_average(tmp_path, pictures):
     run = trainer(tmp_path, TinyMethod(dropout=0), steps=150, validate_every=50, log_every=1)
     seen = []
     validate = run.validate

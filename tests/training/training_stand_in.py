@@ -157,6 +157,8 @@ def kill_at(step: int, run: Path, child: int, inside: bool) -> None:
 
 
 if __name__ == "__main__":  # straight run, killed run, seed, steps to be killed at
+    import torch._dynamo  # which optimizers import: once, before the forks
+
     import unmask.training.trainer
 
     unmask.training.trainer.draw_curve = lambda run: run  # which costs every process a second
