@@ -30,20 +30,18 @@ __all__ = [
     "train",
 ]
 
-__getattr__ = _lazily(
-    __name__,
-    {
-        "Bound": "unmask.evaluation",
-        "Frame": "unmask.samplers",
-        "Model": "unmask.api",
-        "Result": "unmask.api",
-        "RunConfig": "unmask.config",
-        "Sampling": "unmask.api",
-        "compare": "unmask.api",
-        "load": "unmask.api",
-        "train": "unmask.api",
-    },
-)
+_HOMES = {
+    "Bound": "unmask.evaluation",
+    "Frame": "unmask.samplers",
+    "Model": "unmask.api",
+    "Result": "unmask.api",
+    "RunConfig": "unmask.config",
+    "Sampling": "unmask.api",
+    "compare": "unmask.api",
+    "load": "unmask.api",
+    "train": "unmask.api",
+}
+__getattr__ = _lazily(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:
