@@ -101,18 +101,27 @@ def killed(arguments: list[str], run: Path, kills: int, steps: int, seed: int) -
     marks = sorted(chance.sample(range(steps // 10, steps), kills))
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     done = 0
+    files = [run / f"process-{rank}" for rank in range(2)]
     for mark in marks:
-        while process.poll() is None and reached(run) < mark:
+        while process.poll() is None and not (reached(run) >= mark and all(map(alive, files))):
             time.sleep(0.02)
         if process.poll() is not None:
             break
         time.sleep(chance.uniform(0, 0.3))
-        rank = chance.randrange(2)
-        os.kill(int((run / f"process-{rank}").read_text()), signal.SIGKILL)
+        victims = [int(file.read_text()) for file in files]
+        for (
+            file
+        ) in files:  # a number that is free may be another's: those who start again write anew
+            file.unlink()
+        os.kill(chance.choice(victims), signal.SIGKILL)
         done += 1
-        time.sleep(3)  # torchrun is at work
     assert process.wait() == 0, "torchrun did not bring it to its end"
     return done
+
+
+def alive(file: Path) -> bool:
+    """Whether a worker has said its number since the last kill."""
+    return file.exists() and bool(file.read_text())
 
 
 def reached(run: Path) -> int:

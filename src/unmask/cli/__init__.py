@@ -40,12 +40,12 @@ _COMMANDS = (
 
 _START = """\
 start here:
-  unmask train demo                         train a small model on a bundled corpus
+  unmask generate stories --watch           a model that is in the box writes a story, as you watch
+  unmask fill stories "Tom has [MASK:2]."   it fills gaps
+  unmask play                               play with it in the browser
+  unmask train demo                         train a small model of your own on a bundled corpus
   unmask generate runs/demo                 let it write
-  unmask fill runs/demo "The [MASK:3] is"   let it fill gaps
-  unmask generate runs/demo --watch         see the text form
-  unmask play runs/demo                     play with it in the browser
-  unmask serve runs/demo                    answer over HTTP
+  unmask serve stories                      answer over HTTP
 """
 
 
