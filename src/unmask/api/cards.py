@@ -38,7 +38,7 @@ def measure_card(
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """The bound on `data`, what `n` texts are like to a judge, and a text of each of ten seeds."""
-    say(f"the bound on {data}, {draws} draws")
+    say(f"the bound on {data}, {draws} draw{'s' * (draws > 1)}")
     bound = model.perplexity(data, draws=draws, batch=batch)
     say(f"{n} texts")
     rows = _texts(model, judge, n, say)
