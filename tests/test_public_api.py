@@ -1,5 +1,6 @@
 """The public surface is exactly this, and looking at it costs nothing."""
 
+import inspect
 import subprocess
 import sys
 import tomllib
@@ -8,6 +9,9 @@ from pathlib import Path
 import pytest
 
 import unmask
+import unmask.api
+import unmask.data
+import unmask.training
 
 PUBLIC = [
     "Bound",
@@ -34,6 +38,13 @@ def test_the_public_names_are_exactly_these():
 def test_every_public_name_resolves_and_is_documented(name):
     value = getattr(unmask, name)
     assert isinstance(value, str) or value.__doc__
+
+
+@pytest.mark.parametrize("package", [unmask.api, unmask.data, unmask.training])
+def test_a_package_lists_its_public_names_and_fetches_each_once(package):
+    assert dir(package) == sorted(package.__all__)
+    assert [name for name, _ in inspect.getmembers(package)] == sorted(package.__all__)
+    assert set(package.__all__) <= vars(package).keys()
 
 
 def test_other_names_do_not_exist():

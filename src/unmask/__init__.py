@@ -41,11 +41,6 @@ _HOMES = {
     "load": "unmask.api",
     "train": "unmask.api",
 }
-__getattr__ = _lazily(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return __all__
-
+__getattr__, __dir__ = _lazily(__name__, _HOMES)
 
 _meet_transformers()

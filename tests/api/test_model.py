@@ -55,6 +55,43 @@ def test_filled_and_edited_texts_come_one_by_one_too(model):
     ]
 
 
+@pytest.mark.parametrize("verb", ["texts", "stream"])
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"fill": "a [MASK] b", "length": 5}, "unknown option 'length'"),
+        ({"fill": "a [MASK] b", "stop": False}, "unknown option 'stop'"),
+        ({"fill": "a [MASK] b", "remask": 0.5}, "unknown option 'remask'"),
+        ({"edit": "a b", "remask": 0.5, "length": 5}, "unknown option 'length'"),
+        ({"edit": "a b", "remaks": 0.5}, "unknown option 'remaks'; did you mean 'remask'?"),
+        ({"prompts": "a", "remask": 0.5}, "unknown option 'remask'"),
+        ({"prompts": "a", "lenght": 5}, "unknown option 'lenght'; did you mean 'length'?"),
+        ({"prompts": [], "fill": "a [MASK]"}, "give one of prompts, fill and edit"),
+        ({"prompts": "a", "edit": "a b", "remask": 0.5}, "give one of prompts, fill and edit"),
+        ({"fill": "a [MASK]", "edit": "a b"}, "give one of prompts, fill and edit"),
+    ],
+)
+def test_what_would_be_passed_over_is_refused_as_the_verb_itself_does(model, verb, asked, told):
+    with pytest.raises(UnmaskError) as caught:
+        getattr(model, verb)(**asked)
+    refusal = one_line(caught)
+    assert refusal.startswith(told)
+    (source, text), *options = asked.items()
+    if refusal.startswith("unknown"):
+        itself = model.generate if source == "prompts" else getattr(model, source)
+        with pytest.raises(UnmaskError, match=re.escape(refusal)):
+            itself(text, **dict(options))
+        name = refusal.split("'")[1]
+        assert f"did you mean {name!r}" not in refusal
+
+
+def test_no_prompts_give_no_texts_and_mistakes_all_the_same(model):
+    for write in (model.generate, lambda prompts, **options: list(model.texts(prompts, **options))):
+        assert write([], length=5, stop=False) == []
+        with pytest.raises(UnmaskError, match="unknown option 'remask'"):
+            write([], remask=0.5)
+
+
 def test_a_seed_is_an_int_or_one_a_row(model):
     first = model.generate("The", n=3, seed=5)
     again = model.generate("The", n=3, seed=[result.seed for result in first])

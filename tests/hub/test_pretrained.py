@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokeni
 
 import unmask
 from unmask.api.build import build_method
+from unmask.backbones.dit import DiT
 from unmask.data import parse_blanks
 from unmask.hub import own, reading
 from unmask.hub.modeling import UnmaskForMaskedLM, UnmaskModel
@@ -46,11 +47,77 @@ def test_a_round_trip_changes_no_bit(model, folder, tmp_path):
     assert torch.equal(
         AutoModelForMaskedLM.from_pretrained(tmp_path)(tokens).logits, auto(tokens).logits
     )
-    other = UnmaskForMaskedLM.from_model(model)
-    for network in (auto, other):  # what was worked out does not outlive the weights
-        for parameter in network.parameters():
-            parameter.mul_(1.5)
-    assert torch.equal(auto(tokens).logits, other(tokens).logits)
+
+
+@pytest.mark.parametrize(
+    "swap",
+    [lambda p, new: p.copy_(new), lambda p, new: p.data.copy_(new)],  # the second tells nobody
+)
+def test_what_was_worked_out_does_not_outlive_the_weights(model, swap):
+    tokens, gaps = some_tokens(model), torch.full((2, 9), model.tokenizer.vocabulary.mask_id)
+    network, other = UnmaskForMaskedLM.from_model(model), UnmaskForMaskedLM.from_model(model)
+    ask = {
+        "logits": lambda asked: asked(tokens).logits,
+        "loss": lambda asked: asked.eval()(tokens, labels=tokens).loss,
+        "text": lambda asked: asked.generate(gaps, seed=1),
+    }
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(-1.5)
+        for name, answer in ask.items():
+            before, expected = network(tokens).logits, answer(other)
+            old = [parameter.clone() for parameter in network.parameters()]
+            for parameter, new in zip(network.parameters(), other.parameters(), strict=True):
+                swap(parameter, new)
+            assert torch.equal(answer(network), expected), name
+            for parameter, new in zip(network.parameters(), old, strict=True):
+                swap(parameter, new)
+            assert torch.equal(network(tokens).logits, before)
+            assert not torch.equal(answer(network), expected), name
+
+
+def test_weights_are_worked_out_once_for_a_text_and_in_inference_mode_too(model, monkeypatch):
+    tokens, times = some_tokens(model), []
+    freeze = DiT.freeze
+    monkeypatch.setattr(DiT, "freeze", lambda *args: times.append(1) or freeze(*args))
+    with torch.inference_mode():
+        network = UnmaskForMaskedLM.from_model(model)
+        expected = network(tokens).logits
+    with torch.no_grad():
+        assert torch.equal(UnmaskForMaskedLM.from_model(model)(tokens).logits, expected)
+    times.clear()
+    UnmaskForMaskedLM.from_model(model).generate(max_length=9, steps=4, seed=1)
+    assert len(times) == 1
+
+
+@pytest.mark.parametrize("kind", [AutoModel, AutoModelForMaskedLM])
+def test_weights_that_are_not_all_there_are_refused(folder, tmp_path, kind):
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    tensors = load_file(copy / "model.safetensors")
+    gone = next(name for name in tensors if "qkv" in name)
+
+    def write(changed: dict[str, torch.Tensor]) -> None:
+        save_file(changed, copy / "model.safetensors", metadata={"format": "pt"})
+
+    write({name: tensor for name, tensor in tensors.items() if name != gone})
+    for load in (kind.from_pretrained, unmask.load):
+        assert f" does not fit: {gone} is missing" in refused(lambda load=load: load(copy))
+    write({**tensors, gone: tensors[gone][1:].clone()})
+    told = refused(lambda: kind.from_pretrained(copy, ignore_mismatched_sizes=True))
+    assert told == f"{copy} does not fit: {gone} has another shape"
+    write(tensors)
+    network, info = kind.from_pretrained(copy, output_loading_info=True)
+    assert isinstance(network, UnmaskModel | UnmaskForMaskedLM) and not info["missing_keys"]
+
+
+def test_a_network_of_a_configuration_alone_begins_as_ours_does(model, folder):
+    config = AutoConfig.from_pretrained(folder)
+    torch.manual_seed(1)
+    network = AutoModelForMaskedLM.from_config(config)
+    torch.manual_seed(1)
+    ours = build_method(model.config, model.tokenizer.vocabulary).state_dict()
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(tensor, ours[name]), name
 
 
 def test_a_folder_with_anything_else_in_it_is_left_alone(model, folder, tmp_path):

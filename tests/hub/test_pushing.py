@@ -17,9 +17,6 @@ from hub_rows import some_tokens
 from transformers import AutoModelForMaskedLM
 
 import unmask
-from unmask.api.cards import training_command
-from unmask.api.publishing import published
-from unmask.config import load_recipe, resolve
 from unmask.data import Portion, TokenizerConfig
 from unmask.hub import own, reading
 
@@ -186,48 +183,10 @@ def test_nothing_published_says_where_files_lie(hub, tmp_path):
     assert "2 × wikipedia.train.txt.xz + 1 × secret" in card
     assert "on wikipedia.valid.txt.xz" in (hub.place("me/private", None) / "README.md").read_text()
     config = unmask.load(tmp_path / "out").config
-    assert config.data.train == (Portion("wikipedia.train.txt.xz", 2.0), Portion("secret"))
-    assert (config.data.valid, config.data.cache) == ("wikipedia.valid.txt.xz", "")
-    assert (config.initial, config.data.tokenizer.source) == ("first", "words.txt")
-
-
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("builtin:pydoc", "builtin:pydoc"),
-        ("hf:Skylion007/openwebtext:train[:-9]", "hf:Skylion007/openwebtext:train[:-9]"),
-        ("-", "-"),
-        ("notes.txt", "notes.txt"),
-        ("/home/alice/multi30k/train.{de,en}", "train.{de,en}"),
-        (r"C:\Users\alice\notes.txt", "notes.txt"),
-        ("~", "data"),
-        ("../..", "data"),
-        ("/", "data"),
-    ],
-)
-def test_a_source_keeps_its_name(path, name):
-    config = resolve({}, [("data.train", path)])
-    assert published(config).data.train == name
-
-
-def test_models_of_the_hub_and_shipped_ones_keep_their_names(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine").mkdir()
-    for name, told in {
-        "me/my-mdlm@v1": "me/my-mdlm@v1",
-        "stories": "stories",
-        "hf:gpt2": "hf:gpt2",
-        "mine/model": "model",
-        "runs/demo": "demo",
-        "": "",
-    }.items():
-        assert published(resolve({}, [("initial", name)])).initial == told
-
-
-def test_the_command_of_a_card_names_files_alone():
-    config = resolve(load_recipe("demo"), [("data.train", "/home/alice/a.txt")])
-    config = replace(config, data=replace(config.data, cache="/home/alice/cache"))
-    assert training_command(config, "demo") == "unmask train demo --data.train a.txt"
+    names = ("elsewhere:wikipedia.train.txt.xz", "elsewhere:secret")
+    assert config.data.train == (Portion(names[0], 2.0), Portion(names[1]))
+    assert (config.data.valid, config.data.cache) == ("elsewhere:wikipedia.valid.txt.xz", "")
+    assert (config.initial, config.data.tokenizer.source) == ("first", "elsewhere:words.txt")
 
 
 def test_a_name_of_the_hub_takes_the_way_of_a_folder(model, hub, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from hub_rows import some_tokens
 from transformers import AutoModelForMaskedLM
 
 import unmask
+from unmask.backbones import base
 from unmask.hub import arrival
 from unmask.hub.modeling import UnmaskForMaskedLM, UnmaskModel
 
@@ -140,6 +141,18 @@ def test_answers_without_names_are_tuples(model):
     network.config.return_dict = False
     assert torch.equal(network(tokens)[0], logits) and type(network(tokens)) is tuple
     assert torch.equal(network(tokens, return_dict=True).logits, logits)
+
+
+@torch.no_grad()
+def test_another_thread_finds_weights_while_they_are_worked_out_anew(model, monkeypatch):
+    network, tokens, found = UnmaskForMaskedLM.from_model(model), some_tokens(model), []
+    network(tokens)
+    pad = base.F.pad
+    monkeypatch.setattr(
+        base.F, "pad", lambda *args: found.append(network.backbone.usable) or pad(*args)
+    )
+    network(tokens)
+    assert found and None not in found
 
 
 def replicas(network: torch.nn.Module, count: int) -> list[torch.nn.Module]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Model", "Result", "Row", "Sampling", "compare", "load", "load_judge", "train"]
 
 # whoever loads a model need not wait for what trains and compares them
-__getattr__ = lazily(
+__getattr__, __dir__ = lazily(
     __name__,
     {
         "Model": "unmask.api.model",

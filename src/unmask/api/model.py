@@ -23,8 +23,11 @@ from unmask.samplers import Frame
 if TYPE_CHECKING:
     from unmask.evaluation import Bound, How, Order
 
+Prompts = str | Sequence[str] | None
 Length = int | Literal["auto"] | None
 _CLOCK = ("sampler", "steps")
+_WRITING = ("length", "stop")  # what `generate` takes beside the fields of Sampling
+_EDITING = ("remask", "remask_span", "remask_uncertain")  # and `edit`
 
 
 class Model:
@@ -63,7 +66,7 @@ class Model:
 
     def generate(
         self,
-        prompts: str | Sequence[str] | None = None,
+        prompts: Prompts = None,
         *,
         length: Length = None,
         stop: bool = True,
@@ -77,18 +80,17 @@ class Model:
 
         To a conditional model a prompt is a source, and the text is the target that it writes for it.
         """
-        sampling, length = self.usual(options, length)
         if _none(prompts):
+            self.usual(options)  # mistakes in them are told
             return []
-        return Running(self, self._writing(prompts, length, stop, sampling), sampling).results()
+        return self._writing(prompts, length=length, stop=stop, **options).results()
 
     def fill(self, text: str | Sequence[int], **options: Any) -> list[Result]:
         """Fills the gaps of a text, `[MASK]` one token and `[MASK:4]` four, in `n` ways.
 
         A text may be given as ids too: its gaps are then those of the vocabulary's mask id.
         """
-        sampling = Sampling.of(options)
-        return Running(self, self._filling(text, sampling), sampling).results()
+        return self._filling(text, **options).results()
 
     def edit(
         self,
@@ -105,24 +107,23 @@ class Model:
         how many of the tokens that the model finds least likely. Without them a sampler that revises a
         finished text, such as gibbs, may change any of it.
         """
-        sampling = Sampling.of(options)
-        edit = Edit(remask, remask_span, remask_uncertain)
-        return Running(self, self._editing(text, edit, sampling), sampling).results()
+        edit = {"remask": remask, "remask_span": remask_span, "remask_uncertain": remask_uncertain}
+        return self._editing(text, **edit, **options).results()
 
     def stream(
         self,
-        prompts: str | Sequence[str] | None = None,
+        prompts: Prompts = None,
         *,
         fill: str | Sequence[int] | None = None,
         edit: str | None = None,
         **options: Any,
     ) -> Iterator[Frame]:
         """Every step of `generate`, or of filling or editing a text, as it is taken; with their options."""
-        return self._running(prompts, fill, edit, **options).frames()
+        return self._running(prompts, fill, edit, options).frames()
 
     def texts(
         self,
-        prompts: str | Sequence[str] | None = None,
+        prompts: Prompts = None,
         *,
         fill: str | Sequence[int] | None = None,
         edit: str | None = None,
@@ -133,8 +134,8 @@ class Model:
         A CPU then has no more texts side by side than keep it busy.
         """
         if fill is None and edit is None and _none(prompts):
-            return iter(())
-        return self._running(prompts, fill, edit, **options).one_by_one()
+            return iter(self.generate(prompts, **options))
+        return self._running(prompts, fill, edit, options).one_by_one()
 
     def watch(self, frames: Iterable[Frame]) -> Frame | None:
         """Shows the frames of `stream` as they come, in a terminal or below the cell of a notebook.
@@ -181,7 +182,7 @@ class Model:
         given = {name: value for name, value in options.items() if value is not None}
         if "sampler" in given:  # which has a clock of its own
             usual = {name: usual[name] for name in usual if name not in _CLOCK}
-        return Sampling.of(usual | given), most if length is None else length
+        return Sampling.of(usual | given, _WRITING), most if length is None else length
 
     def save(
         self,
@@ -217,59 +218,67 @@ class Model:
 
     def _running(
         self,
-        prompts: str | Sequence[str] | None,
+        prompts: Prompts,
         fill: str | Sequence[int] | None,
         edit: str | None,
+        options: Mapping[str, Any],
+    ) -> Running:
+        """What the one of generate, fill and edit that is asked for would do."""
+        if sum(text is not None for text in (prompts, fill, edit)) > 1:
+            raise UnmaskError("give one of prompts, fill and edit")
+        given = {name: value for name, value in options.items() if value is not None}
+        if fill is not None:
+            return self._filling(fill, **given)
+        if edit is not None:
+            return self._editing(edit, **given)
+        return self._writing(prompts, **given)
+
+    def _writing(
+        self,
+        prompts: Prompts,
+        /,
         *,
         length: Length = None,
         stop: bool = True,
-        remask: float | None = None,
-        remask_span: tuple[int, int] | None = None,
-        remask_uncertain: int | None = None,
         **options: Any,
     ) -> Running:
-        if fill is None and edit is None:
-            sampling, length = self.usual(options, length)
-            return Running(self, self._writing(prompts, length, stop, sampling), sampling)
-        sampling = Sampling.of(options)
-        if fill is not None:
-            return Running(self, self._filling(fill, sampling), sampling)
-        assert edit is not None
-        chosen = Edit(remask, remask_span, remask_uncertain)
-        return Running(self, self._editing(edit, chosen, sampling), sampling)
+        sampling, length = self.usual(options, length)
+        return Running(self, self._canvases(prompts, length, stop, sampling), sampling)
 
-    def _writing(
-        self, prompts: str | Sequence[str] | None, length: Length, stop: bool, sampling: Sampling
-    ) -> Job:
+    def _canvases(self, prompts: Prompts, length: Length, stop: bool, sampling: Sampling) -> Job:
         if prompts is None or isinstance(prompts, str):
             prompts = [prompts or ""]
+        length = self.length if length is None else length
         if self.conditional:
             return self._answering(prompts, length, stop, sampling)
         if length == "auto":
             if self.tokenizer.vocabulary.eos_id is None or not stop:
                 raise UnmaskError("length auto needs an end: this text has none")
             length = LONGEST * self.length
-        length = self.length if length is None else length
         return writing(
             self.tokenizer, first_tokens(self, sampling), prompts, sampling.n, length, stop
         )
 
     def _answering(
-        self, sources: Sequence[str], length: Length, stop: bool, sampling: Sampling
+        self, sources: Sequence[str], length: int | Literal["auto"], stop: bool, sampling: Sampling
     ) -> Job:
-        length = self.length if length is None else length
         if length == "auto" or length > self.length:
             raise UnmaskError(f"source and target share a row of {self.length} tokens at most")
         first = first_tokens(self, sampling)
         return answering(self.tokenizer, first, sources, sampling.n, length, stop)
 
-    def _filling(self, text: str | Sequence[int], sampling: Sampling) -> Job:
+    def _filling(self, text: str | Sequence[int], /, **options: Any) -> Running:
+        sampling = Sampling.of(options)
         self._sees_both_sides("fill")
-        return filling(self.tokenizer, first_tokens(self, sampling), text, sampling.n, self.length)
+        first = first_tokens(self, sampling)
+        job = filling(self.tokenizer, first, text, sampling.n, self.length)
+        return Running(self, job, sampling)
 
-    def _editing(self, text: str, edit: Edit, sampling: Sampling) -> Job:
+    def _editing(self, text: str, /, **options: Any) -> Running:
+        edit = Edit(**{name: options.pop(name) for name in _EDITING if name in options})
+        sampling = Sampling.of(options, _EDITING)
         self._sees_both_sides("edit")
-        return edited(self, text, edit, sampling)
+        return Running(self, edited(self, text, edit, sampling), sampling)
 
     def _sees_both_sides(self, verb: str) -> None:
         if self.conditional:
@@ -280,7 +289,7 @@ class Model:
             )
 
 
-def _none(prompts: str | Sequence[str] | None) -> bool:
+def _none(prompts: Prompts) -> bool:
     """Whether a list of prompts was given, and it is empty."""
     return prompts is not None and not isinstance(prompts, str) and not prompts
 

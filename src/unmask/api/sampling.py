@@ -61,14 +61,14 @@ class Sampling:
             object.__setattr__(self, option, phrases)
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> "Sampling":
-        """From keyword arguments, of which none may be unknown."""
+    def of(cls, options: Mapping[str, Any], others: Collection[str] = ()) -> "Sampling":
+        """From keyword arguments, of which none may be unknown; `others` would not be, but are not here."""
         known = {field.name for field in fields(cls)}
         hints = get_type_hints(cls, localns={"Model": object})
         values = dict(options)
         for name, value in options.items():
             if name not in known:
-                raise unknown("option", name, {*known, "length", "stop"})
+                raise unknown("option", name, {*known, *others} - {name})
             if name in _PLAIN:
                 values[name] = _value(hints[name], name, value)
         return cls(**values)

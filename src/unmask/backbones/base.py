@@ -83,9 +83,9 @@ class Backbone(Freezable, ABC):
 
     def freeze(self, dtype: torch.dtype) -> None:
         """Works out once, for inference, the weights as products of this precision read them."""
-        self.thaw()
         missing = -self.head.out_features % ALIGNED if self.head.weight.is_cuda else 0
         weight, bias = self.head.weight.detach().to(dtype), self.head.bias.detach().to(dtype)
+        self.edition += 1  # not thawed meanwhile: another thread may be reading
         self.frozen = F.pad(weight, (0, 0, 0, missing)), F.pad(bias, (0, missing))
 
     def __getstate__(self) -> dict[str, Any]:

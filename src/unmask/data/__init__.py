@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 # who has a tokenizer need not wait for what reads text to train on
-__getattr__ = lazily(
+__getattr__, __dir__ = lazily(
     __name__,
     {
         "Columns": "unmask.data.records",

@@ -31,6 +31,7 @@ from unmask.data.pairs import Pair, sides
 from unmask.data.parallel import parallel_files, read_parallel
 from unmask.errors import UnmaskError, unknown
 
+ELSEWHERE = "elsewhere:"  # before the name of a file on the machine that a model comes from
 _HASH_FRACTION = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
 
 
@@ -94,6 +95,8 @@ def open_corpus(source: str, reading: Reading) -> Corpus:
         return _builtin(rest)
     if colon and scheme == "hf":
         return _dataset(rest, reading)
+    if source.startswith(ELSEWHERE):
+        raise UnmaskError(f"the text {rest!r} lies where the model was trained: give data")
     if source == "-":
         return _standard_input(reading)
     if paths := parallel_files(source):

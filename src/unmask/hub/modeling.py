@@ -67,6 +67,19 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         wrapped.load_state_dict(model.method.state_dict())
         return wrapped.eval()
 
+    @classmethod
+    def from_pretrained(cls, name: Any, *args: Any, **options: Any) -> Any:
+        """As transformers reads a folder or a model of the hub; weights that are not all there are refused."""
+        told = options.pop("output_loading_info", False)
+        network, info = super().from_pretrained(name, *args, output_loading_info=True, **options)
+        wrong = [f"{key} is missing" for key in info["missing_keys"]]
+        # whose sizes were to be overlooked
+        wrong += [f"{key[0]} has another shape" for key in info["mismatched_keys"]]
+        if wrong:  # they would be whatever lay in memory
+            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+            raise UnmaskError(f"{name} does not fit: {'; '.join(sorted(wrong)[:3])}{more}")
+        return (network, info) if told else network
+
     @property
     def method(self) -> Method:
         """The method around the network that is here: a replica of DataParallel has one of its own."""
@@ -101,7 +114,7 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         return super().train(mode)
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Networks set their own weights when they are built."""
+        """Networks set their own weights when they are built, and take all of them from a file."""
 
     def _features(
         self, input_ids: Tensor, attention_mask: Tensor | None, timesteps: Tensor | None
@@ -123,14 +136,13 @@ class UnmaskPreTrainedModel(PreTrainedModel):
                 if isinstance(module, Freezable):
                     module.thaw()
             return
-        computed_in = self.backbone.head.weight.dtype
-        if self.training or torch.is_grad_enabled() or computed_in != torch.float32:
-            return
-        # whoever changes weights in place does not say so
-        weights = [(p.data_ptr(), p._version) for p in self.backbone.parameters()]
-        if self.backbone.frozen is None or self.__dict__.get("_frozen_of") != weights:
+        if not self.training and not torch.is_grad_enabled():
+            self._freeze()
+
+    def _freeze(self) -> None:
+        """Works weights out anew, as a training step does: who changes them in place does not say so."""
+        if self.backbone.head.weight.dtype == torch.float32:
             self.backbone.freeze(torch.float32)
-            self.__dict__["_frozen_of"] = weights
 
     def _time_of(self, input_ids: Tensor, valid: Tensor) -> Tensor:
         """The time at which as many tokens are masked, on average, as are."""
@@ -217,6 +229,7 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         """Fills MASKs and continues prompts; takes `max_length`, `max_new_tokens`, `num_return_sequences`
         and the options of `unmask.Sampling`: sampler, steps, temperature, top_k, top_p, seed and more.
         What is not given is as `config.generation` says, the defaults that the model was saved with."""
+        self._freeze()  # once for all that is written
         return written(self.method, self.config, input_ids, attention_mask, options)
 
     def _nelbo(
@@ -226,6 +239,7 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         labels: Tensor,
         count: Tensor | int | None,
     ) -> Tensor:
+        self._work_out()
         wanted = labels != IGNORED
         x = torch.where(wanted, labels, x)
         valid = _valid(x, attention_mask)

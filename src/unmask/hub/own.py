@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unmask.api import Model
 from unmask.api.build import restored
-from unmask.api.publishing import published
+from unmask.api.publishing import travelling
 from unmask.api.saving import USUAL
 from unmask.config import from_dict, to_dict
 from unmask.data import Tokenizer
@@ -169,7 +169,7 @@ def config_json(model: Model) -> dict[str, Any]:
         "vocabulary": asdict(vocabulary),
         "tokenizer": {"kind": model.tokenizer.kind, "labels": model.tokenizer.labels},
         "generation": model.defaults,
-        "run": to_dict(published(model.config)),
+        "run": to_dict(travelling(model.config)),
     }
 
 

@@ -84,4 +84,4 @@ __all__ = [
 ]
 
 # the loop brings much that whoever reads what it wrote can do without
-__getattr__ = lazily(__name__, {"Trainer": "unmask.training.trainer"})
+__getattr__, __dir__ = lazily(__name__, {"Trainer": "unmask.training.trainer"})
