@@ -106,8 +106,11 @@ def plain(value: Any, where: str) -> Any:
             content = value.held("_content")
             return walk(value.held("_val") if content is None else content, depth + 1)
         if isinstance(value, dict):
-            names = [name for name in value if isinstance(name, str | int | float)]
-            return {str(name): walk(value[name], depth + 1) for name in names}
+            return {
+                str(name): walk(part, depth + 1)
+                for name, part in value.items()
+                if isinstance(name, str | int | float)
+            }
         if isinstance(value, list | tuple):
             return [walk(part, depth + 1) for part in value]
         return value
