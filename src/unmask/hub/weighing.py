@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from unmask.errors import UnmaskError
 
 LARGEST = 2**24  # bytes of a pickle: one with a tokenizer in it takes a tenth of that
+TOO_LONG = f"it has more than {LARGEST:,} bytes of instructions"
 INSTRUCTIONS = 2**20
 WORK = 2**25  # values and letters that are copied or hashed
 DEPTH = 100  # of tuples in tuples
@@ -46,7 +47,7 @@ class _Value:
 def names_within_bounds(instructions: bytes) -> set[str]:
     """The names that a pickle mentions; an error if it asks for more than a checkpoint needs."""
     if len(instructions) > LARGEST:
-        raise UnmaskError(f"it has more than {LARGEST:,} bytes of instructions")
+        raise UnmaskError(TOO_LONG)
     scale = _Scale()
     for count, (operation, argument, _) in enumerate(pickletools.genops(instructions)):
         if count >= INSTRUCTIONS:
