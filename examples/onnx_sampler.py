@@ -16,9 +16,10 @@ import onnxruntime
 from tokenizers import Tokenizer
 
 
-def sample(session, z_t: np.ndarray, known: dict, steps: int, never: list, rng) -> np.ndarray:
+def sample(session, z_t: np.ndarray, known: dict, steps: int, rng) -> np.ndarray:
     """Reveals every MASK of one row in at most `steps` looks at the network."""
     alphas, mask_id = json.loads(known["alpha"]), int(known["mask_id"])
+    never = json.loads(known["never_ids"])  # of special tokens and classes
     grid = np.interp(np.linspace(0, 1, steps + 1), np.linspace(0, 1, len(alphas)), alphas)
     grid[0] = 1  # at the end nothing stays masked
     for alpha_s, alpha_t in reversed([*pairwise(grid)]):
@@ -49,11 +50,10 @@ def main() -> None:
     if known["order"] != "any":
         parser.error("this network writes from left to right, and is no diffusion")
     tokenizer, rng = Tokenizer.from_file(args.tokenizer), np.random.default_rng(args.seed)
-    never = [int(known[name]) for name in ("bos_id", "pad_id", "eos_id") if name in known]
-    given = never[:1] if "bos_id" in known else []
+    given = [int(known["bos_id"])] if "bos_id" in known else []
     given += tokenizer.encode(args.prompt, add_special_tokens=False).ids
     z_t = np.array(given + [int(known["mask_id"])] * (args.length - len(given)), dtype=np.int64)
-    print(tokenizer.decode(sample(session, z_t, known, args.steps, never, rng).tolist()))
+    print(tokenizer.decode(sample(session, z_t, known, args.steps, rng).tolist()))
 
 
 if __name__ == "__main__":

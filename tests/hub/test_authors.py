@@ -148,3 +148,19 @@ def test_averages_in_another_order_are_refused(tmp_path):
     deep["model"]["n_blocks"] = 10**9
     deeper = lightning(tmp_path / "c.ckpt", deep)
     assert "averages of other parameters" in refused(lambda: read(deeper))
+
+
+def test_claims_of_size_are_looked_at_before_memory_is_taken(tmp_path):
+    file = tmp_path / "a.ckpt"
+    wide = torch.zeros(1, dtype=torch.float16).expand(2**44)
+    lightning(file, authors_settings(), state_dict={"backbone.rotary_emb.inv_freq": wide})
+    assert "claim more data than it holds" in refused(lambda: read(file))
+    lightning(file, authors_settings(), ema={"shadow_params": [wide] * len(ORDER)})
+    assert "has another shape" in refused(lambda: read(file))
+    wider = authors_settings()
+    wider["model"]["hidden_size"] = 2**44
+    assert "not that of base 10,000" in refused(lambda: read(lightning(file, wider)))
+    weights = load_file(FIXTURE / "model.safetensors")
+    views = [wide[:1].expand(weights[f"backbone.{name}"].shape) for name in ORDER]
+    lightning(file, authors_settings(), ema={"shadow_params": views})
+    assert "claim more data than it holds" in refused(lambda: read(file))

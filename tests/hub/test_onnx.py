@@ -5,6 +5,7 @@ import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import jaxtyping
 import numpy as np
@@ -147,6 +148,27 @@ def test_the_example_writes_without_torch(exported, monkeypatch, capsys, tmp_pat
     with pytest.raises(SystemExit):
         run_example(monkeypatch, capsys, str(exported("causal")[1] / "model.onnx"), *given)
     assert "from left to right" in capsys.readouterr().err
+
+
+def test_no_class_and_no_special_token_is_written():
+    model = tiny()
+    model.tokenizer = model.tokenizer.with_labels(["good", "bad"])
+    v, known = model.tokenizer.vocabulary, metadata(model)
+    never = json.loads(known["never_ids"])
+    assert never == sorted([v.pad_id, v.bos_id, v.eos_id, v.size - 2, v.size - 1])
+
+    def run(_: list[str], feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+        likes = np.isin(np.arange(v.size), never)  # nothing more than what it must not write
+        hates = np.arange(v.size) == v.mask_id
+        scores = np.where(hates, -np.inf, 100.0 * likes)
+        return [np.broadcast_to(scores, (*feed["tokens"].shape, v.size))]
+
+    session = SimpleNamespace(get_inputs=list, run=run)
+    z_t = np.full(50, v.mask_id)
+    sample = runpy.run_path(str(EXAMPLE))["sample"]
+    z_0 = sample(session, z_t, known, 5, np.random.default_rng(0))
+    assert not np.isin(z_0, [*never, v.mask_id]).any()
+    assert json.loads(metadata(unmask.load(FIXTURE))["never_ids"]) == []
 
 
 def test_mistakes_are_told_first(tmp_path, monkeypatch, capsys):

@@ -7,7 +7,7 @@ import pickle
 import shutil
 import sys
 import zipfile
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from pickletools import genops
@@ -175,21 +175,49 @@ def test_settings_that_grow_are_refused(tmp_path):
 
 
 LETTERS = "x" * 100_000
-PAIRS = [(i, i) for i in range(30_000)]
+TABLE = {f"{i}": i for i in range(30_000)}
+PAIRS = [(i, i) for i in TABLE]
+COLLIDING = [i * (2**61 - 1) for i in range(1, 2000)]  # of one hash
+ODD = range(1, 200_000, 2)  # numbers that might be chosen to meet in a table
+GROWS = "grows to more than"
 HEAVY = {
-    "keys": lambda: Bomb(OrderedDict, pairs=iter([(doubled((), 60, tuple), 1)])),
-    "members": lambda: Bomb(set, [doubled((), 60, tuple)]),
-    "tables": lambda: [Bomb(OrderedDict, PAIRS) for _ in range(2000)],
-    "states": lambda: [Bomb(OrderedDict, state=PAIRS) for _ in range(2000)],
-    "letters": lambda: [Bomb(codecs.encode, LETTERS, "latin1") for _ in range(2000)],
+    "keys": (lambda: Bomb(OrderedDict, pairs=iter([(doubled((), 60, tuple), 1)])), "other things"),
+    "members": (lambda: Bomb(set, [doubled((), 60, tuple)]), GROWS),
+    "pairs": (lambda: Bomb(OrderedDict, PAIRS), "in another way than pickles do"),
+    "counts": (lambda: Bomb(Counter, PAIRS), "in another way than pickles do"),
+    "states": (lambda: Bomb(OrderedDict, state=PAIRS), "a state that is no table"),
+    "tables": (lambda: [Bomb(Counter, TABLE) for _ in range(2000)], GROWS),
+    "large states": (lambda: [Bomb(OrderedDict, state=TABLE) for _ in range(2000)], GROWS),
+    "letters": (lambda: [Bomb(codecs.encode, LETTERS, "latin1") for _ in range(2000)], GROWS),
+    "one hash": (lambda: dict.fromkeys(COLLIDING), "a number of more than 64 bits"),
+    "members of one hash": (lambda: set(COLLIDING), "a number of more than 64 bits"),
+    "numbers": (lambda: dict.fromkeys(ODD), GROWS),
+    "fractions": (lambda: dict.fromkeys(i / 2 for i in ODD), GROWS),
+    "members that are numbers": (lambda: Bomb(set, list(ODD)), GROWS),
+    "pairs of numbers": (lambda: {(1, 2)}, "other things than texts"),
+    "objects": (lambda: {torch.Size([1]): 1}, "no text and no number"),
 }
 
 
 @pytest.mark.parametrize("name", HEAVY)
 def test_what_would_take_long_is_refused(tmp_path, name):
-    torch.save({"state_dict": {}, "callbacks": HEAVY[name]()}, tmp_path / "a.ckpt")
-    assert (tmp_path / "a.ckpt").stat().st_size < 2**20
-    assert "grows to more than" in refused(lambda: read(tmp_path / "a.ckpt"))
+    content, message = HEAVY[name]
+    torch.save({"state_dict": {}, "callbacks": content()}, tmp_path / "a.ckpt")
+    assert (tmp_path / "a.ckpt").stat().st_size < 2**21
+    assert message in refused(lambda: read(tmp_path / "a.ckpt"))
+
+
+def test_tables_of_a_tokenizer_are_read(tmp_path):
+    shuffled = torch.randperm(50_000, generator=torch.Generator().manual_seed(0)).tolist()
+    tables = {
+        "decoder": dict.fromkeys(range(60_000), "x"),  # by id
+        "vocabulary": dict.fromkeys(shuffled, "x"),
+        "merges": {(f"a{i}", "b"): i for i in range(5000)},
+        "milestones": Counter({30: 1, 80: 1}),
+        "seed": {None: 2**64 - 1, True: 2**100, 0.5: 1, 2**64 - 1: 1, "a": {"b", "c", 3}},
+    }
+    torch.save(tables, tmp_path / "a.ckpt")
+    assert read_pickle(tmp_path / "a.ckpt") == tables
 
 
 def test_what_would_take_memory_is_refused(tmp_path):

@@ -97,6 +97,7 @@ def read_lightning(content: Any, where: str, averaged: bool = True) -> Parts:
     tensors = checkpoint.tree.get("state_dict")
     if not isinstance(tensors, Mapping):
         raise UnmaskError(f"{where} has no state_dict: it is no Lightning checkpoint")
+    tensors = with_own_data(tensors, where)
     settings.require("backbone", "dit", "ar")
     causal = settings.get("backbone", str) == "ar"
     backbone: dict[str, Any] = _network(settings)
@@ -112,7 +113,7 @@ def read_lightning(content: Any, where: str, averaged: bool = True) -> Parts:
     _check_rotation(tensors, backbone, where)
     if averaged and checkpoint.tree.get("ema"):
         tensors = _averages(checkpoint.tree["ema"], tensors, depth, causal, where)
-    weights = _weights(with_own_data(tensors, where), _PREFIX, depth, where)
+    weights = _weights(tensors, _PREFIX, depth, where)
     size = _rows(weights, where)
     sections = {
         "method": _method(settings, causal),
@@ -182,9 +183,9 @@ def _averages(
         raise UnmaskError(f"{where} does not fit: {len(shadows)} averages of other parameters")
     for name, shadow in zip(names, shadows, strict=True):
         raw = tensors.get(name)
-        if not isinstance(raw, Tensor) or as_float(shadow, name, where).shape != raw.shape:
+        if not isinstance(raw, Tensor) or getattr(shadow, "shape", None) != raw.shape:
             raise UnmaskError(f"{where} does not fit: the average of {name} has another shape")
-    return dict(zip(names, shadows, strict=True))
+    return with_own_data(dict(zip(names, shadows, strict=True)), where)
 
 
 def _weights(
@@ -206,10 +207,13 @@ def _check_rotation(tensors: Mapping[str, Tensor], backbone: Mapping[str, Any], 
         if name.endswith("rotary_emb.inv_freq"):
             width = backbone["width"] // max(1, backbone["heads"])
             table = as_float(table, name, where)
-            exponents = torch.arange(0, 2 * table.numel(), 2, dtype=torch.float32) / width
             fits = 2 * table.numel() == width and table.ndim == 1
-            if not fits or not torch.allclose(table, 10_000.0**-exponents, rtol=1e-2):
+            if not fits or not torch.allclose(table, _angles(width), rtol=1e-2):
                 raise UnmaskError(f"{where} does not fit: {name} is not that of base 10,000")
+
+
+def _angles(width: int) -> Tensor:
+    return 10_000.0 ** -(torch.arange(0, width, 2, dtype=torch.float32) / width)
 
 
 def _rows(weights: Mapping[str, Tensor], where: str) -> int:

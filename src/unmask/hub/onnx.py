@@ -92,6 +92,8 @@ def metadata(model: Model) -> dict[str, str]:
     method, v = model.method, model.tokenizer.vocabulary
     ids = {"mask": v.mask_id, "pad": v.pad_id, "bos": v.bos_id, "eos": v.eos_id}
     known = {f"{role}_id": str(id) for role, id in ids.items() if id is not None}
+    never = {v.pad_id, v.bos_id, v.eos_id, *model.tokenizer.labels.values()}
+    known["never_ids"] = json.dumps(sorted(id for id in never if id is not None))
     known |= {"method": model.config.method.name, "order": method.order}
     known |= {"length": str(model.length), "shortest": "1"}
     positions = getattr(model.config.backbone.config, "positions", None)

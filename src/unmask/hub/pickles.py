@@ -10,14 +10,16 @@ memory it would take is known before torch reads it.
 import re
 import zipfile
 from collections.abc import Mapping
+from os import SEEK_END
 from pathlib import Path
-from typing import Any, TypeVar
+from struct import Struct
+from typing import Any, BinaryIO, TypeVar
 
 import torch
 from torch import Tensor
 
 from unmask.errors import UnmaskError
-from unmask.hub.weighing import LARGEST, names_within_bounds
+from unmask.hub.weighing import LARGEST, TOO_LONG, names_within_bounds
 
 Tensors = TypeVar("Tensors", bound=Mapping[Any, Any])
 
@@ -42,6 +44,8 @@ _NAMES = {
     *("pathlib._local.PosixPath", "enum.Enum", "dataloader.Text8Tokenizer"),
 }
 _TABLE = "collections.defaultdict"
+# how an archive ends; a large one has two records more
+_LARGE_END, _LOCATOR, _END = Struct("<4sQ2H2I4Q"), Struct("<4sIQI"), Struct("<4s4H2IH")
 
 
 class Inert:
@@ -106,8 +110,11 @@ def plain(value: Any, where: str) -> Any:
             content = value.held("_content")
             return walk(value.held("_val") if content is None else content, depth + 1)
         if isinstance(value, dict):
-            names = [name for name in value if isinstance(name, str | int | float)]
-            return {str(name): walk(value[name], depth + 1) for name in names}
+            return {
+                str(name): walk(part, depth + 1)
+                for name, part in value.items()
+                if isinstance(name, str | int | float)
+            }
         if isinstance(value, list | tuple):
             return [walk(part, depth + 1) for part in value]
         return value
@@ -119,22 +126,47 @@ def with_own_data(tensors: Tensors, where: str) -> Tensors:
     """Tensors that are views of one another would take more memory than the file: few are, as tied ones."""
     found = [tensor for tensor in tensors.values() if isinstance(tensor, Tensor)]
     storages = [tensor.untyped_storage() for tensor in found]
-    held = {storage.data_ptr(): storage.nbytes() for storage in storages}
-    if sum(tensor.nbytes for tensor in found) > 2 * sum(held.values()):
+    spans = sorted((storage.data_ptr(), storage.nbytes()) for storage in storages)
+    held = end = 0
+    for start, size in spans:  # of the file, which may name some bytes as the data of several
+        held += max(0, start + size - max(start, end))
+        end = max(end, start + size)
+    if sum(tensor.nbytes for tensor in found) > 2 * held:
         raise UnmaskError(f"{where} is refused: its tensors claim more data than it holds")
     return tensors
 
 
 def _instructions(file: Path) -> bytes:
-    """The pickle inside a checkpoint; the rest of the archive are the data of tensors."""
-    with zipfile.ZipFile(file) as archive:
-        found = [entry for entry in archive.infolist() if Path(entry.filename).name == "data.pkl"]
+    """The pickle inside a checkpoint, as torch finds it; the rest of the archive are the data of tensors."""
+    with file.open("rb") as opened:
+        _check_end(opened)
+        with zipfile.ZipFile(opened) as archive:
+            entries = archive.infolist()
+        # names of records are the same to torch in capitals
+        found = [entry for entry in entries if entry.filename.lower().endswith("data.pkl")]
         if len(found) != 1:
             raise UnmaskError(f"it holds {len(found)} files data.pkl")
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
             raise UnmaskError("it is compressed, which torch.save does not do")
-        with archive.open(found[0]) as content:
-            return content.read(LARGEST + 1)
+        if found[0].file_size > LARGEST:
+            raise UnmaskError(TOO_LONG)
+        opened.seek(0)
+        return torch._C.PyTorchFileReader(opened).get_record("data.pkl")
+
+
+def _check_end(opened: BinaryIO) -> None:
+    """One directory, right before the end: a reader that looks for it in another way finds no other."""
+    start = opened.seek(-_END.size, SEEK_END)
+    mark, *_, size, offset, comment = _END.unpack(opened.read())
+    opened.seek(max(0, start - _LOCATOR.size - _LARGE_END.size))
+    before = opened.read(start - opened.tell())
+    if before[-_LOCATOR.size :].startswith(b"PK\6\7"):
+        start -= len(before)
+        large, *_, size, offset = _LARGE_END.unpack_from(before)
+        *_, there, _ = _LOCATOR.unpack_from(before, _LARGE_END.size)
+        comment = comment or large != b"PK\6\6" or there != start
+    if mark != b"PK\5\6" or comment or offset + size != start:
+        raise UnmaskError("its archive has another end than torch.save writes")
 
 
 def _foreign(file: Path) -> list[str]:

@@ -2,7 +2,8 @@
 
 References make a pickle small and what it stands for large: a list of two lists of two lists, a text of
 a million letters that is copied a million times. Here every value has a weight, and what would copy
-or hash a value adds it up.
+or hash a value adds it up. Keys that can be chosen so that a table looks long for each are refused or cost
+what they may: texts cannot, as their hashes are secret.
 """
 
 import pickletools
@@ -11,14 +12,16 @@ from dataclasses import dataclass
 from unmask.errors import UnmaskError
 
 LARGEST = 2**24  # bytes of a pickle: one with a tokenizer in it takes a tenth of that
+TOO_LONG = f"it has more than {LARGEST:,} bytes of instructions"
 INSTRUCTIONS = 2**20
 WORK = 2**25  # values and letters that are copied or hashed
 DEPTH = 100  # of tuples in tuples
+_NUMBERS = range(-(2**63), 2**64)  # as keys: hashes of larger ones can be all the same
+_LOOKS = 64  # of a table at its places, in the time of one instruction here
 
-_PLAIN = {
-    *("NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "BINFLOAT", "LONG1"),
-    *("EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET"),
-}
+_PLAIN = {"NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "BINFLOAT", "LONG1"}
+_CONTAINERS = {"EMPTY_DICT": "table", "EMPTY_SET": "set"}
+_ORDERED, _COUNTER, _SET = "collections.OrderedDict", "collections.Counter", "builtins.set"
 # as the second version of pickles calls them
 _OLD = {"builtins.long": "builtins.int", "builtins.unicode": "builtins.str"}
 _TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
@@ -34,12 +37,17 @@ class _Value:
     parts: list["_Value"] | None = None  # of a tuple
     name: str | None = None  # of something that may be called
     text: str | None = None
+    plain: int | float | None = None  # a number, which a truth value is too; None is 0
+    kind: str = ""  # table or set, or the name of what was called for it
+    items: list["_Value"] | None = None  # of a list
+    keys: int = 0  # times that a key was put into it
+    counted: int = 0  # of those, 0, 1, 2, … at the start, as numbered things are
 
 
 def names_within_bounds(instructions: bytes) -> set[str]:
     """The names that a pickle mentions; an error if it asks for more than a checkpoint needs."""
     if len(instructions) > LARGEST:
-        raise UnmaskError(f"it has more than {LARGEST:,} bytes of instructions")
+        raise UnmaskError(TOO_LONG)
     scale = _Scale()
     for count, (operation, argument, _) in enumerate(pickletools.genops(instructions)):
         if count >= INSTRUCTIONS:
@@ -88,14 +96,22 @@ class _Scale:
                 stack.append(self._call(called, given))
             case "BUILD":
                 state = stack.pop()
+                if stack[-1].kind == _ORDERED and state.kind not in ("table", _ORDERED):
+                    raise UnmaskError("it holds a state that is no table")
                 self._add(state.size + sum(part.size for part in state.parts or ()))
             case "BINPERSID":
-                self._add(stack.pop().hashed)
+                told = stack.pop().parts or []
+                if len(told) != 5 or told[2].text is None:
+                    raise UnmaskError("it holds data without a name")
                 stack.append(_Value())
             case _ if operation in _TUPLES:
                 stack.append(_tuple(self._last(_TUPLES[operation])))
             case _ if operation in _PLAIN:
-                stack.append(_Value())
+                stack.append(_Value(plain=argument if isinstance(argument, int | float) else 0))
+            case "EMPTY_LIST":
+                stack.append(_Value(items=[]))
+            case _ if operation in _CONTAINERS:
+                stack.append(_Value(kind=_CONTAINERS[operation]))
             case _:
                 raise UnmaskError(f"it holds {operation}, which torch.save does not write")
 
@@ -104,9 +120,34 @@ class _Scale:
         pairs = operation.startswith("SETITEM")
         many = operation.endswith("S")
         items = self._marked() if many else self._last(2 if pairs else 1)
+        target = self._stack[-1]
         if pairs:
-            self._add(sum(key.hashed for key in items[::2]))
-        self._stack[-1].size += sum(item.hashed for item in items)
+            for key in items[::2]:
+                self._put_key(target, key)
+        elif target.items is None:
+            raise UnmaskError("it appends to what is no list")
+        else:
+            target.items += items
+        target.size += sum(item.hashed for item in items)
+
+    def _put_key(self, table: _Value, key: _Value) -> None:
+        """Adds what a table does to find the place of a key: for a number, it may look at all others."""
+        work = key.hashed
+        if key.plain is not None:
+            if not _NUMBERS.start <= key.plain < _NUMBERS.stop:
+                raise UnmaskError("it has a key that is a number of more than 64 bits")
+            if key.plain == table.counted == table.keys:  # each has a place of its own
+                table.counted += 1
+            else:
+                work += table.keys // _LOOKS
+        elif key.parts is not None:
+            if not all(part.text is not None for part in key.parts):
+                raise UnmaskError("it has a key that is a tuple of other things than texts")
+        elif key.text is None and key.name is None:
+            raise UnmaskError("it has a key that is no text and no number")
+        table.keys += 1
+        table.size += work - key.hashed
+        self._add(work)
 
     def _call(self, called: _Value, given: _Value) -> _Value:
         """What is called may copy and hash all that it is given."""
@@ -118,7 +159,21 @@ class _Scale:
             raise UnmaskError("it holds bytes in another form than pickles have")
         size = 1 + sum(part.size for part in given.parts)
         self._add(size)
-        return _Value(size)
+        made = _Value(size, kind=called.name)
+        if called.name in (_ORDERED, _COUNTER, _SET) and given.parts:
+            self._fill(made, given.parts)
+        return made
+
+    def _fill(self, made: _Value, given: list[_Value]) -> None:
+        """Sets are made of lists and counters of tables, and all others are made empty."""
+        first = given[0]
+        if made.kind == _SET and len(given) == 1 and first.items is not None:
+            for member in first.items:
+                self._put_key(made, member)
+        elif made.kind == _COUNTER and len(given) == 1 and first.kind == "table":
+            made.keys = first.keys
+        else:
+            raise UnmaskError(f"it makes a {made.kind} in another way than pickles do")
 
     def _add(self, work: int) -> None:
         self.work += work
