@@ -107,7 +107,10 @@ def _bound(bound: dict[str, Any]) -> dict[str, str]:
     certificate = bound["certificate"]
     bits = with_error(bound["bits_per_byte"], bound["bits_per_byte_error"])
     nats = with_error(bound["nats"], bound["error"])
-    about = f"{bound['tokens']:,} tokens, packing {bound['packing']}, {bound['draws']} draws"
+    draws = bound["draws"]
+    about = (
+        f"{bound['tokens']:,} tokens, packing {bound['packing']}, {draws} draw{'s' * (draws > 1)}"
+    )
     return {
         f"bound on {bound['data']}": f"{signed(certificate, bits)} bits per byte, "
         f"{signed(certificate, nats)} nats per token ({about})"
