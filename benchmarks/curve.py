@@ -142,7 +142,7 @@ class Run:
             for line in JsonLines(Path(folder) / "log.jsonl").read():
                 if "loss" in line:
                     report.write({"row": line["step"], "loss": line["loss"], "norm": line["norm"]})
-                else:
+                elif "validation" in line:  # others tell of losses that jumped
                     found = line["validation"]
                     report.write({"row": "bound", "nats": found["nats"], "error": found["error"]})
 
