@@ -113,8 +113,14 @@ def test_how_a_model_writes_is_saved_with_it(model, tmp_path):
     # what is given wins, and a sampler that is given has a clock of its own
     given = {"length": 12, "temperature": 1.0, "sampler": "first_hitting"}
     assert content(usual.generate(**given)[0]) == content(model.generate(**given)[0])
-    gap = "The [MASK] sat on the [MASK:2]."
-    assert content(usual.fill(gap)[0]) == content(model.fill(gap)[0])
+    gap = "The [MASK:14] sat on the [MASK:2]."
+    # a gap has its own steps; the tokens in it are chosen as usual, unless told
+    cooler = content(model.fill(gap, temperature=0.5)[0])
+    assert content(usual.fill(gap)[0]) == content(usual.fill(gap, temperature=None)[0]) == cooler
+    assert content(usual.fill(gap, temperature=1.0)[0]) == content(model.fill(gap)[0]) != cooler
+    text, part = "The cat sat on the mat and the dog sat on the cat.", {"remask": 0.9}
+    cooler = content(model.edit(text, temperature=0.5, **part)[0])
+    assert content(usual.edit(text, **part)[0]) == cooler != content(model.edit(text, **part)[0])
     usual.save(tmp_path / "copy", defaults={"steps": 5})
     assert unmask.load(tmp_path / "copy").defaults == {**usual.defaults, "steps": 5}
 

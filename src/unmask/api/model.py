@@ -1,6 +1,6 @@
 """A trained model: what a user holds."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Prompts = str | Sequence[str] | None
 Length = int | Literal["auto"] | None
 _CLOCK = ("sampler", "steps")
+_CHOICE = ("temperature", "top_k", "top_p")
 _WRITING = ("length", "stop")  # what `generate` takes beside the fields of Sampling
 _EDITING = ("remask", "remask_span", "remask_uncertain")  # and `edit`
 
@@ -47,7 +48,9 @@ class Model:
         self.method = method.eval()
         self.tokenizer = tokenizer
         self.config = config
-        self.defaults = checked_defaults(defaults or {})  # of what `generate` is not told
+        self.defaults = checked_defaults(
+            defaults or {}
+        )  # of what `generate` is not told, or `fill`
 
     @property
     def length(self) -> int:
@@ -184,6 +187,12 @@ class Model:
             usual = {name: usual[name] for name in usual if name not in _CLOCK}
         return Sampling.of(usual | given, _WRITING), most if length is None else length
 
+    def choosing(self, options: Mapping[str, Any], others: Collection[str] = ()) -> Sampling:
+        """How `fill` and `edit` write: they choose among tokens as the `defaults` say, if not told."""
+        usual = {name: self.defaults[name] for name in _CHOICE if name in self.defaults}
+        given = {name: value for name, value in options.items() if value is not None}
+        return Sampling.of(usual | given, others)
+
     def save(
         self,
         folder: str | Path,
@@ -268,7 +277,7 @@ class Model:
         return answering(self.tokenizer, first, sources, sampling.n, length, stop)
 
     def _filling(self, text: str | Sequence[int], /, **options: Any) -> Running:
-        sampling = Sampling.of(options)
+        sampling = self.choosing(options)
         self._sees_both_sides("fill")
         first = first_tokens(self, sampling)
         job = filling(self.tokenizer, first, text, sampling.n, self.length)
@@ -276,7 +285,7 @@ class Model:
 
     def _editing(self, text: str, /, **options: Any) -> Running:
         edit = Edit(**{name: options.pop(name) for name in _EDITING if name in options})
-        sampling = Sampling.of(options, _EDITING)
+        sampling = self.choosing(options, _EDITING)
         self._sees_both_sides("edit")
         return Running(self, edited(self, text, edit, sampling), sampling)
 

@@ -57,7 +57,7 @@ def completing(
 
 def resolved(model: Model, options: dict[str, Any], writes: bool) -> Sampling:
     """How the model will be asked: as usual for it where it writes, and all texts side by side."""
-    sampling = model.usual(options)[0] if writes else Sampling.of(options)
+    sampling = model.usual(options)[0] if writes else model.choosing(options)
     return replace(sampling, batch=max(sampling.batch, sampling.n))
 
 
