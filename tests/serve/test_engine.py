@@ -3,11 +3,13 @@
 import asyncio
 import threading
 import time
+from collections import deque
 
 import pytest
 import torch
 from random_models import content
 
+from unmask.backbones.base import Call
 from unmask.backbones.together import LEAST
 from unmask.constraints.tokens import Passes
 from unmask.errors import UnmaskError
@@ -114,6 +116,18 @@ def test_heads_are_shared_with_the_pass(engine, models, monkeypatch):
     passes, calls = engine.counts.passes - before[0], engine.counts.calls - before[1]
     assert len(heads) == passes < calls
     assert min(heads) >= LEAST  # or how they round would depend on the company
+
+
+def test_questions_of_one_kind_go_together(models):
+    whole = Call(torch.zeros(1, 9))
+    places = whole._replace(at=torch.arange(2))
+    words, others = models["words"].method, models["timed"].method
+    kinds = [(words, places), (words, whole), (others, places), (words, None), (words, places)]
+    ticket = batching.Ticket(threading.Semaphore())
+    asked = [batching.Question(ticket, method, 9, call, print) for method, call in kinds]
+    pending = deque(asked)
+    assert batching.company(pending, 1) == [asked[0], asked[4]]
+    assert list(pending) == asked[1:4]
 
 
 def test_jobs_compute_in_turns_between_their_calls(models, monkeypatch):

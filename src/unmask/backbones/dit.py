@@ -103,9 +103,7 @@ class DiT(Backbone):
             condition = side.condition
         # not what was compiled: each company is another shape
         trunk = partial(DiT.trunk, self, side.tokens, condition, side.seen, None)
-        if (
-            self.time_conditioning and side.at is not None
-        ):  # each token is modulated by its row's time
+        if side.at is not None and self.time_conditioning:  # which differs from token to token
             return side.apart(taken(trunk(None), side.at))
         return side.apart(trunk(side.at))
 
