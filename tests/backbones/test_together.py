@@ -62,6 +62,20 @@ def test_each_row_is_modulated_by_its_own_time():
     check(network("dit", time_conditioning=True), calls(timed=True))
 
 
+@pytest.mark.parametrize("name", [*NAMES, "timed"])
+def test_some_tokens_of_each_call_are_what_they_are_alone(name):
+    timed = name == "timed"
+    built = network("dit", time_conditioning=True) if timed else network(name)
+    asked = [
+        call._replace(at=torch.arange(0, call.tokens.numel(), 5).flip(0)) for call in calls(timed)
+    ]
+    found = built.together(asked)
+    for call, h in zip(asked, found, strict=True):
+        assert torch.equal(built.together([call])[0], h)
+        whole = built.features(call.tokens, call.condition).flatten(0, 1)
+        torch.testing.assert_close(h, whole[call.at])
+
+
 def test_caches_of_different_lengths_go_together():
     built = network("causal")
     texts = torch.randint(0, SIZE, (4, 20), generator=torch.Generator().manual_seed(2))

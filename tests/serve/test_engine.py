@@ -3,16 +3,20 @@
 import asyncio
 import threading
 import time
+from collections import deque
 
 import pytest
 import torch
 from random_models import content
 
+from unmask.backbones.base import Call
+from unmask.backbones.together import LEAST
 from unmask.constraints.tokens import Passes
 from unmask.errors import UnmaskError
 from unmask.samplers import SAMPLERS, order
 from unmask.samplers.draft import Draft
-from unmask.serve.engine import Busy, Closing, Engine, TimedOut
+from unmask.serve import batching
+from unmask.serve.engine import AHEAD, Busy, Closing, Engine, TimedOut
 
 ANY_ORDER = [name for name in SAMPLERS if name != "analytic"]  # which needs scores
 
@@ -97,6 +101,81 @@ def test_the_engine_writes_what_the_model_writes(engine, models, name):
     text = ["The cat sat on the mat."]
     ((bound,),) = together(engine, [(name, job("perplexity", text, draws=4))])
     assert bound.nats == models[name].perplexity(text, draws=4).nats
+
+
+def test_heads_are_shared_with_the_pass(engine, models, monkeypatch):
+    method = models["words"].method
+    heads: list[int] = []
+    real = type(method).log_mean
+    monkeypatch.setattr(
+        type(method), "log_mean", lambda self, h: heads.append(len(h)) or real(self, h)
+    )
+    before = engine.counts.passes, engine.counts.calls
+    asked = [("words", job("generate", "The", length=20, seed=seed)) for seed in range(8)]
+    together(engine, asked)
+    passes, calls = engine.counts.passes - before[0], engine.counts.calls - before[1]
+    assert len(heads) == passes < calls
+    assert min(heads) >= LEAST  # or how they round would depend on the company
+
+
+def test_questions_of_one_kind_go_together(models):
+    whole = Call(torch.zeros(1, 9))
+    places = whole._replace(at=torch.arange(2))
+    words, others = models["words"].method, models["timed"].method
+    kinds = [(words, places), (words, whole), (others, places), (words, None), (words, places)]
+    ticket = batching.Ticket(threading.Semaphore())
+    asked = [batching.Question(ticket, method, 9, call, print) for method, call in kinds]
+    pending = deque(asked)
+    assert batching.company(pending, 1) == [asked[0], asked[4]]
+    assert list(pending) == asked[1:4]
+
+
+def test_jobs_compute_in_turns_between_their_calls(models, monkeypatch):
+    monkeypatch.setattr(batching, "PATIENCE", 60.0)
+    computing: list[int] = []
+    seen: list[int] = []
+
+    def work(model):
+        for _ in model.stream("The", length=12, seed=0):
+            computing.append(1)
+            seen.append(len(computing))
+            time.sleep(0.001)
+            computing.pop()
+            yield 1
+
+    with Engine(models, active=6) as engine:
+        together(engine, [("words", work)] * 6)
+    assert len(seen) > 30
+    assert max(seen) == 1
+
+
+@pytest.mark.parametrize("why", ["computes", "is not read"])
+def test_nobody_waits_long_for_a_job_that(models, monkeypatch, why):
+    monkeypatch.setattr(batching, "PATIENCE", 0.01 if why == "computes" else 60.0)
+    hold, inside = threading.Event(), threading.Event()
+
+    def idle(model):
+        frames = model.stream("The", length=12, seed=0)
+        next(frames)  # now it is its turn
+        inside.set()
+        while why == "computes" and not hold.wait(0.01):
+            pass
+        yield from range(2 * AHEAD)
+
+    async def ask(engine: Engine) -> None:
+        reading = engine.run("words", idle)
+        first = asyncio.ensure_future(anext(reading))
+        await asyncio.to_thread(inside.wait, 5)
+        if why == "is not read":
+            await first
+        async with asyncio.timeout(20):
+            assert await all_of(engine, "words", job("generate", "The", length=12, seed=1))
+        hold.set()
+        await first
+        await reading.aclose()
+
+    with Engine(models) as engine:
+        asyncio.run(ask(engine))
 
 
 def test_a_closed_iterator_ends_its_job_at_the_next_call(engine):
@@ -315,6 +394,6 @@ def test_a_worker_outlives_whatever_its_network_does(models, monkeypatch):
                 together(engine, [("words", work)])
         with monkeypatch.context() as patch:
             patch.setattr(type(words.backbone), "together", lambda self, calls: [])
-            with pytest.raises(ValueError, match="zip"):
+            with pytest.raises(ValueError, match="non-empty"):
                 together(engine, [("words", work)])
         assert together(engine, [("words", work)])

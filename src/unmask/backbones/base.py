@@ -22,12 +22,13 @@ Rule = Callable[[Tensor, Tensor], Tensor]
 
 
 class Call(NamedTuple):
-    """What is asked of `features`, at all tokens, by somebody who may have company."""
+    """What is asked of `features`, at all tokens or some, by somebody who may have company."""
 
     tokens: Tokens
     condition: Float[Tensor, "rows"] | None = None
     positions: Int[Tensor, "length"] | None = None
     cache: KVCache | None = None
+    at: Int[Tensor, "tokens"] | None = None
 
 
 class Backbone(Freezable, ABC):
@@ -59,11 +60,14 @@ class Backbone(Freezable, ABC):
         Whoever needs some tokens only says which: `at` counts them through all rows, none twice.
         """
 
-    def together(self, calls: Sequence[Call]) -> list[Features]:
-        """Features of several calls, each what it is alone; networks that can share the work."""
+    def together(self, calls: Sequence[Call]) -> list[Tensor]:
+        """Features of several calls, each what it is alone; networks that can share the work.
+
+        All calls want all of their tokens, or all of them want some.
+        """
         return [
-            self.features(call.tokens, call.condition, positions=call.positions, cache=call.cache)
-            for call in calls
+            self.features(tokens, condition, positions=positions, cache=cache, at=at)
+            for tokens, condition, positions, cache, at in calls
         ]
 
     def keys(self, tokens: Tokens) -> Keys | None:

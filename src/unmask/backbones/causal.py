@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.backbones.attended import Attended, attended
-from unmask.backbones.base import BACKBONES, Backbone, Call, Features, Rule, Tokens
+from unmask.backbones.base import BACKBONES, Backbone, Call, Rule, Tokens
 from unmask.backbones.cache import KVCache, OneMore
 from unmask.backbones.dropout import Keys
 from unmask.backbones.together import SideBySide, Together
@@ -61,10 +61,10 @@ class Causal(Backbone):
             cache.advance(tokens.shape[1])
         return h
 
-    def together(self, calls: Sequence[Call]) -> list[Features]:
+    def together(self, calls: Sequence[Call]) -> list[Tensor]:
         """In one pass, each call with its own cache."""
         side = SideBySide(calls, self.config.width // self.config.heads, causal=True)
-        h = side.apart(Causal.trunk(self, side.tokens, side.seen, None, None))
+        h = side.apart(Causal.trunk(self, side.tokens, side.seen, None, side.at))
         for call in calls:
             if call.cache is not None:
                 call.cache.advance(call.tokens.shape[1])

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -10,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.backbones.attended import Attended, attended
-from unmask.backbones.base import BACKBONES, Backbone, Call, Features, Rule, Tokens
+from unmask.backbones.base import BACKBONES, Backbone, Call, Rule, Tokens
 from unmask.backbones.cache import KVCache
 from unmask.backbones.dropout import Keys
-from unmask.backbones.products import modulate
+from unmask.backbones.products import modulate, taken
 from unmask.backbones.together import SideBySide, Together
 from unmask.backbones.transformer import Block, TransformerConfig, embedding, zero_linear
 from unmask.errors import UnmaskError
@@ -94,14 +95,17 @@ class DiT(Backbone):
         seen = attended(tokens.shape[1], head_width, tokens.device, valid, positions, mask, cache)
         return self.trunk(tokens, condition, seen, self.keys(tokens), at=at)
 
-    def together(self, calls: Sequence[Call]) -> list[Features]:
+    def together(self, calls: Sequence[Call]) -> list[Tensor]:
         """In one pass; a network without time conditioning reads no condition."""
         side = SideBySide(calls, self.config.width // self.config.heads, causal=False)
         condition = None if self.usable else torch.zeros(1, device=side.tokens.device)
         if self.time_conditioning:
             condition = side.condition
         # not what was compiled: each company is another shape
-        return side.apart(DiT.trunk(self, side.tokens, condition, side.seen, None, None))
+        trunk = partial(DiT.trunk, self, side.tokens, condition, side.seen, None)
+        if side.at is not None and self.time_conditioning:  # which differs from token to token
+            return side.apart(taken(trunk(None), side.at))
+        return side.apart(trunk(side.at))
 
     def trunk(
         self,

@@ -5,13 +5,15 @@ rounds depends neither on how many rows it has nor on what they hold, from `LEAS
 """
 
 from collections.abc import Sequence
+from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from unmask.backbones.attended import Attended, attended
+from unmask.backbones.attended import Attended, Rotation, attended
 from unmask.backbones.base import Call
 
 LEAST = 16  # rows below which MKL multiplies by kernels that round otherwise
@@ -23,11 +25,12 @@ class Together(NamedTuple):
     parts: tuple[Attended, ...]
     shapes: tuple[tuple[int, int], ...]  # rows and length of each
     row: Int[Tensor, "tokens"]  # of each token, counted through all parts
+    rotation: Rotation  # of all tokens at once
 
-    def split(self, x: Float[Tensor, "1 tokens width"]) -> list[Tensor]:
+    def split(self, x: Float[Tensor, "1 tokens *width"]) -> list[Tensor]:
         """Each part in its own shape."""
         apart = x[0].split([rows * length for rows, length in self.shapes])
-        return [part.view(*shape, -1) for part, shape in zip(apart, self.shapes, strict=True)]
+        return [part.unflatten(0, shape) for part, shape in zip(apart, self.shapes, strict=True)]
 
     def join(self, parts: Sequence[Tensor]) -> Float[Tensor, "1 tokens width"]:
         """The parts one behind the other again."""
@@ -59,8 +62,13 @@ class SideBySide:
         shapes = [(part.shape[0], part.shape[1]) for part in tokens]
         lengths = torch.tensor([length for rows, length in shapes for _ in range(rows)])
         row = torch.arange(len(lengths)).repeat_interleave(lengths).to(device)
+        angles = [
+            [table.repeat(rows, 1) for table in part.rotation]
+            for part, (rows, _) in zip(parts, shapes, strict=True)
+        ]
+        rotation = Rotation(*map(torch.cat, zip(*angles, strict=True)))
         self.tokens = torch.cat([part.flatten() for part in tokens])[None]
-        self.seen = Together(tuple(parts), tuple(shapes), row)
+        self.seen = Together(tuple(parts), tuple(shapes), row, rotation)
         self._rows = len(lengths)
 
     @property
@@ -71,13 +79,31 @@ class SideBySide:
         missing = max(LEAST, self._rows) - len(known)
         return torch.cat([known, known.new_zeros(missing)])
 
-    def apart(self, h: Float[Tensor, "1 tokens width"]) -> list[Tensor]:
+    @cached_property
+    def at(self) -> Int[Tensor, "places"] | None:
+        """The tokens that are wanted, call by call, and others up to LEAST; None if all are."""
+        order = [i for group in self._groups for i in group]
+        sizes = [self._calls[i].tokens.numel() for i in order]
+        starts = dict(zip(order, accumulate(sizes, initial=0), strict=False))
+        at = [call.at + starts[i] for i, call in enumerate(self._calls) if call.at is not None]
+        return filled(torch.cat(at)) if at else None
+
+    def apart(self, h: Float[Tensor, "*tokens width"]) -> list[Tensor]:
         """The features of each call."""
+        if self.at is not None:
+            counts = [len(call.at) for call in self._calls if call.at is not None]
+            return list(h[: sum(counts)].split(counts))
         found: dict[int, Tensor] = {}
         for group, part in zip(self._groups, self.seen.split(h), strict=False):
             sizes = [len(self._calls[i].tokens) for i in group]
             found.update(zip(group, part.split(sizes), strict=True))
         return [found[i] for i in range(len(self._calls))]
+
+
+def filled(x: Shaped[Tensor, "rows *rest"]) -> Shaped[Tensor, "more *rest"]:
+    """With rows of zeros up to LEAST."""
+    missing = LEAST - len(x)
+    return torch.cat([x, x.new_zeros(missing, *x.shape[1:])]) if missing > 0 else x
 
 
 def _groups(calls: Sequence[Call]) -> list[list[int]]:

@@ -189,23 +189,23 @@ class Block(Freezable):
     ) -> Features:
         """What every head saw; of texts side by side, each sees itself alone."""
         products = [linear(h, part, bias) for part, bias in zip(w.qkv, w.qkv_bias, strict=True)]
-        if isinstance(seen, Attended):
-            return self._heads(products, layer, seen)
-        apart = zip(seen.parts, *map(seen.split, products), strict=True)
-        return seen.join([self._heads(list(own), layer, part) for part, *own in apart])
-
-    def _heads(self, products: list[Tensor], layer: int, seen: Attended) -> Features:
-        """Attention with rotary positions, by torch's fused kernel."""
-        (rows, length), width = products[0].shape[:2], self.attention.out.in_features
-        heads = self.attention.heads
-        apart = [part.view(rows, length, -1, heads, width // heads) for part in products]
+        rows, length, heads = *h.shape[:2], self.attention.heads
+        apart = [part.view(rows, length, -1, heads, h.shape[2] // heads) for part in products]
         qk, v = apart if len(apart) == 2 else apart[0].split([2, 1], 2)
-        q, k = (part.transpose(1, 2) for part in seen.rotation(qk).unbind(2))
+        qk = seen.rotation(qk)
+        if isinstance(seen, Attended):
+            return self._heads(qk, v, layer, seen)
+        parts = zip(seen.split(qk), seen.split(v), seen.parts, strict=True)
+        return seen.join([self._heads(qk, v, layer, part) for qk, v, part in parts])
+
+    def _heads(self, qk: Tensor, v: Tensor, layer: int, seen: Attended) -> Features:
+        """Attention of rotated queries and keys, by torch's fused kernel."""
+        q, k = (part.transpose(1, 2) for part in qk.unbind(2))
         v = v.squeeze(2).transpose(1, 2)
         if seen.cache is not None:
             k, v = seen.cache.append(layer, k, v)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen.mask, is_causal=seen.causal)
-        return y.transpose(1, 2).reshape(rows, length, width)
+        return y.transpose(1, 2).flatten(2)
 
 
 def zero_linear(inputs: int, outputs: int) -> nn.Linear:

@@ -11,11 +11,14 @@ import torch
 from torch import Tensor
 
 from unmask.backbones.base import Call
+from unmask.backbones.together import filled
 from unmask.methods import Method
+from unmask.methods.diffusion import Diffusion
 
 # tokens in one pass: beyond that a CPU is no faster, because activations leave its caches
 MOST_TOKENS = {"cpu": 512, "cuda": 1 << 16, "mps": 1 << 14}
 FEW_TOKENS = 1 << 14  # on a device that nobody has measured
+PATIENCE = 0.03  # seconds that a job waits for its turn: another may compute for long
 
 
 class Stopped(BaseException):
@@ -23,10 +26,25 @@ class Stopped(BaseException):
 
 
 class Ticket:
-    """The right of a job to ask for network calls, until it is stopped."""
+    """The right of a job to ask for network calls, until it is stopped, and to compute between them.
 
-    def __init__(self) -> None:
+    Whoever computes does so in turns: threads that want the interpreter all at once, for an operation
+    of microseconds each, mostly wait for one another, and the networks wait with them.
+    """
+
+    def __init__(self, turns: threading.Semaphore) -> None:
         self.stopped = threading.Event()
+        self._turns, self._has_turn = turns, False
+
+    def take_turn(self) -> None:
+        """Waits for those who compute, though not for long."""
+        self._has_turn = self._turns.acquire(timeout=PATIENCE)
+
+    def end_turn(self) -> None:
+        """Lets another compute: this job waits."""
+        if self._has_turn:
+            self._has_turn = False
+            self._turns.release()
 
     def check(self) -> None:
         """Ends the job that asks, if it is stopped."""
@@ -44,6 +62,11 @@ class Question:
     call: Call | None
     alone: Callable[[], Tensor]
     answer: "Future[Tensor]" = field(default_factory=Future)
+
+    @property
+    def kind(self) -> tuple[int, ...]:
+        """Questions of one kind go together."""
+        return id(self.method), self.call is None, self.call is not None and self.call.at is None
 
 
 @dataclass
@@ -89,7 +112,10 @@ class Batcher:
                 raise Stopped
             self._pending.append(question)
             self._changed.notify()
-        return question.answer.result()
+        question.ticket.end_turn()
+        answer = question.answer.result()
+        question.ticket.take_turn()
+        return answer
 
     def stop(self, ticket: Ticket) -> None:
         """Lets a job end where it waits, or at its next call."""
@@ -137,7 +163,7 @@ def company(pending: deque[Question], workers: int) -> list[Question]:
     first = pending.popleft()
     if first.call is None:
         return [first]
-    others = [one for one in pending if one.method is first.method and one.call is not None]
+    others = [one for one in pending if one.kind == first.kind]
     total = first.tokens + sum(one.tokens for one in others)
     most = MOST_TOKENS.get(first.method.device.type, FEW_TOKENS)
     room = min(most, -(-total // workers)) - first.tokens
@@ -150,6 +176,16 @@ def company(pending: deque[Question], workers: int) -> list[Question]:
     return taken
 
 
+def passed(method: Method, calls: Sequence[Call]) -> list[Tensor]:
+    """The features of all calls, or log x_theta where places are asked for: the head is shared too."""
+    features = method.backbone.together(calls)
+    if calls[0].at is None:
+        return features
+    assert isinstance(method, Diffusion)
+    places = [len(part) for part in features]
+    return list(method.log_mean(filled(torch.cat(features)))[: sum(places)].split(places))
+
+
 @torch.inference_mode()
 def answer(questions: Sequence[Question]) -> None:
     """Answers all questions in one pass; if that fails, each by itself, so that only its own fault fails it."""
@@ -157,7 +193,7 @@ def answer(questions: Sequence[Question]) -> None:
     method = questions[0].method
     try:
         with method.arithmetic():
-            found = method.backbone.together(calls) if calls else [questions[0].alone()]
+            found = passed(method, calls) if calls else [questions[0].alone()]
         answered = list(zip(questions, found, strict=True))
     except Exception as error:
         if len(questions) == 1:

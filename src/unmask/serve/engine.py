@@ -62,6 +62,7 @@ class Engine:
             torch.set_num_threads(1)
         self._batcher = Batcher(workers or (available_cores() if on_cpu else 1))
         self._pool = ThreadPoolExecutor(active, "job")
+        self._turns = threading.Semaphore(1 if on_cpu else active)
 
     async def run(self, model: str, job: Callable[[Model], Iterator[T]]) -> AsyncGenerator[T, None]:
         """What the job gives, as it gives it; closing the iterator ends the job at its next network call.
@@ -141,7 +142,7 @@ class Engine:
                 raise Closing("the server is shutting down")
             if self.full:
                 raise Busy(f"{self.jobs} requests are being answered or wait: try again later")
-            ticket = Ticket()
+            ticket = Ticket(self._turns)
             self._tickets.add(ticket)
             return ticket
 
@@ -170,6 +171,7 @@ class Engine:
             end = error
         finally:
             attended.reset(asked)
+            line.ticket.end_turn()
             self._leave(line.ticket)
             line.finish(end)
 
@@ -207,7 +209,9 @@ class _Line(Generic[T]):
 
     def put(self, item: T) -> None:
         """Hands a result over; waits while the reader is far behind."""
-        self._room.acquire()
+        if not self._room.acquire(blocking=False):
+            self.ticket.end_turn()
+            self._room.acquire()
         self.ticket.check()
         self._send(item)
 
