@@ -101,7 +101,8 @@ def test_weights_of_another_precision_than_the_model_says_are_refused(model, tmp
 
 
 def test_how_a_model_writes_is_saved_with_it(model, tmp_path):
-    model.save(tmp_path / "model", defaults={"length": "9", "steps": "3", "temperature": "0.5"})
+    defaults = {"length": "9", "steps": "3", "temperature": "0.5"}
+    model.save(tmp_path / "model", defaults=defaults)
     usual = unmask.load(tmp_path / "model")
     assert usual.defaults == {"length": 9, "steps": 3, "temperature": 0.5}
     assert content(usual.generate()[0]) == content(
@@ -122,6 +123,10 @@ def test_how_a_model_writes_is_saved_with_it(model, tmp_path):
     cooler = content(model.edit(text, temperature=0.5, **part)[0])
     assert content(usual.edit(text, **part)[0]) == cooler != content(model.edit(text, **part)[0])
     usual.save(tmp_path / "copy", defaults={"steps": 5})
+    model.save(tmp_path / "remasks", defaults={**defaults, "sampler": "remask"})
+    remasks, how = unmask.load(tmp_path / "remasks"), {"temperature": 0.5, "sampler": "remask"}
+    again = content(model.fill(gap, **how)[0])
+    assert content(remasks.fill(gap)[0]) == again != content(usual.fill(gap)[0])
     assert unmask.load(tmp_path / "copy").defaults == {**usual.defaults, "steps": 5}
 
 

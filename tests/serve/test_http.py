@@ -142,9 +142,9 @@ def test_a_model_writes_as_it_usually_does(models):
         *_, last = usual.stream("The", seed=3)
         assert last.tokens.shape == (1, 30)
         assert done["texts"] == [usual.tokenizer.decode(last.tokens[0].tolist())]
-        gap = {"text": "Tom [MASK:4].", "seed": 1}  # whose tokens are chosen as usual
+        gap = {"text": "Tom [MASK:4].", "seed": 1}  # filled as usual, in steps of its own
         filled = client.post("/v1/fill", json=gap).json()["results"][0]["text"]
-        assert filled == str(words.fill(gap["text"], seed=1, temperature=0.5)[0])
+        assert filled == str(words.fill(**gap, temperature=0.5, sampler="remask")[0])
         gap = {"prompt": "Tom", "suffix": ".", "max_tokens": 14, "seed": 1}
         as_usual, cooler, plain = (
             client.post("/v1/completions", json=gap | more).json()["choices"][0]["text"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Prompts = str | Sequence[str] | None
 Length = int | Literal["auto"] | None
 _CLOCK = ("sampler", "steps")
-_CHOICE = ("temperature", "top_k", "top_p")
+_SIZE = ("length", "steps")
 _WRITING = ("length", "stop")  # what `generate` takes beside the fields of Sampling
 _EDITING = ("remask", "remask_span", "remask_uncertain")  # and `edit`
 
@@ -188,8 +188,8 @@ class Model:
         return Sampling.of(usual | given, _WRITING), most if length is None else length
 
     def choosing(self, options: Mapping[str, Any], others: Collection[str] = ()) -> Sampling:
-        """How `fill` and `edit` write: they choose among tokens as the `defaults` say, if not told."""
-        usual = {name: self.defaults[name] for name in _CHOICE if name in self.defaults}
+        """How `fill` and `edit` write: as the `defaults` say, if not told, but in steps of their own."""
+        usual = {name: self.defaults[name] for name in self.defaults if name not in _SIZE}
         given = {name: value for name, value in options.items() if value is not None}
         return Sampling.of(usual | given, others)
 
