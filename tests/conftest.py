@@ -13,6 +13,8 @@ if (
     not torch.cuda.is_available()
 ):  # Triton reads it when it is first imported, by whatever test that is
     os.environ["TRITON_INTERPRET"] = "1"
+if torch.backends.cpu.get_cpu_capability() != "AVX512":  # as `unmask serve` does
+    os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 CHECKED = ["randomness", "diffusion", "backbones", "constraints", "methods", "samplers"]
 

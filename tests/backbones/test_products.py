@@ -1,5 +1,6 @@
 """What stands between the products of a block."""
 
+import pytest
 import torch
 from torch.nn import functional as F
 
@@ -14,3 +15,11 @@ def test_gelu_is_the_same_with_and_without_gradients():
         half = x.bfloat16()  # rounded once, at the end
         assert torch.equal(gelu(half.clone()), F.gelu(half, approximate="tanh"))
     torch.testing.assert_close(gelu(x).double(), expected, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace.*:DeprecationWarning")
+def test_gelu_traced_at_one_size_serves_another():
+    x = torch.linspace(-6, 6, 2**17)
+    with torch.no_grad():
+        traced = torch.jit.trace(lambda x: gelu(x.clone()), x[:8])
+        torch.testing.assert_close(traced(x), F.gelu(x, approximate="tanh"))

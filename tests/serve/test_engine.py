@@ -178,6 +178,39 @@ def test_nobody_waits_long_for_a_job_that(models, monkeypatch, why):
         asyncio.run(ask(engine))
 
 
+def test_a_turn_is_given_back_once_however_a_job_ends(models):
+    blocked = threading.Event()
+
+    def takes_turn(model):
+        return next(model.stream("The", length=12, seed=0))
+
+    def fails(model):
+        yield takes_turn(model)
+        raise ValueError("its own fault")
+
+    def is_left(model):
+        takes_turn(model)
+        for number in range(2 * AHEAD):
+            if number == AHEAD + 1:  # one was read, so this is the first that finds no room
+                blocked.set()
+            yield number
+
+    async def ask(engine: Engine) -> None:
+        assert await all_of(engine, "words", job("generate", "The", length=12, seed=1))
+        with pytest.raises(ValueError, match="its own fault"):
+            await all_of(engine, "words", fails)
+        reading = engine.run("words", is_left)
+        await anext(reading)
+        await asyncio.to_thread(blocked.wait, 5)
+        await asyncio.sleep(0.05)
+        await reading.aclose()
+
+    with Engine(models) as engine:
+        asyncio.run(ask(engine))
+    assert engine._turns.acquire(blocking=False)
+    assert not engine._turns.acquire(blocking=False)
+
+
 def test_a_closed_iterator_ends_its_job_at_the_next_call(engine):
     seen: list[int] = []
     left, ended = threading.Event(), threading.Event()
@@ -393,7 +426,8 @@ def test_a_worker_outlives_whatever_its_network_does(models, monkeypatch):
             with pytest.raises(ZeroDivisionError):
                 together(engine, [("words", work)])
         with monkeypatch.context() as patch:
-            patch.setattr(type(words.backbone), "together", lambda self, calls: [])
-            with pytest.raises(ValueError, match="non-empty"):
+            real = type(words.backbone).together
+            patch.setattr(type(words.backbone), "together", lambda *asked: 2 * real(*asked))
+            with pytest.raises(ValueError, match="zip"):
                 together(engine, [("words", work)])
         assert together(engine, [("words", work)])

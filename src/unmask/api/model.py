@@ -48,9 +48,8 @@ class Model:
         self.method = method.eval()
         self.tokenizer = tokenizer
         self.config = config
-        self.defaults = checked_defaults(
-            defaults or {}
-        )  # of what `generate` is not told, or `fill`
+        # of what `generate` is not told, and how `fill` and `edit` choose among tokens
+        self.defaults = checked_defaults(defaults or {})
 
     @property
     def length(self) -> int:

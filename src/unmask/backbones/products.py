@@ -48,7 +48,9 @@ def gelu(x: Tensor) -> Tensor:
     torch's own kernel takes twice as long: here each part stays in the cache from one step to the next.
     """
     plain = x.device.type == "cpu" and x.dtype == torch.float32
-    if not plain or torch.is_grad_enabled() or torch.compiler.is_compiling():
+    # a trace would keep the number of parts
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if not plain or traced or torch.is_grad_enabled():
         return F.gelu(x, approximate="tanh")
     slope = x.new_tensor(_SLOPE)
     for part in x.view(-1).split(_PART):

@@ -4,6 +4,7 @@ Alone or in company a call gives the same bits, on a CPU in float32 with one thr
 rounds depends neither on how many rows it has nor on what they hold, from `LEAST` rows on.
 """
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate
@@ -17,6 +18,12 @@ from unmask.backbones.attended import Attended, Rotation, attended
 from unmask.backbones.base import Call
 
 LEAST = 16  # rows below which MKL multiplies by kernels that round otherwise
+
+
+def round_alike() -> None:
+    """Makes a CPU without AVX-512 round products as one with it, whatever their rows: before the first one."""
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 
 class Together(NamedTuple):

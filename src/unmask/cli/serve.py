@@ -141,10 +141,12 @@ def start(
 ) -> None:
     """Serves models by name until told to stop; `ready` is called with the address."""
     from unmask.api import load
+    from unmask.backbones.together import round_alike
     from unmask.serve.app import create_app
     from unmask.serve.engine import Engine
     from unmask.serve.server import address, serve
 
+    round_alike()
     loaded = {name: load(path, **loading) for name, path in models.items()}
     engine = Engine(loaded, **{"timeout": TIMEOUT, **limits})
     app = create_app(engine, settings, routers(engine))
