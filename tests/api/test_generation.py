@@ -376,7 +376,7 @@ def test_an_unknown_interval_is_a_question_mark(model, judge):
         (generation, ["--judge", "no/judge"], "no judge 'no/judge'"),
         (infilling, ["--judge", "/no/judge"], "there is no such folder or file"),
         (generation, ["--judge", "FOLDER", "--judge-prefix", "<s>"], "has no token '<s>'"),
-        (generation, ["--judge", "FOLDER", "--samples", "0"], "n must be 1 or more"),
+        (generation, ["--judge", "FOLDER", "--samples", "0"], "--samples must be 1 or more, not 0"),
         (generation, ["--judge", "FOLDER", "--out", "x.txt"], "must end in .png"),
         (infilling, ["--judge", "RUN"], "not by a run"),
         (infilling, ["--judge-prefix", "a"], "is for a --judge"),
