@@ -2,6 +2,7 @@
 
 import io
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ _COLOURS = {
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "<")
 _INK, _FAINT = "#1a2b3c", "#a1b2c3"  # what becomes the page's own ink, and a fainter one
 _POINTS = 400  # of a curve, at most: a page must stay small
-_TWO = 28  # letters that a name may have beside another
+_SHORT, _TWO, _ONE = 20, 28, 54  # letters of a name before another, beside another, and alone
 _WIDTH, _HEIGHT = 5.0, 3.3  # inches: at this width letters are readable on a phone
 
 
@@ -106,7 +107,7 @@ def variances(spreads: Mapping[str, Mapping[str, Spread]]) -> str:
 
 def frontier(found: Mapping[str, Sequence[Row]]) -> str:
     """The judge's nats per token against entropy: a line for each run's samplers, real text as a star."""
-    whose = {name: f"{name}: " if len(found) > 1 else "" for name in found}
+    whose = _whose(list(found))
     lines: dict[tuple[str, float | None], list[Row]] = {}
     for name, rows in found.items():
         for row in rows:
@@ -126,6 +127,15 @@ def frontier(found: Mapping[str, Sequence[Row]]) -> str:
         axes.set(xlabel="entropy of a text's tokens, nats", ylabel="judge's nats per token")
 
     return _svg(draw, legend_below=True)
+
+
+def _whose(names: Sequence[str]) -> dict[str, str]:
+    """What stands before the samplers of each run: of long names what tells them apart, of one nothing."""
+    if len(names) < 2:
+        return dict.fromkeys(names, "")
+    long = max(map(len, names)) > _SHORT
+    shared = len(os.path.commonprefix(list(names))) if long else 0  # noqa: RUF071  letters are meant
+    return {name: f"{'…' if shared else ''}{_fitting(name[shared:], _SHORT)}: " for name in names}
 
 
 def _growing(axes: Any, rows: Sequence[Row], style: dict[str, Any], name: str) -> None:
@@ -172,23 +182,32 @@ def _svg(draw: Callable[[Any], None], legend_below: bool = False) -> str:
         axes.grid(color=_FAINT, linewidth=0.5)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        entries = len(axes.get_legend_handles_labels()[0])
-        if entries > 1:
-            _legend(figure, axes, entries, legend_below or entries > 4)
+        names = axes.get_legend_handles_labels()[1]
+        if len(names) > 1:
+            below = legend_below or len(names) > 4 or max(map(len, names)) > _TWO
+            _legend(figure, axes, names, below)
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return _themed(out.getvalue())
 
 
-def _legend(figure: Any, axes: Any, entries: int, below: bool) -> None:
-    """Names inside the panel, or where they are many, below it in a figure that grows with them."""
+def _legend(figure: Any, axes: Any, names: Sequence[str], below: bool) -> None:
+    """Names inside the panel, or where they are many or long, below it in a figure that grows with them."""
     if not below:
         axes.legend(frameon=False, fontsize=10)
         return
-    longest = max(map(len, axes.get_legend_handles_labels()[1]))
-    columns = 2 if longest <= _TWO else 1
-    figure.set_figheight(_HEIGHT + 0.22 * -(-entries // columns))
-    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9.5)
+    columns = 2 if max(map(len, names)) <= _TWO else 1
+    figure.set_figheight(_HEIGHT + 0.22 * -(-len(names) // columns))
+    figure.legend(
+        axes.get_legend_handles_labels()[0], [_fitting(name, _ONE) for name in names],
+        loc="outside lower center", ncols=columns, frameon=False, fontsize=9.5,
+    )  # fmt: skip
+
+
+def _fitting(name: str, letters: int) -> str:
+    """A name with its middle left out where it is too long."""
+    half = letters // 2
+    return name if len(name) <= letters else f"{name[: half - 1]}…{name[-half:]}"
 
 
 def _themed(svg: str) -> str:
