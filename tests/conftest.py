@@ -1,7 +1,10 @@
 """Wherever tensors are the subject, tests run with the shapes of all signatures checked."""
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import jaxtyping
 import pytest
@@ -43,3 +46,15 @@ def pictures(monkeypatch) -> None:
     from unmask.training.curve import draw_curve
 
     monkeypatch.setattr("unmask.training.trainer.draw_curve", draw_curve)
+
+
+@pytest.fixture
+def put_datasets(monkeypatch) -> Callable[[Callable[..., Any]], None]:
+    """Puts a function in the place of the hub's `load_dataset`, as if nothing else could be reached."""
+
+    def put(load_dataset: Callable[..., Any]) -> None:
+        offline = SimpleNamespace(HF_HUB_OFFLINE=True)
+        module = SimpleNamespace(load_dataset=load_dataset, config=offline)
+        monkeypatch.setitem(sys.modules, "datasets", module)
+
+    return put

@@ -102,6 +102,13 @@ def test_a_figure_is_shown_with_what_it_is(options, told, capsys):
     assert ("≤" in out) == ("≤" in told)
 
 
+def test_a_name_is_shown_whole_however_long_and_whatever_is_in_it(capsys, tmp_path):
+    file = tmp_path / f"{'long' * 40}[red].txt"
+    file.write_text(TEXT)
+    out = shown(capsys, "run", "--data", str(file), "--draws", "1")
+    assert str(file) in out.replace(" ", "").replace("│", "")
+
+
 def test_an_order_may_be_given_place_by_place(capsys):
     one = ("run", "--data", "byte.txt", "--packing", "split")
     backwards = ",".join(map(str, range(15, -1, -1)))

@@ -287,6 +287,8 @@ def test_the_suite_prints_and_keeps_what_was_written(runs, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "BLEU" in printed
     assert "confidence, deterministic" in printed
+    # whole: figures of other signatures cannot be compared
+    assert figures["signature"] in "".join(printed.split()).replace("│", "")
 
 
 def test_a_place_for_hypotheses_is_looked_for_before_anything_is_written(

@@ -376,7 +376,7 @@ def test_an_unknown_interval_is_a_question_mark(model, judge):
         (generation, ["--judge", "no/judge"], "no judge 'no/judge'"),
         (infilling, ["--judge", "/no/judge"], "there is no such folder or file"),
         (generation, ["--judge", "FOLDER", "--judge-prefix", "<s>"], "has no token '<s>'"),
-        (generation, ["--judge", "FOLDER", "--samples", "0"], "n must be 1 or more"),
+        (generation, ["--judge", "FOLDER", "--samples", "0"], "--samples must be 1 or more, not 0"),
         (generation, ["--judge", "FOLDER", "--out", "x.txt"], "must end in .png"),
         (infilling, ["--judge", "RUN"], "not by a run"),
         (infilling, ["--judge-prefix", "a"], "is for a --judge"),
@@ -385,7 +385,7 @@ def test_an_unknown_interval_is_a_question_mark(model, judge):
 )
 def test_a_mistake_is_one_line(run, folder, monkeypatch, module, argv, message):
     monkeypatch.setattr("socket.getaddrinfo", lambda *a, **k: (_ for _ in ()).throw(OSError()))
-    monkeypatch.setattr("unmask.evaluation.judge_files.getproxies", dict)
+    monkeypatch.setattr("unmask.data.hub.getproxies", dict)
     argv = [{"FOLDER": str(folder), "RUN": str(run)}.get(word, word) for word in argv]
     with pytest.raises(UnmaskError) as caught:
         module.execute(parse(str(run), *argv))

@@ -17,10 +17,11 @@ from tiny_models import TEXTS, one_line, train_tiny
 import unmask
 from unmask.api.measuring import COMPARED, STEPS, Budget, Measuring, Point
 from unmask.api.reporting import differences, read_run, read_runs, report_run
+from unmask.api.rows import Row
 from unmask.api.runs import FirstRows
 from unmask.cli import main, pictures
 from unmask.cli.evaluate import with_error
-from unmask.cli.report_sections import perplexity
+from unmask.cli.report_sections import perplexity, sections
 from unmask.config import resolve
 from unmask.data import load_data
 from unmask.diffusion import SCHEDULES
@@ -212,6 +213,39 @@ def test_the_log_and_the_frontier_are_shown(page, measured):
         "ancestral, 2 steps, temperature 1",
         "ancestral, 4 steps, temperature 1",
     ]
+
+
+def test_frontiers_by_one_judge_share_a_picture_whose_marks_grow(measured):
+    first, second = (report_run(run, None, "cpu") for run in read_runs(measured))
+    real, *steps = first.frontiers["frontier.jsonl"]
+    warmer = [
+        replace(row, sampler="left_to_right", steps=None, temperature=temperature)
+        for row, temperature in zip(steps, (1.0, 0.5), strict=True)
+    ]
+
+    def drawn(rows: list[Row]) -> list[str]:
+        both = [first, replace(second, frontiers={"frontier.jsonl": rows})]
+        section = next(each for each in sections(both) if each.title == "Frontier")
+        return [picture.draw() for picture in section.pictures]
+
+    (together,) = drawn([real, *warmer])
+    words = list(ElementTree.fromstring(together).itertext())
+    assert words.count("real text") == 1
+    assert {f"{first.run.name}: ancestral", "ar: left_to_right"} <= set(words)
+    for number, order in [(1, [0, 1]), (2, [1, 0])]:  # by steps, by temperature
+        marks = together.partition(f'id="PathCollection_{number}"')[2].partition("</g>")[0]
+        across = [
+            [float(x) for x in re.findall(r"[\d.]+", path)[::2]]
+            for path in re.findall(r' d="(.*?)"', marks, re.DOTALL)
+        ]
+        small, large = (max(xs) - min(xs) for xs in across)
+        assert small < large
+        left, right = (max(xs) + min(xs) for xs in across)
+        entropies = [steps[place].entropy for place in order]
+        assert (left < right) == (entropies[0] < entropies[1])
+    other = [replace(row, judge_digest="another", judge="another") for row in (real, *warmer)]
+    assert len(drawn(other)) == 2
+    assert len(drawn([replace(row, length=7) for row in warmer])) == 2
 
 
 # Measuring once

@@ -154,7 +154,10 @@ def test_the_table_holds_figures_preparation_and_reasons(run, folder, capsys):
     execute(run, "--folder", folder, "--limit", 2, "--sets", "ptb", "lm1b", "arxiv")
     printed = capsys.readouterr().out
     lines = " ".join(printed.split())
-    assert f"one stream cut into rows of {LENGTH}: BOS, {LENGTH - 2} tokens, EOS; 1 draws" in lines
+    assert (
+        f"one stream cut into rows of {LENGTH}: BOS, {LENGTH - 2} tokens, EOS; 1 draw, 4 to halve the errors"
+        in lines
+    )
     row = next(line for line in printed.splitlines() if line.startswith((" ptb", "ptb")))
     assert row.count("≤") == 3
     assert "±" in row
@@ -179,9 +182,13 @@ def test_json_lines(run, folder, capsys):
 
 
 def test_nothing_measured_is_no_success(run, folder, capsys):
-    with pytest.raises(UnmaskError, match="none of the sets could be had"):
+    with pytest.raises(UnmaskError, match=r"none of the sets could be had: the reasons are above$"):
         execute(run, "--folder", folder, "--sets", "lm1b")
-    assert "no lm1b.test.txt" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "no lm1b.test.txt" in printed
+    assert "draw" not in printed  # nothing was drawn
+    with pytest.raises(UnmaskError, match="; --folder DIR takes them from files"):
+        execute(run, "--sets", "pubmed-abstracts")
 
 
 def test_options_of_other_measurements_are_refused(run, folder):

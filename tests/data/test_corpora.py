@@ -190,24 +190,52 @@ class FakeDataset(list):
         ("hf:owner/name/config:train[:1%]", ("owner/name", "config", "train[:1%]")),
     ],
 )
-def test_datasets_of_the_hub(monkeypatch, source, asked):
+def test_datasets_of_the_hub(put_datasets, source, asked):
     def load_dataset(path, name, split):
         assert (path, name, split) == asked
         return FakeDataset([{"text": "a", "title": "t"}, {"text": None, "title": "u"}])
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    put_datasets(load_dataset)
     assert documents(source) == ["a"]
     assert documents(source, text_field="title") == ["t", "u"]
     with pytest.raises(UnmaskError, match="has no field 'body'; it has text, title"):
         documents(source, text_field="body")
 
 
-def test_dataset_errors(monkeypatch):
+def test_a_hub_that_is_not_there_is_not_waited_for(monkeypatch, put_datasets):
+    """The library asks six times, unless it is told that there is none: then it looks at what it keeps."""
+
+    def load_dataset(path, name, split):
+        told.append(sys.modules["datasets"].config.HF_HUB_OFFLINE)
+        return FakeDataset([{"text": "a"}])
+
+    def nowhere(*address):
+        raise OSError("Name or service not known")
+
+    told: list[bool] = []
+    monkeypatch.setattr("unmask.data.hub.getproxies", dict)
+    for lookup, offline in [(nowhere, True), (lambda *address: ["an address"], False)]:
+        monkeypatch.setattr("socket.getaddrinfo", lookup)
+        put_datasets(load_dataset)
+        sys.modules["datasets"].config.HF_HUB_OFFLINE = False
+        assert documents("hf:a/b") == ["a"]
+        assert told.pop() is offline
+        assert sys.modules["datasets"].config.HF_HUB_OFFLINE is False
+
+
+def test_dataset_errors(monkeypatch, put_datasets):
     def load_dataset(path, name, split):
         raise FileNotFoundError("no such dataset\ntraceback")
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    put_datasets(load_dataset)
     with pytest.raises(UnmaskError, match=r"hf:a/b cannot be loaded: no such dataset$"):
+        documents("hf:a/b")
+
+    def unreachable(path, name, split):
+        raise ConnectionError("(OfflineModeIsEnabled)")
+
+    put_datasets(unreachable)
+    with pytest.raises(UnmaskError, match=r"a/b is not kept here, and the hub cannot be reached$"):
         documents("hf:a/b")
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UnmaskError, match=r"hf:a/b needs datasets: pip install 'unmask\[data\]'"):

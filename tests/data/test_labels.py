@@ -1,7 +1,6 @@
 """Classes of documents, from a field of the corpus to the first token of a row."""
 
 import json
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -96,12 +95,11 @@ class FakeDataset(list):
         return [{name: row[name] for name in names} for row in self]
 
 
-def test_labels_of_datasets_by_name_and_in_the_digest(monkeypatch):
+def test_labels_of_datasets_by_name_and_in_the_digest(put_datasets):
     names = SimpleNamespace(names=["neg", "pos"])
 
     def opened(rows, kind):
-        found = SimpleNamespace(load_dataset=lambda *_, **__: FakeDataset(rows, kind))
-        monkeypatch.setitem(sys.modules, "datasets", found)
+        put_datasets(lambda *_, **__: FakeDataset(rows, kind))
         return labelled("hf:a/b"), open_corpus("hf:a/b", READING).digest
 
     rows, digest = opened([("x", 1), ("y", 0), ("z", -1), ("u", None)], names)

@@ -3,10 +3,8 @@
 import gzip
 import json
 import lzma
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -272,7 +270,7 @@ def test_held_out_pairs_are_those_that_are_not_trained_on(tmp_path):
     assert len(held | seen) == 50
 
 
-def test_a_dataset_of_the_hub_is_another_if_a_source_is(monkeypatch):
+def test_a_dataset_of_the_hub_is_another_if_a_source_is(put_datasets):
     sides = {"de": "Hund", "en": "dog"}
 
     class Dataset(list):
@@ -281,8 +279,7 @@ def test_a_dataset_of_the_hub_is_another_if_a_source_is(monkeypatch):
         def select_columns(self, columns):
             return [dict(row) for row in self]
 
-    datasets = SimpleNamespace(load_dataset=lambda *_, **__: Dataset([sides]))
-    monkeypatch.setitem(sys.modules, "datasets", datasets)
+    put_datasets(lambda *_, **__: Dataset([sides]))
 
     def given() -> int:
         return int(load_data(paired("hf:a/b")).train.given([0]).sum())

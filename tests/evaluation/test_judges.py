@@ -172,7 +172,7 @@ def test_a_judge_that_is_missing(folder, tmp_path, monkeypatch, capfd):
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", offline)
-    monkeypatch.setattr("unmask.evaluation.judge_files.getproxies", dict)
+    monkeypatch.setattr("unmask.data.hub.getproxies", dict)
     line = one_line("openai-community/gpt2-large")
     assert "hub cannot be reached" in line and "--judge" in line
     assert "there is no such file" in one_line(tmp_path / "none.gguf")
@@ -181,6 +181,8 @@ def test_a_judge_that_is_missing(folder, tmp_path, monkeypatch, capfd):
     for path in (tmp_path / "none", "./none", "../none", "a/b/c", "none/", "~/none", "runs/none"):
         assert one_line(path) == f"no judge '{path}': there is no such folder or file"
     assert "hub cannot be reached" in one_line("other/none")
+    (tmp_path / "notes.txt").write_text("x")
+    assert "'notes.txt': it is a file, and no .gguf; give --judge" in one_line("notes.txt")
     (tmp_path / "empty").mkdir()
     assert one_line(tmp_path / "empty").startswith(f"no judge '{tmp_path / 'empty'}'")
     for name in ("a.gguf", "b.gguf"):

@@ -115,8 +115,9 @@ def test_one_draw_falls_back_to_the_spread_between_rows():
     assert one.error > likelihood(method, texts, draws=16).error
     alone = likelihood(method, Texts(1), draws=1)
     assert alone.error == math.inf
-    assert alone.interval == (-math.inf, math.inf)
-    assert alone.to_dict()["interval"] == [None, None]
+    assert alone.interval == (0.0, math.inf)
+    assert alone.to_dict()["interval"] == [0.0, None]
+    assert alone.perplexity_interval == (1.0, math.inf)
 
 
 def test_the_error_over_texts_is_that_of_a_ratio_of_sums():

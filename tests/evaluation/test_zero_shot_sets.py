@@ -9,10 +9,8 @@ another merge for these lines, so the ids are GPT-2's own.
 import json
 import lzma
 import os
-import sys
 from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -169,7 +167,7 @@ class FakeDataset(list):
 @pytest.mark.parametrize(
     ("name", "file", "content", "records", "stream"), [row for row in BY_HAND if row[3]]
 )
-def test_from_the_hub(monkeypatch, name, file, content, records, stream):
+def test_from_the_hub(put_datasets, name, file, content, records, stream):
     def load_dataset(path, config=None, *, split, data_dir=None, revision=None):
         hub = zero_shot_set(name).hub
         assert (path, split) == (hub.repository, hub.split)
@@ -179,18 +177,18 @@ def test_from_the_hub(monkeypatch, name, file, content, records, stream):
         assert revision == ("refs/convert/parquet" if hub.converted else None)
         return FakeDataset([{**record, "other": 1} for record in records])
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    put_datasets(load_dataset)
     corpus, note = find(zero_shot_set(name), None)
     rows = rows_of(name, corpus, BYTES, 10)
     assert rows[range(len(rows))][0].tolist() == cut(stream, 10)
     assert note == ""
 
 
-def test_a_program_on_the_hub_is_not_run_but_reported(monkeypatch):
+def test_a_program_on_the_hub_is_not_run_but_reported(put_datasets):
     def load_dataset(*where, **options):
         raise RuntimeError("Dataset scripts are no longer supported, but found x.py")
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    put_datasets(load_dataset)
     corpus, _ = find(SETS["arxiv"], None)
     with pytest.raises(
         UnmaskError, match="arxiv:validation cannot be loaded: Dataset scripts are no"

@@ -20,6 +20,7 @@ from unmask.cli.parser import (
     list_of,
     refuse_others,
 )
+from unmask.cli.tables import facts
 from unmask.errors import UnmaskError, unknown
 
 if TYPE_CHECKING:
@@ -213,10 +214,9 @@ def _tell(args: Namespace, bound: "Bound", conditions: dict[str, Any]) -> None:
 def _show(bound: "Bound", conditions: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
     sign = "≤ " if bound.certificate == "upper" else ""
-    table = Table(title=conditions["model"], show_header=False)
+    table = facts(conditions["model"])
     pseudo = "pseudo-" if bound.certificate == "pseudo" else ""
     table.add_row(
         f"{pseudo}perplexity", sign + with_error(bound.perplexity, bound.perplexity_error)
@@ -250,7 +250,7 @@ def _show(bound: "Bound", conditions: dict[str, Any]) -> None:
             "terms", ", ".join(f"{name} {value:.4f}" for name, value in bound.terms.items())
         )
     for name, value in list(conditions.items())[1:]:
-        table.add_row(name, str(value))
+        table.add_row(name, escape(str(value)))
     Console().print(table)
 
 

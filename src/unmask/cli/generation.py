@@ -6,6 +6,7 @@ from pathlib import Path
 
 from unmask.cli import compare
 from unmask.cli.parser import Parser, list_of, refuse_others
+from unmask.errors import UnmaskError
 
 STEPS = (8, 32, 128)
 SAMPLES = 256
@@ -45,6 +46,8 @@ def add(parser: Parser) -> None:
 def execute(args: Namespace) -> None:
     """The comparison of samplers, with the judge and the settings of published figures."""
     refuse_others(args, "--suite generation", *WRITING, "top_k", "top_p", "length", "out")
+    if getattr(args, "samples", SAMPLES) < 1:
+        raise UnmaskError(f"--samples must be 1 or more, not {args.samples}")
     from unmask.api.judging import DEFAULT_JUDGE
 
     asked = Namespace(**vars(args))

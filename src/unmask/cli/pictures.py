@@ -2,6 +2,7 @@
 
 import io
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ _COLOURS = {
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "<")
 _INK, _FAINT = "#1a2b3c", "#a1b2c3"  # what becomes the page's own ink, and a fainter one
 _POINTS = 400  # of a curve, at most: a page must stay small
+_SHORT, _TWO, _ONE = 20, 28, 54  # letters of a name before another, beside another, and alone
 _WIDTH, _HEIGHT = 5.0, 3.3  # inches: at this width letters are readable on a phone
 
 
@@ -103,34 +105,47 @@ def variances(spreads: Mapping[str, Mapping[str, Spread]]) -> str:
     return _svg(draw)
 
 
-def frontier(rows: Sequence[Row]) -> str:
-    """The judge's nats per token against entropy: a line for each sampler, real text as a star."""
-
-    def draw(axes: Any) -> None:
-        lines: dict[tuple[str, float | None], list[Row]] = {}
+def frontier(found: Mapping[str, Sequence[Row]]) -> str:
+    """The judge's nats per token against entropy: a line for each run's samplers, real text as a star."""
+    whose = _whose(list(found))
+    lines: dict[tuple[str, float | None], list[Row]] = {}
+    for name, rows in found.items():
         for row in rows:
             if row.calls is not None:  # a sampler without steps is one line through temperatures
-                line = (row.sampler, row.temperature if row.steps is not None else None)
-                lines.setdefault(line, []).append(row)
-        several = len({temperature for _, temperature in lines}) > 1
+                temperature = row.temperature if row.steps is not None else None
+                lines.setdefault((whose[name] + row.sampler, temperature), []).append(row)
+    several = len({temperature for _, temperature in lines if temperature is not None}) > 1
+    real = {(r.entropy, r.nats) for rows in found.values() for r in rows if r.calls is None}
+
+    def draw(axes: Any) -> None:
         for ((name, temperature), own), style in zip(lines.items(), _styles(), strict=False):
-            own.sort(key=lambda row: (row.steps or 0, row.temperature or 0))
-            if several and temperature is not None:
-                name = f"{name}, temperature {temperature:g}"
-            axes.errorbar(
-                [row.entropy for row in own], [row.nats for row in own],
-                _bars([row.nats_error for row in own]), _bars([row.entropy_error for row in own]),
-                **style, label=name,
-            )  # fmt: skip
-        for row in rows:
-            if row.calls is None:
-                at, size = ([row.entropy], [row.nats]), 15
-                axes.plot(
-                    *at, color=_INK, marker="*", markersize=size, ls="none", label="real text"
-                )
+            told = several and temperature is not None
+            _growing(axes, own, style, f"{name}, temperature {temperature:g}" if told else name)
+        if real:
+            style = {"color": _INK, "marker": "*", "markersize": 15, "ls": "none"}
+            axes.plot(*zip(*sorted(real), strict=True), **style, label="real text")
         axes.set(xlabel="entropy of a text's tokens, nats", ylabel="judge's nats per token")
 
     return _svg(draw, legend_below=True)
+
+
+def _whose(names: Sequence[str]) -> dict[str, str]:
+    """What stands before the samplers of each run: of long names what tells them apart, of one nothing."""
+    if len(names) < 2:
+        return dict.fromkeys(names, "")
+    long = max(map(len, names)) > _SHORT
+    shared = len(os.path.commonprefix(list(names))) if long else 0  # noqa: RUF071  letters are meant
+    return {name: f"{'…' if shared else ''}{_fitting(name[shared:], _SHORT)}: " for name in names}
+
+
+def _growing(axes: Any, rows: Sequence[Row], style: dict[str, Any], name: str) -> None:
+    """A line whose marks grow with the steps, or with the temperature where there are none."""
+    rows = sorted(rows, key=lambda row: (row.steps or 0, row.temperature or 0))
+    x, y = [row.entropy for row in rows], [row.nats for row in rows]
+    bars = _bars([row.nats_error for row in rows]), _bars([row.entropy_error for row in rows])
+    axes.errorbar(x, y, *bars, **style, label=name)
+    sizes = [(5.5 + 5 * number / max(len(rows) - 1, 1)) ** 2 for number in range(len(rows))]
+    axes.scatter(x, y, sizes, color=style["color"], marker=style["marker"], linewidths=0, zorder=3)
 
 
 def _styles() -> list[dict[str, Any]]:
@@ -167,22 +182,32 @@ def _svg(draw: Callable[[Any], None], legend_below: bool = False) -> str:
         axes.grid(color=_FAINT, linewidth=0.5)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        entries = len(axes.get_legend_handles_labels()[0])
-        if entries > 1:
-            _legend(figure, axes, entries, legend_below or entries > 4)
+        names = axes.get_legend_handles_labels()[1]
+        if len(names) > 1:
+            below = legend_below or len(names) > 4 or max(map(len, names)) > _TWO
+            _legend(figure, axes, names, below)
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return _themed(out.getvalue())
 
 
-def _legend(figure: Any, axes: Any, entries: int, below: bool) -> None:
-    """Names inside the panel, or where they are many, below it in a figure that grows with them."""
+def _legend(figure: Any, axes: Any, names: Sequence[str], below: bool) -> None:
+    """Names inside the panel, or where they are many or long, below it in a figure that grows with them."""
     if not below:
         axes.legend(frameon=False, fontsize=10)
         return
-    columns = 2
-    figure.set_figheight(_HEIGHT + 0.22 * -(-entries // columns))
-    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9.5)
+    columns = 2 if max(map(len, names)) <= _TWO else 1
+    figure.set_figheight(_HEIGHT + 0.22 * -(-len(names) // columns))
+    figure.legend(
+        axes.get_legend_handles_labels()[0], [_fitting(name, _ONE) for name in names],
+        loc="outside lower center", ncols=columns, frameon=False, fontsize=9.5,
+    )  # fmt: skip
+
+
+def _fitting(name: str, letters: int) -> str:
+    """A name with its middle left out where it is too long."""
+    half = letters // 2
+    return name if len(name) <= letters else f"{name[: half - 1]}…{name[-half:]}"
 
 
 def _themed(svg: str) -> str:

@@ -214,30 +214,42 @@ def _schedules(reports: Sequence[RunReport]) -> Section:
 
 
 def _frontiers(reports: Sequence[RunReport]) -> Section:
-    tables, drawn = [], []
-    judges: set[str] = set()
+    tables: list[Table] = []
+    comparable: dict[object, dict[str, list[Row]]] = {}  # of one judge, number and length of texts
     for report in reports:
         for file, rows in report.frontiers.items():
-            name = f"{report.run.name}, {file}"
-            table = _frontier(name, rows)
-            tables.append(table)
-            alt = "; ".join(f"{cell[0]}: {cell[2]} at entropy {cell[3]}" for cell in table.rows)
-            drawn.append(
-                Picture(f"Frontier of {name}", f"Nats per token against entropy. {alt}",
-                        partial(pictures.frontier, rows))
-            )  # fmt: skip
-            judges |= {
-                str(row.to_dict().get("judge") or "the model itself or --judge") for row in rows
-            }
+            tables.append(_frontier(f"{report.run.name}, {file}", rows))
+            name = report.run.name if len(report.frontiers) == 1 else tables[-1].caption
+            one = rows[-1]
+            alike = one.judge_digest or tables[-1].caption, one.n, one.length
+            comparable.setdefault(alike, {})[name] = rows
     if not tables:
         return Section(
             "Frontier", "None: 'unmask compare RUN --out RUN/frontier.jsonl' measures one."
         )
+    every = [row for found in comparable.values() for rows in found.values() for row in rows]
+    judges = {str(row.judge or "the model itself or --judge") for row in every}
     note = (
         "Rows that 'unmask compare --out' kept in the run folder; likely text of low entropy is not "
         f"good text. Judge: {'; '.join(sorted(judges))}."
     )
-    return Section("Frontier", note, tables, drawn)
+    return Section("Frontier", note, tables, [_drawn(found) for found in comparable.values()])
+
+
+def _drawn(found: dict[str, list[Row]]) -> Picture:
+    """Frontiers that can be compared, in one picture."""
+    said = "; ".join(
+        f"{name}: {row.setting}: {signed(row.certificate, with_error(row.nats, row.nats_error))} "
+        f"at entropy {with_error(row.entropy, row.entropy_error)}"
+        for name, rows in found.items()
+        for row in rows
+    )
+    marks = "larger marks are more steps, or a higher temperature where there are no steps"
+    return Picture(
+        f"Frontier of {', '.join(found)}; {marks}",
+        f"Nats per token against entropy. {said}",
+        partial(pictures.frontier, found),
+    )
 
 
 def _frontier(name: str, rows: Sequence[Row]) -> Table:

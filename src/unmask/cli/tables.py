@@ -11,6 +11,17 @@ def signed(certificate: str, figure: str) -> str:
     return f"≤ {figure}" if certificate == "upper" else figure
 
 
+def facts(title: str) -> "Table":
+    """A table of names and what they are, to be filled by `add_row`; a long one goes on in the next line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    return table
+
+
 def print_whole(table: "Table", spare: int = 0) -> None:
     """Numbers are never cut: in a narrow terminal lines go on below, but for `spare` columns of text."""
     from rich.console import Console

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unmask.cli.parser import Parser, check_place, given, refuse_others
+from unmask.cli.tables import facts
 
 if TYPE_CHECKING:
     from unmask.api.translation import Translation
@@ -58,10 +59,10 @@ def execute(args: Namespace) -> None:
 
 def _show(title: str, found: "Translation", conditions: dict[str, str]) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.markup import escape
 
     score = found.bleu
-    table = Table(title=title, show_header=False)
+    table = facts(title)
     table.add_row("BLEU", f"{score.score:.2f}  95% in [{score.low:.2f}, {score.high:.2f}]")
     table.add_row("sources", f"{score.texts:,}")
     table.add_row("references", f"{sum(map(len, found.references)):,}")
@@ -72,5 +73,5 @@ def _show(title: str, found: "Translation", conditions: dict[str, str]) -> None:
         table.add_row("not ended", f"{found.unended:,} targets, cut at the end of the row")
     table.add_row("signature", score.signature)
     for name, value in conditions.items():
-        table.add_row(name, value)
+        table.add_row(name, escape(value))
     Console().print(table)

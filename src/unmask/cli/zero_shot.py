@@ -62,7 +62,8 @@ def execute(args: Namespace) -> None:
     if not args.json:
         _show(", ".join(conditions.values()), rows)
     if all(row.absent for row in rows):
-        raise UnmaskError("none of the sets could be had: the reasons are above")
+        instead = "" if hasattr(args, "folder") else "; --folder DIR takes them from files"
+        raise UnmaskError(f"none of the sets could be had: the reasons are above{instead}")
 
 
 def _show(title: str, rows: "list[SetRow]") -> None:
@@ -81,8 +82,7 @@ def _table(title: str, rows: "list[SetRow]") -> "Table":
     from unmask.cli.evaluate import with_error
 
     length = rows[0].length
-    draws = max((row.bound.draws for row in rows if row.bound), default=0)
-    frame = f"one stream cut into rows of {length}: BOS, {length - 2} tokens, EOS; {draws} draws"
+    frame = f"one stream cut into rows of {length}: BOS, {length - 2} tokens, EOS{_draws(rows)}"
     table = Table(title=Text(f"{title}: {frame}"), box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("set")
     for name in ("perplexity", "bits / byte", "per word", "tokens", "documents"):
@@ -105,6 +105,17 @@ def _table(title: str, rows: "list[SetRow]") -> "Table":
             Text(_notes(row)),
         )
     return table
+
+
+def _draws(rows: "list[SetRow]") -> str:
+    """How many draws the errors come from, and how many would halve them; an exact figure needs none."""
+    noisy = [row.bound for row in rows if row.bound and row.bound.draws_to_halve]
+    if not noisy:
+        return ""
+    draws = noisy[0].draws
+    return (
+        f"; {draws} draw{'s' if draws > 1 else ''}, {noisy[0].draws_to_halve} to halve the errors"
+    )
 
 
 def _notes(row: "SetRow") -> str:

@@ -26,6 +26,7 @@ from unmask.data.files import (
     read_documents,
     read_text,
 )
+from unmask.data.hub import asked_once
 from unmask.data.labels import Labelled
 from unmask.data.pairs import Pair, sides
 from unmask.data.parallel import parallel_files, read_parallel
@@ -222,7 +223,12 @@ def hub_corpus(name: str, reading: Reading, *where: str | None, **options: str) 
     def read() -> Iterator[str]:
         datasets = extra("datasets", f"hf:{name}")
         try:
-            rows = datasets.load_dataset(*where, **options)
+            with asked_once(datasets, f"hf:{name}"):
+                rows = datasets.load_dataset(*where, **options)
+        except ConnectionError:
+            raise UnmaskError(
+                f"the dataset hf:{name} is not kept here, and the hub cannot be reached"
+            ) from None
         except (OSError, ValueError, RuntimeError) as error:  # the last: it is a script
             reason = str(error).strip().partition("\n")[0]
             raise UnmaskError(f"the dataset hf:{name} cannot be loaded: {reason}") from None

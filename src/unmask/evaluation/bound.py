@@ -95,9 +95,9 @@ class Bound:
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """Nats per token that hold the bound on this text with 99% confidence."""
+        """Nats per token that hold the bound on this text with 99% confidence; no text costs less than 0."""
         reach = student_quantile(self.freedom) * self.error if self.error else 0.0
-        return self.nats - reach, self.nats + reach
+        return max(self.nats - reach, 0.0), self.nats + reach
 
     @property
     def perplexity_interval(self) -> tuple[float, float]:

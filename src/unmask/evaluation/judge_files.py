@@ -4,19 +4,17 @@ import hashlib
 import io
 import os
 import re
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 import torch
 
 from unmask.data.cache import cache_folder
 from unmask.data.extras import extra
+from unmask.data.hub import reachable
 from unmask.errors import UnmaskError
 from unmask.evaluation.causal import CausalJudge
 
@@ -31,6 +29,8 @@ def causal_judge(spec: str | Path, device: torch.device, prefix: str | None = No
     gguf = _gguf(path)
     if _is_path(str(spec)) and not path.exists():
         raise UnmaskError(f"no judge {str(spec)!r}: there is no such folder or file")
+    if gguf is None and path.is_file():
+        raise UnmaskError(f"no judge {str(spec)!r}: it is a file, and no .gguf; {_HINT}")
     transformers: Any = extra("transformers", f"the judge {str(spec)!r}", "eval")
     with _quietly(transformers, str(spec)):
         if gguf is not None:
@@ -110,16 +110,13 @@ def _check_whole(loaded: dict[str, Any]) -> None:
 
 
 def _check_hub(name: str) -> None:
-    """An error at once where no hub can be reached: its library tries for half a minute."""
+    """An error at once where no hub can be reached, unless the judge is kept here."""
     hub: Any = extra("huggingface_hub", f"the judge {name!r}", "eval")
-    if isinstance(hub.try_to_load_from_cache(name, "config.json"), str) or getproxies():
-        return
-    try:
-        socket.getaddrinfo(urlsplit(hub.constants.ENDPOINT).hostname, 443)
-    except OSError:
+    kept = isinstance(hub.try_to_load_from_cache(name, "config.json"), str)
+    if not kept and not reachable(f"the judge {name!r}", "eval"):
         raise UnmaskError(
             f"no judge {name!r}: it is no folder here, and the hub cannot be reached; {_HINT}"
-        ) from None
+        )
 
 
 @contextmanager
