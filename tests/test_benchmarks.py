@@ -248,3 +248,26 @@ def test_the_smoke_test_fails_a_quarter_below_a_floor(measured, lost, beside, mo
     said = capsys.readouterr()
     assert [json.loads(line)["ratio"] for line in said.out.splitlines()] == ["first", "last"]
     assert lost in said.err and bool(said.err) == bool(lost)
+
+
+def test_quality_does_what_is_left(beside, tmp_path, capsys):
+    """A job waits for those before it; what was done is not done again, what failed is tried again."""
+    from quality import Job, work
+
+    def job(name: str, script: str, *after: str) -> Job:
+        return Job(name, ["sh", "-c", f"echo {name} >> {tmp_path / 'order'}; {script}"], after)
+
+    jobs = [
+        job("second", "echo 2", "first"),
+        job("first", "echo 1"),
+        job("broken", "echo no >&2; exit 3"),
+        job("never", "echo 4", "broken"),
+    ]
+    for attempts in (["first", "second", "broken"], ["broken"]):
+        (tmp_path / "order").unlink(missing_ok=True)
+        assert work(jobs, 1, tmp_path) == 2  # the broken one, and the one that waits for it
+        assert (tmp_path / "order").read_text().split() == attempts
+        assert [row["job"] for row in parsed(capsys.readouterr().out)] == attempts
+    assert (tmp_path / "second.json").read_text() == "2\n"
+    assert not (tmp_path / "broken.json").exists()
+    assert (tmp_path / "broken.log").read_text().count("no\n") == 2

@@ -1,0 +1,185 @@
+"""The trainings and tables of quality.md, several at a time on one GPU.
+
+Each job is one command, which takes up what an earlier one left: the same call goes on after an interruption.
+What a job found is in OUT/NAME.json, what it said in OUT/NAME.log; a JSON line is printed when it ends.
+DATA holds wikipedia.{train,valid,test}.txt.xz, text8.{train,valid,test} and the folder multi30k.
+"""
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from unmask.api.reproducing import RUNS, Request
+
+UNMASK = [sys.executable, "-m", "unmask"]
+TEXT8 = {  # 8 minutes of an H200
+    "training.steps": "2300",
+    "training.lr": "6e-4",
+    "training.warmup": "200",
+    "training.decay": "cosine",
+    "training.ema": "0.999",
+    "training.validate_every": "575",
+    "training.validation_rows": "512",
+}
+TABLES = {"table1": 16, "table8": 16, "table11": 8, "schedules": 8}  # draws
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command, and the jobs that must have ended well before it."""
+
+    name: str
+    command: list[str]
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All jobs: where their text lies, where runs are kept, and how many steps, other than the recipes'."""
+
+    data: Path
+    runs: Path
+    steps: int | None = None
+
+    def jobs(self) -> Iterator[Job]:
+        """All of them, those that take longest first."""
+        yield from self._text8()
+        yield from self._reproductions()
+        yield from self._multi30k()
+
+    def request(self, table: str, **options: str) -> Request:
+        """What `unmask reproduce` is asked for."""
+        steps = [] if self.steps is None else [("training.steps", str(self.steps))]
+        return Request(table, "small", self.runs, **self._wikipedia(), overrides=steps, **options)
+
+    def _wikipedia(self) -> dict[str, str]:
+        parts = {"data": "train", "valid": "valid", "test": "test"}
+        return {name: str(self.data / f"wikipedia.{part}.txt.xz") for name, part in parts.items()}
+
+    def _text8(self) -> Iterator[Job]:
+        for recipe in ("text8", "text8-autoregressive"):
+            text = {f"data.{part}": str(self.data / f"text8.{part}") for part in ("train", "valid")}
+            yield self._training(recipe, text | TEXT8)
+            test = ["--data", str(self.data / "text8.test"), "--draws", "16"]
+            yield self._evaluation("bits", recipe, test)
+
+    def _reproductions(self) -> Iterator[Job]:
+        first, *others = RUNS  # the first makes the tokenizer that all share
+        script = [
+            sys.executable,
+            __file__,
+            str(self.data),
+            "--runs",
+            str(self.runs),
+            *self._steps(""),
+        ]
+        yield Job(first, [*script, "--train", first])
+        for name in others:
+            yield Job(name, [*script, "--train", name], (first,))
+        for table, draws in TABLES.items():
+            text = [
+                word for name, path in self._wikipedia().items() for word in (f"--{name}", path)
+            ]
+            how = ["--scale", "small", "--runs", str(self.runs), "--draws", str(draws), "--json"]
+            yield Job(
+                table, [*UNMASK, "reproduce", table, *text, *how, *self._steps("")], tuple(RUNS)
+            )
+
+    def _multi30k(self) -> Iterator[Job]:
+        def pairs(part: str) -> str:
+            return f"{self.data / 'multi30k' / part}.{{de,en}}"
+
+        for recipe in ("multi30k", "multi30k-autoregressive"):
+            yield self._training(recipe, {"data.train": pairs("train"), "data.valid": pairs("val")})
+            for test in ("test_2016_flickr", "test_2017_flickr"):
+                yield self._evaluation(
+                    test, recipe, ["--suite", "translation", "--data", pairs(test)]
+                )
+
+    def _training(self, recipe: str, settings: dict[str, str]) -> Job:
+        changes = [word for name, value in settings.items() for word in (f"--{name}", value)]
+        run = ["--run", str(self.runs / recipe), "--training.compile", "true"]
+        return Job(recipe, [*UNMASK, "train", recipe, *run, *changes, *self._steps("training.")])
+
+    def _evaluation(self, name: str, run: str, options: list[str]) -> Job:
+        command = [*UNMASK, "evaluate", str(self.runs / run), *options, "--json"]
+        return Job(f"{run}-{name}", command, (run,))
+
+    def _steps(self, section: str) -> list[str]:
+        return [] if self.steps is None else [f"--{section}steps", str(self.steps)]
+
+
+def work(jobs: list[Job], slots: int, out: Path) -> int:
+    """Do them, `slots` at a time, each as soon as those before it are done; how many failed or had to be left."""
+    done = {job.name for job in jobs if (out / f"{job.name}.json").exists()}
+    waiting = [job for job in jobs if job.name not in done]
+    running: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
+    failed = 0
+    while waiting or running:
+        for job in [job for job in waiting if done.issuperset(job.after)]:
+            if len(running) < slots:
+                waiting.remove(job)
+                running[job.name] = _begin(job, out), time.monotonic()
+        if not running:  # the rest wait for what failed
+            return failed + len(waiting)
+        time.sleep(0.2)
+        for name, (process, began) in list(running.items()):
+            if (code := process.poll()) is None:
+                continue
+            del running[name]
+            seconds = round(time.monotonic() - began, 1)
+            print(json.dumps({"job": name, "seconds": seconds, "exit": code}), flush=True)
+            if code:
+                failed += 1
+            else:
+                (out / f"{name}.part").rename(out / f"{name}.json")
+                done.add(name)
+    return failed
+
+
+def _begin(job: Job, out: Path) -> subprocess.Popen[bytes]:
+    with (
+        (out / f"{job.name}.part").open("wb") as found,
+        (out / f"{job.name}.log").open("ab") as log,
+    ):
+        log.write(f"{shlex.join(job.command)}\n".encode())
+        log.flush()
+        return subprocess.Popen(job.command, stdout=found, stderr=log)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", type=Path, help="the folder of all text")
+    parser.add_argument(
+        "--out", type=Path, default=Path("quality"), help="folder of results and logs"
+    )
+    parser.add_argument("--runs", type=Path, default=Path("runs/reproduce-small"))
+    parser.add_argument("--slots", type=int, default=3, help="jobs at a time")
+    parser.add_argument(
+        "--only", nargs="+", metavar="JOB", help="some jobs; what they need must be done"
+    )
+    parser.add_argument("--steps", type=int, help="training steps of every run: to try it out")
+    parser.add_argument("--train", metavar="RUN", choices=RUNS, help=argparse.SUPPRESS)
+    parser.add_argument("--list", action="store_true", help="print the commands and stop")
+    args = parser.parse_args()
+    plan = Plan(args.data, args.runs, args.steps)
+    if args.train:
+        plan.request("table1").measuring(args.train)
+        return
+    jobs = [job for job in plan.jobs() if not args.only or job.name in args.only]
+    if args.list:
+        for job in jobs:
+            print(f"{job.name}: {shlex.join(job.command)}")
+        return
+    args.out.mkdir(parents=True, exist_ok=True)
+    sys.exit(bool(work(jobs, args.slots, args.out)))
+
+
+if __name__ == "__main__":
+    main()
