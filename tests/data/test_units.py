@@ -1,6 +1,7 @@
 """Looked up, ids are the library's own: for any text, whatever was met before."""
 
 import pickle
+import string
 import sys
 import unicodedata
 
@@ -126,13 +127,21 @@ def test_cuts_are_between_words_beside_every_odd_character(tokenizer):
 
 
 @settings(max_examples=200)
-@given(st.lists(TEXT, min_size=1, max_size=4), st.sampled_from([0, units._NEW]))
-def test_ids_are_the_librarys_own(tokenizer, texts, new):
+@given(st.lists(TEXT, min_size=1, max_size=4), st.sampled_from([0, units._WIDE, 1000]))
+def test_ids_are_the_librarys_own(tokenizer, texts, wide):
     expected = [library(tokenizer, text) for text in texts]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(units, "_NEW", new)  # at 0 nothing is too new to be looked up
+        patch.setattr(units, "_WIDE", wide)  # at 0 every text is left whole, at 1000 none
         for _ in range(2):  # the second time all is known
             assert [ids.tolist() for ids in tokenizer.encode_batch(texts)] == expected
+
+
+@pytest.mark.parametrize("space", ["", " "])
+def test_words_are_the_librarys_own(tokenizer, space):
+    for kind in (string.ascii_letters, string.digits, string.punctuation):
+        words = [kind, kind[::-1], *(kind[i : i + n] for n in (1, 2, 3) for i in range(len(kind)))]
+        for text in (space + word for word in words):
+            assert tokenizer.encode(text) == library(tokenizer, text)
 
 
 @settings(max_examples=200)
@@ -161,26 +170,39 @@ def test_units_are_encoded_once():
     assert asked == ["!"]
 
 
-def test_texts_that_are_mostly_new_are_encoded_as_they_are():
+def test_plain_words_go_straight_to_the_model():
+    words, rest = [], []
+
+    def encode(texts: list[str]) -> list[bytes]:
+        rest.extend(texts)
+        return [text.encode() for text in texts]
+
+    table = Units(encode, lambda word: words.append(word) or word.encode())
+    text = "the cat's 3rd café, (1990)\nnaïve 42"
+    assert table.encode_batch([text]) == [text.encode()]
+    assert words == ["the", " cat", " (", "1990", ")", " 42"]
+    assert rest == ["'s", " 3rd", " café,", "\n", "naïve"]
+
+
+def test_texts_without_words_are_encoded_as_they_are():
     asked: list[list[str]] = []
     table = Units(lambda texts: asked.append(texts) or [text.encode() for text in texts])
-    texts = ["every word of this differs", "and here likewise"]
+    texts = ["日本語の文章には空白がありません。" * 3, "but here", "それで全部一度に。" * 4]
     assert table.encode_batch(texts) == [text.encode() for text in texts]
-    assert asked == [texts] and not table._known
+    assert asked[0] == [texts[0], texts[2]] and list(table._known) == ["but", " here"]
 
 
 def test_the_table_stays_small(monkeypatch):
     monkeypatch.setattr(units, "_ROOM", 20_000)
-    monkeypatch.setattr(units, "_NEW", 0)
+    monkeypatch.setattr(units, "_WIDE", 1000)
     table = Units(lambda texts: [text.encode() for text in texts])
     for number in range(300):
         text = f"the cat {number} sat {'x' * 100}{number} on {number * 7}"
         assert table.encode_batch([text]) == [text.encode()]
         taken = sum(units._ENTRY + len(unit) for unit in table._known)
-        assert taken <= table._taken <= 20_000
+        assert taken == table._known._taken <= 20_000
     assert list(table._known)[:2] == ["the", " cat"]  # what was met first is there all the time,
     assert f" {299 * 7}" in table._known and " 150" not in table._known  # and what was met last
-    table._forget(table._known)
     assert max(map(len, table._known)) <= units._LONG
 
 
@@ -205,7 +227,7 @@ def _normalized(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("change", [_prefixed, _in_one_piece, _normalized, None])
-def test_other_tokenizers_are_left_to_the_library(change, monkeypatch):
+def test_other_tokenizers_are_left_to_the_library(change):
     text = "the cat sat, on the cat sat"
     backend = byte_level(models.BPE())
     assert cuttable(backend)
@@ -217,7 +239,6 @@ def test_other_tokenizers_are_left_to_the_library(change, monkeypatch):
     assert not cuttable(backend)
     tokenizer = SubwordTokenizer(backend, BPE.vocabulary)
     assert tokenizer.encode(text) == library(tokenizer, text)
-    monkeypatch.setattr(units, "_NEW", 0)
     tokenizer._units = Units(tokenizer._encoded)
     assert tokenizer.encode(text) != library(tokenizer, text)  # which would have been wrong
 

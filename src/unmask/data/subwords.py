@@ -18,6 +18,7 @@ from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
 
 _ID = np.dtype(np.uintc)  # what array calls I
+_SPACE = "Ġ"  # GPT-2's character for it
 
 
 class SubwordTokenizer(Tokenizer):
@@ -34,7 +35,8 @@ class SubwordTokenizer(Tokenizer):
         backend.encode_special_tokens = True
         self._backend = backend
         _check_ids(backend, vocabulary)
-        self._units = Units(self._encoded) if cuttable(backend) else None
+        word = self._encoded_word if isinstance(backend.model, models.BPE) else None
+        self._units = Units(self._encoded, word) if cuttable(backend) else None
         super().__init__(vocabulary)
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
@@ -93,6 +95,12 @@ class SubwordTokenizer(Tokenizer):
         with stopped():
             encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
         return [array(_ID.char, encoding.ids).tobytes() for encoding in encodings]
+
+    def _encoded_word(self, word: str) -> bytes:
+        """The ids of a word, by the model alone, past all that looks for words in a text."""
+        with stopped():
+            tokens = self._backend.model.tokenize(word.replace(" ", _SPACE))
+        return array(_ID.char, [token.id for token in tokens]).tobytes()
 
     def _checked(self, ids: Ids) -> Ids:
         """The ids, or an error if the tokenizer makes MASK out of plain text."""

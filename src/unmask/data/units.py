@@ -6,13 +6,13 @@ two of them, a unit, has the same ids wherever it occurs, and a text is mostly u
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
 
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, normalizers, pre_tokenizers
 
 Encode = Callable[[list[str]], list[bytes]]
+EncodeWord = Callable[[str], bytes]
 
 # A unit begins before a space that something visible follows, which goes with it, and where ASCII
 # letters and digits meet other signs of ASCII; but not behind an apostrophe, which GPT-2 keeps with 's,
@@ -24,65 +24,81 @@ _UNIT = re.compile(
     rf"|\n(?=[{_WORD}])"
     r"|[\s\S][^ ]*(?: (?!\S)[^ ]*)*"
 )
-_NEW = 4  # texts of which a quarter is new are not worth looking up
+# A unit that is one word to GPT-2, of characters that its alphabet spells alike.
+_PLAIN = re.compile(rf" ?(?:[A-Za-z]+|[0-9]+|[{_SIGN}]+)")
+_WIDE = 16  # characters of a text's mean unit that make it one without words, as in Chinese
+_LONG = 64  # characters of a unit that is hardly met again
 _ROOM = 80_000_000  # bytes that the table may take, roughly:
 _ENTRY = 180  # for each unit, beside its characters
-_LONG = 64  # characters of a unit that is hardly met again
 
 
 class Units:
-    """The ids, as bytes, of texts made of units met before; `encode` knows those of new ones."""
+    """The ids, as bytes, of texts made of units, most of which were met before.
 
-    def __init__(self, encode: Encode) -> None:
+    `encode` knows those of any texts, `encode_word`, if there is one, those of a plain word at less cost.
+    """
+
+    def __init__(self, encode: Encode, encode_word: EncodeWord | None = None) -> None:
         self._encode = encode
-        self._known: dict[str, bytes] = {}
-        self._taken = 0
+        self._encode_word = encode_word
+        self._known = _Known(self._ids)
 
-    def __reduce__(self) -> tuple[type["Units"], tuple[Encode]]:
+    def __reduce__(self) -> tuple[type["Units"], tuple[Encode, EncodeWord | None]]:
         """A copy in another process begins with an empty table."""
-        return Units, (self._encode,)
+        return Units, (self._encode, self._encode_word)
 
     def encode_batch(self, texts: Sequence[str]) -> list[bytes]:
-        """The ids of each text; texts that are mostly new are encoded as they are."""
-        known = self._known
+        """The ids of each text; texts without words are encoded as they are, all at once."""
         cut = [_UNIT.findall(text) for text in texts]
-        new = _new(chain.from_iterable(cut), known)
-        if _NEW * sum(map(len, new)) > sum(map(len, texts)):
-            return self._encode(list(texts))
-        self._learn(new, known)
-        return [b"".join(map(known.__getitem__, units)) for units in cut]
+        wide = [len(text) > _WIDE * len(units) for text, units in zip(texts, cut, strict=True)]
+        whole = iter(
+            self._encode([text for text, is_wide in zip(texts, wide, strict=True) if is_wide])
+        )
+        ids = self._known.__getitem__
+        return [
+            next(whole) if is_wide else b"".join(map(ids, units))
+            for units, is_wide in zip(cut, wide, strict=True)
+        ]
 
     def reach(self, text: str, size: int) -> tuple[int, str, int]:
         """The unit in which the first `size` bytes of a text's ids end: its place, itself, their part in it."""
-        known, units = self._known, _UNIT.findall(text)
-        self._learn(_new(units, known), known)
         found, place = (0, "", 0), 0
-        for unit in units:
+        for unit in _UNIT.findall(text):
             if size <= 0:
                 break
-            if known[unit]:
+            ids = self._known[unit]
+            if ids:
                 found = (place, unit, size)
-            size, place = size - len(known[unit]), place + len(unit)
+            size, place = size - len(ids), place + len(unit)
         return found
 
-    def _learn(self, new: list[str], known: dict[str, bytes]) -> None:
-        """Encode units and keep them."""
-        known.update(zip(new, self._encode(new), strict=True))
-        self._taken += sum(map(len, new)) + _ENTRY * len(new)
-        if self._taken > _ROOM:
-            self._forget(known)
-
-    def _forget(self, known: dict[str, bytes]) -> None:
-        """Go on with half a table: the units met first, which are met most often."""
-        # In a new table, since this one may be in use.
-        kept = [entry for entry in list(known.items()) if len(entry[0]) <= _LONG]
-        self._known = dict(kept[: _ROOM // 2 // _ENTRY])
-        self._taken = sum(_ENTRY + len(unit) for unit in self._known)
+    def _ids(self, unit: str) -> bytes:
+        if self._encode_word and _PLAIN.fullmatch(unit):
+            return self._encode_word(unit)
+        return self._encode([unit])[0]
 
 
-def _new(units: Iterable[str], known: dict[str, bytes]) -> list[str]:
-    """The units that are not known, in the order in which they are met."""
-    return [unit for unit in dict.fromkeys(units) if unit not in known]
+class _Known(dict[str, bytes]):
+    """The ids of units, found when they are first asked for and kept as long as there is room."""
+
+    def __init__(self, find: EncodeWord) -> None:
+        self._find = find
+        self._taken = 0
+
+    def __missing__(self, unit: str) -> bytes:
+        ids = self._find(unit)
+        if len(unit) <= _LONG:
+            self[unit] = ids
+            self._taken += _ENTRY + len(unit)
+            if self._taken > _ROOM:
+                self._forget()
+        return ids
+
+    def _forget(self) -> None:
+        """Half of the table: what was met first is met most often."""
+        for unit in list(self)[_ROOM // 2 // _ENTRY :]:
+            self.pop(unit, None)
+        self._taken = sum(_ENTRY + len(unit) for unit in list(self))
 
 
 def cuttable(backend: Backend) -> bool:
