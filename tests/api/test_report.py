@@ -21,7 +21,8 @@ from unmask.api.rows import Row
 from unmask.api.runs import FirstRows
 from unmask.cli import main, pictures
 from unmask.cli.evaluate import with_error
-from unmask.cli.report_sections import perplexity, sections
+from unmask.cli.report_parts import perplexity
+from unmask.cli.report_sections import sections
 from unmask.config import resolve
 from unmask.data import load_data
 from unmask.diffusion import SCHEDULES

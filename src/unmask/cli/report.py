@@ -15,7 +15,7 @@ from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
     from unmask.api.reporting import RunReport
-    from unmask.cli.report_sections import Table
+    from unmask.cli.report_parts import Table
 
 
 def add(commands: Commands) -> None:

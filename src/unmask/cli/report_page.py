@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 
 from unmask import __version__
-from unmask.cli.report_sections import Picture, Section, Table
+from unmask.cli.report_parts import Picture, Section, Table
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #222; --soft: #5a5a5a; --line: #d5d5d5; --page: #fff;

@@ -1,44 +1,16 @@
-"""A report's sections: tables, pictures and texts, whether they end in a terminal or on a page."""
+"""A report's sections, whether they end in a terminal or on a page."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from unmask.api.measuring import Point
 from unmask.api.reporting import RunReport, differences
 from unmask.api.rows import Row
 from unmask.cli import pictures
 from unmask.cli.evaluate import with_error
+from unmask.cli.report_parts import Picture, Section, Table, clock, perplexity, setting
 from unmask.cli.tables import signed
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells of text under named columns; the first column names the row."""
-
-    caption: str
-    columns: list[str]
-    rows: list[list[str]]
-
-
-@dataclass(frozen=True)
-class Picture:
-    """What it shows, in words for those who cannot see it, and how it is drawn."""
-
-    caption: str
-    alt: str
-    draw: Callable[[], str]
-
-
-@dataclass(frozen=True)
-class Section:
-    title: str
-    note: str
-    tables: list[Table] = field(default_factory=list)
-    pictures: list[Picture] = field(default_factory=list)
-    texts: list[tuple[str, str]] = field(default_factory=list)  # whose, and what
 
 
 def sections(reports: Sequence[RunReport]) -> list[Section]:
@@ -52,21 +24,6 @@ def sections(reports: Sequence[RunReport]) -> list[Section]:
         _frontiers(reports),
         _samples(reports),
     ]
-
-
-def perplexity(point: Point) -> str:
-    return signed(point.certificate, figure(point.perplexity, point.perplexity_error))
-
-
-def figure(value: float, error: float) -> str:
-    """A value with its error, or the sign of one that is larger than any number."""
-    return with_error(value, error) if value < math.inf else "∞"
-
-
-def clock(seconds: float) -> str:
-    """Seconds as h:mm:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
 def _trained(reports: Sequence[RunReport]) -> Section:
@@ -300,8 +257,3 @@ def _steps(steps: int) -> str:
 
 def _at(step: int | None) -> str:
     return "–" if step is None else f"{step:,}"
-
-
-def setting(value: object) -> str:
-    """A setting as a cell; a run that has no such setting has a dash."""
-    return "–" if value is None else str(value)

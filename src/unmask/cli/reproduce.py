@@ -11,7 +11,7 @@ from unmask.cli.tables import signed
 
 if TYPE_CHECKING:
     from unmask.api.reproduced import Line, Reproduction
-    from unmask.cli.report_sections import Table
+    from unmask.cli.report_parts import Table
 
 
 def add(commands: Commands) -> None:
@@ -75,7 +75,7 @@ def _show(found: "Reproduction") -> None:
 
     from unmask.api.reporting import differences
     from unmask.cli.report import show_tables
-    from unmask.cli.report_sections import Table, setting
+    from unmask.cli.report_parts import Table, setting
 
     columns = ["row", f"ours ({found.figure})", "paper", "nats / token"]
     rows = [[line.row, _ours(line), _paper(line), _nats(line)] for line in found.lines]
@@ -92,7 +92,7 @@ def _show(found: "Reproduction") -> None:
 
 
 def _runs(found: "Reproduction") -> "Table":
-    from unmask.cli.report_sections import Table, clock
+    from unmask.cli.report_parts import Table, clock
 
     columns = ["run", "non-embedding parameters", "tokens", "time", "seed"]
     rows = [
@@ -109,7 +109,7 @@ def _runs(found: "Reproduction") -> "Table":
 
 
 def _ours(line: "Line") -> str:
-    from unmask.cli.report_sections import figure
+    from unmask.cli.report_parts import figure
 
     return signed(line.certificate, figure(line.ours, line.error))
 
