@@ -109,7 +109,15 @@ def test_a_second_sigterm_does_not_cost_the_checkpoint(tmp_path):
     assert newest(tmp_path, pytest.fail).name == "step-00000010"
 
 
-def test_a_second_ctrl_c_acts_at_once(tmp_path):
+@pytest.fixture
+def python_minds_ctrl_c():
+    """It does not where tests were started in the background of a script, which ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_second_ctrl_c_acts_at_once(tmp_path, python_minds_ctrl_c):
     run = trainer(tmp_path, **OPTIONS)
 
     def insist(step, part):
