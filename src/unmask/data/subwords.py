@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,12 +44,15 @@ class SubwordTokenizer(Tokenizer):
         """The ids of each text, without special ones."""
         encode = self._units.encode_batch if self._units else self._encoded
         try:
-            found = encode(list(texts))
+            with stopped():
+                found = encode(list(texts))
         except TypeError:  # what the library says to a lone surrogate
             for text in texts:
                 encoded(text)
             raise
-        return [self._checked(np.frombuffer(ids, _ID)) for ids in found]
+        ends = list(accumulate(len(ids) // _ID.itemsize for ids in found))
+        whole = self._checked(np.frombuffer(b"".join(found), _ID))
+        return [whole[first:end] for first, end in pairwise([0, *ends])]
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of ids; special ones are dropped."""
@@ -58,10 +62,10 @@ class SubwordTokenizer(Tokenizer):
     def covered(self, text: str, tokens: int) -> int:
         """How many characters of a text its first `tokens` tokens stand for."""
         start = 0
-        if self._units:
-            start, text, size = self._units.reach(text, tokens * _ID.itemsize)
-            tokens = size // _ID.itemsize
         with stopped():
+            if self._units:
+                start, text, size = self._units.reach(text, tokens * _ID.itemsize)
+                tokens = size // _ID.itemsize
             offsets = self._backend.encode(text, add_special_tokens=False).offsets[:tokens]
         return start + int(offsets[-1][1]) if offsets else 0
 
@@ -92,14 +96,12 @@ class SubwordTokenizer(Tokenizer):
 
     def _encoded(self, texts: list[str]) -> list[bytes]:
         """The library's ids, as bytes; over all cores."""
-        with stopped():
-            encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
         return [array(_ID.char, encoding.ids).tobytes() for encoding in encodings]
 
     def _encoded_word(self, word: str) -> bytes:
         """The ids of a word, by the model alone, past all that looks for words in a text."""
-        with stopped():
-            tokens = self._backend.model.tokenize(word.replace(" ", _SPACE))
+        tokens = self._backend.model.tokenize(word.replace(" ", _SPACE))
         return array(_ID.char, [token.id for token in tokens]).tobytes()
 
     def _checked(self, ids: Ids) -> Ids:

@@ -48,17 +48,11 @@ class Units:
         return Units, (self._encode, self._encode_word)
 
     def encode_batch(self, texts: Sequence[str]) -> list[bytes]:
-        """The ids of each text; texts without words are encoded as they are, all at once."""
-        cut = [_UNIT.findall(text) for text in texts]
-        wide = [len(text) > _WIDE * len(units) for text, units in zip(texts, cut, strict=True)]
-        whole = iter(
-            self._encode([text for text, is_wide in zip(texts, wide, strict=True) if is_wide])
-        )
-        ids = self._known.__getitem__
-        return [
-            next(whole) if is_wide else b"".join(map(ids, units))
-            for units, is_wide in zip(cut, wide, strict=True)
-        ]
+        """The ids of each text; those of texts without words come from `encode`, all at once."""
+        found = [self._looked_up(text) for text in texts]
+        left = [text for text, ids in zip(texts, found, strict=True) if ids is None]
+        rest = iter(self._encode(left) if left else [])
+        return [next(rest) if ids is None else ids for ids in found]
 
     def reach(self, text: str, size: int) -> tuple[int, str, int]:
         """The unit in which the first `size` bytes of a text's ids end: its place, itself, their part in it."""
@@ -71,6 +65,13 @@ class Units:
                 found = (place, unit, size)
             size, place = size - len(ids), place + len(unit)
         return found
+
+    def _looked_up(self, text: str) -> bytes | None:
+        """The ids of a text, if it is one of words."""
+        units = _UNIT.findall(text)
+        if len(text) > _WIDE * len(units):
+            return None
+        return b"".join(map(self._known.__getitem__, units))
 
     def _ids(self, unit: str) -> bytes:
         if self._encode_word and _PLAIN.fullmatch(unit):
