@@ -1,9 +1,12 @@
 """Models that come with the package: found by name, listed, measured, and told from folders."""
 
+import contextlib
 import json
+import os
 import re
 import shlex
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from unmask.api import Model, load_judge
 from unmask.api.build import build_method
 from unmask.api.cards import training_command
 from unmask.api.publishing import published
+from unmask.api.watching import MASK
 from unmask.cli import main
 from unmask.cli.parser import Parser
 from unmask.config import load_recipe, resolve
@@ -177,6 +181,37 @@ def test_time_is_told_beside_the_text(held, capsys):
         assert float(first) >= float(took) > 0
         assert 1 <= int(tokens) <= 20
         assert 1 <= int(calls) <= 6
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="terminals of another kind")
+def test_on_a_screen_a_single_text_is_seen_forming(held, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "500")
+
+    def shown(*options: str) -> str:
+        screen, terminal = os.openpty()
+        with ThreadPoolExecutor() as reader, open(terminal, "w") as stdout:
+            seen = reader.submit(_all_of, screen)
+            monkeypatch.setattr("sys.stdout", stdout)
+            assert main(["generate", "stories", "--regex", "[a-z .]*", *options]) == 0
+            stdout.close()
+            return seen.result()
+
+    plain = shown("--no-watch")
+    assert MASK not in plain
+    forming = shown()
+    assert MASK in forming and forming.endswith(plain)
+    assert MASK not in shown("--n", "2")
+    assert "frame" in shown("--watch").splitlines()[-1]
+
+
+def _all_of(screen: int) -> str:
+    """What comes until the other end is closed, which Linux calls an error."""
+    read = b""
+    with open(screen, "rb") as file, contextlib.suppress(OSError):
+        while part := file.read1():
+            read += part
+    return read.decode().replace("\r\n", "\n")
 
 
 @pytest.mark.parametrize("name", shipped.names())

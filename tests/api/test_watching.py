@@ -198,6 +198,16 @@ def test_frames_come_no_faster_than_the_eye():
     assert "abcd\n\nhg\n" in out
 
 
+def test_in_brief_nobody_waits_and_the_texts_stand_alone(monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waited"))
+    console = terminal()
+    watch(iter(film()), LETTERS, console, brief=True)
+    out = console.export_text()
+    assert "frame 1 · calls 1" in out
+    assert "frame 2 ·" not in out  # that came too soon to be seen
+    assert out.endswith("abcd\n\nhg\n")
+
+
 def test_a_pipe_gets_the_finished_texts_only():
     file = io.StringIO()
     watch(iter(film()), LETTERS, Console(file=file, width=2), pause=0)

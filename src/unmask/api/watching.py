@@ -37,16 +37,18 @@ def watch(
     pause: float = _PAUSE,
     conditional: bool = False,
     on_screen: Callable[[], None] = lambda: None,
+    brief: bool = False,
 ) -> "Frame | None":
     """Shows frames as they come and prints the finished texts; elsewhere than on a screen only these.
 
-    `on_screen` is called whenever text has been shown.
+    `on_screen` is called whenever text has been shown. `brief` waits for nobody's eye, and has nothing
+    to say below the finished texts.
     """
     console = Console(highlight=False) if console is None else console
     picture = Picture(tokenizer, console, conditional)
     last = None
     with _screen(console) as show:
-        drawn, patience = -pause, _PATIENCE
+        drawn, patience = -pause, 0.0 if brief else _PATIENCE
         for last in frames:
             picture.add(last)
             wait = drawn + pause - time.monotonic()
@@ -63,7 +65,7 @@ def watch(
             show(picture.finished(last))
             on_screen()
     if last is not None and not console.is_jupyter:
-        end = picture.finished(last) if show else picture.texts(last)
+        end = picture.finished(last, brief) if show else picture.texts(last)
         console.print(end, markup=False, highlight=False, soft_wrap=True)
         on_screen()
     return last
@@ -107,10 +109,10 @@ class Picture:
         )
         return "\n\n".join(decoded)
 
-    def finished(self, frame: "Frame") -> Text:
+    def finished(self, frame: "Frame", brief: bool = False) -> Text:
         """The finished texts on a screen, and the line below."""
         text = Text(self.texts(frame).translate(_CONTROLS))
-        return text.append(f"\n{footer(frame, self.frames)}", _FOOTER)
+        return text if brief else text.append(f"\n{footer(frame, self.frames)}", _FOOTER)
 
     def draw(self, frame: "Frame") -> Text:
         """As many rows as fit, and a line below."""

@@ -110,7 +110,11 @@ def add_sampling(parser: Parser) -> None:
         "--guidance", type=float, metavar="X", help="how strongly the label is followed; 1 is plain"
     )
     add("--guide", metavar="MODEL", help="a labelled model whose gradient guides")
-    parser.add_argument("--watch", action="store_true", help="show the text forming")
+    parser.add_argument(
+        "--watch",
+        action=argparse.BooleanOptionalAction,
+        help="show the text forming, slowly enough to follow; by default a single text on a screen, at full speed",
+    )
     parser.add_argument(
         "--time", action="store_true", help="tell how long the first text and all of it took"
     )

@@ -1,6 +1,8 @@
 """What generate, fill and edit share: the model and its options, frames to watch, results to print."""
 
 import json
+import os
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
@@ -23,7 +25,10 @@ def write(
     form: Callable[["Result"], Any] = str,
     gap: str = "\n",
 ) -> None:
-    """Texts that the model's `verb` makes, with a gap between, as JSON, or as they form."""
+    """Texts that the model's `verb` makes, with a gap between, as JSON, or as they form.
+
+    A single text is seen forming wherever there is a screen: its first words are there after one step.
+    """
     from rich.console import Console
 
     from unmask import api
@@ -36,11 +41,19 @@ def write(
         options["guide"] = api.load(args.guide, **given(args, "device"))
     clock = Stopwatch()
     source = {"prompts" if verb == "generate" else verb: text}
-    if args.watch:
+    several = options.get("n", 1) > 1 or (isinstance(text, list) and len(text) > 1)
+    usual = form is str and not several and not args.json and _on_a_screen()
+    if args.watch or (args.watch is None and usual):
         from unmask.api.watching import watch
 
         frames = model.stream(**source, **options)
-        last = watch(frames, model.tokenizer, conditional=model.conditional, on_screen=clock.shown)
+        last = watch(
+            frames,
+            model.tokenizer,
+            conditional=model.conditional,
+            on_screen=clock.shown,
+            brief=not args.watch,
+        )
         if args.time and last is not None:
             calls = [int(last.calls.max())] * len(last.tokens)
             clock.tell(last.tokens.numel(), calls, last.seconds)
@@ -59,3 +72,8 @@ def write(
     if args.time:
         seconds = time.perf_counter() - begun
         clock.tell(sum(len(r.ids) for r in written), [r.calls for r in written], seconds)
+
+
+def _on_a_screen() -> bool:
+    """Whether what is printed can be taken back."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
