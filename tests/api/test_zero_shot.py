@@ -93,6 +93,11 @@ def test_the_seed_decides(model, folder):
     assert nats(seed=1) == nats(seed=1) != nats(seed=2)
 
 
+def test_one_set_is_named_alone(model, folder):
+    alone, listed = (zero_shot(model, sets, folder=folder, draws=1) for sets in ("ptb", ["ptb"]))
+    assert alone == listed
+
+
 def test_without_a_folder_sets_come_from_the_hub(model, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     rows = zero_shot(model, ["wikitext", "pubmed-abstracts"])

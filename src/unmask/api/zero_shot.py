@@ -74,7 +74,7 @@ def _known(value: Any) -> Any:
 
 def zero_shot(
     model: Model,
-    sets: Sequence[str] | None = None,
+    sets: str | Sequence[str] | None = None,
     *,
     folder: str | Path | None = None,
     draws: int = 8,
@@ -83,13 +83,13 @@ def zero_shot(
     limit: int | None = None,
     done: Callable[[SetRow], None] = lambda row: None,
 ) -> list[SetRow]:
-    """The model's perplexity on each of the sets, which are the paper's seven unless named.
+    """The model's perplexity on each of the sets, one or several, or the paper's seven.
 
     Sets lie in a folder, or, without one, on the hub. One that cannot be had or read is a row that
     says why. `limit` measures the first rows of each set only; `done` gets each row as it is measured.
     """
     refuse_pairs(model, "it has no perplexity of a text without one")
-    names = list(dict.fromkeys(SETS if sets is None else sets))
+    names = [sets] if isinstance(sets, str) else list(dict.fromkeys(SETS if sets is None else sets))
     for name in names:
         zero_shot_set(name)
     if not names:
