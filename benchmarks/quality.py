@@ -7,6 +7,7 @@ DATA holds wikipedia.{train,valid,test}.txt.xz, text8.{train,valid,test} and the
 
 import argparse
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -117,7 +118,7 @@ class Plan:
 
 def work(jobs: list[Job], slots: int, out: Path) -> int:
     """Do them, `slots` at a time, each as soon as those before it are done; how many failed or had to be left."""
-    done = {job.name for job in jobs if (out / f"{job.name}.json").exists()}
+    done = {path.stem for path in out.glob("*.json")}
     waiting = [job for job in jobs if job.name not in done]
     running: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
     failed = 0
@@ -157,7 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, help="the folder of all text")
     parser.add_argument(
-        "--out", type=Path, default=Path("quality"), help="folder of results and logs"
+        "--out", type=Path, default=Path("runs/quality"), help="folder of results and logs"
     )
     parser.add_argument("--runs", type=Path, default=Path("runs/reproduce-small"))
     parser.add_argument("--slots", type=int, default=3, help="jobs at a time")
@@ -178,6 +179,8 @@ def main() -> None:
             print(f"{job.name}: {shlex.join(job.command)}")
         return
     args.out.mkdir(parents=True, exist_ok=True)
+    # Without a limit each takes all cores for what little the CPU has to do, and they wait for each other.
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // (2 * args.slots))))
     sys.exit(bool(work(jobs, args.slots, args.out)))
 
 
