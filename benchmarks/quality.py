@@ -14,8 +14,10 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from unmask.api.measuring import figures
 from unmask.api.reproducing import RUNS, Request
 
 UNMASK = [sys.executable, "-m", "unmask"]
@@ -54,10 +56,18 @@ class Plan:
         yield from self._reproductions()
         yield from self._multi30k()
 
-    def request(self, table: str, **options: str) -> Request:
-        """What `unmask reproduce` is asked for."""
+    def request(self) -> Request:
+        """What `unmask reproduce table1` is asked for."""
         steps = [] if self.steps is None else [("training.steps", str(self.steps))]
-        return Request(table, "small", self.runs, **self._wikipedia(), overrides=steps, **options)
+        return Request(
+            "table1",
+            "small",
+            self.runs,
+            **self._wikipedia(),
+            overrides=steps,
+            budget={"draws": TABLES["table1"]},
+            say=partial(print, file=sys.stderr),
+        )
 
     def _wikipedia(self) -> dict[str, str]:
         parts = {"data": "train", "valid": "valid", "test": "test"}
@@ -72,25 +82,18 @@ class Plan:
 
     def _reproductions(self) -> Iterator[Job]:
         first, *others = RUNS  # the first makes the tokenizer that all share
-        script = [
-            sys.executable,
-            __file__,
-            str(self.data),
-            "--runs",
-            str(self.runs),
-            *self._steps(""),
-        ]
+        runs = [str(self.data), "--runs", str(self.runs), *self._steps("")]
+        script = [sys.executable, __file__, *runs]
         yield Job(first, [*script, "--train", first])
         for name in others:
             yield Job(name, [*script, "--train", name], (first,))
+        for name in RUNS:
+            yield Job(f"{name}-bound", [*script, "--measure", name], (name,))
+        text = [word for name, path in self._wikipedia().items() for word in (f"--{name}", path)]
         for table, draws in TABLES.items():
-            text = [
-                word for name, path in self._wikipedia().items() for word in (f"--{name}", path)
-            ]
             how = ["--scale", "small", "--runs", str(self.runs), "--draws", str(draws), "--json"]
-            yield Job(
-                table, [*UNMASK, "reproduce", table, *text, *how, *self._steps("")], tuple(RUNS)
-            )
+            command = [*UNMASK, "reproduce", table, *text, *how, *self._steps("")]
+            yield Job(table, command, tuple(f"{name}-bound" for name in RUNS))
 
     def _multi30k(self) -> Iterator[Job]:
         def pairs(part: str) -> str:
@@ -166,12 +169,15 @@ def main() -> None:
         "--only", nargs="+", metavar="JOB", help="some jobs; what they need must be done"
     )
     parser.add_argument("--steps", type=int, help="training steps of every run: to try it out")
-    parser.add_argument("--train", metavar="RUN", choices=RUNS, help=argparse.SUPPRESS)
+    for one in ("--train", "--measure"):
+        parser.add_argument(one, metavar="RUN", choices=RUNS, help=argparse.SUPPRESS)
     parser.add_argument("--list", action="store_true", help="print the commands and stop")
     args = parser.parse_args()
     plan = Plan(args.data, args.runs, args.steps)
-    if args.train:
-        plan.request("table1").measuring(args.train)
+    if name := args.train or args.measure:
+        run = plan.request().measuring(name)  # trained, where it is not
+        if args.measure and (bound := run.bound()):
+            print(json.dumps({"run": name, **figures(bound)}))
         return
     jobs = [job for job in plan.jobs() if not args.only or job.name in args.only]
     if args.list:
