@@ -271,4 +271,5 @@ def test_quality_does_what_is_left(beside, tmp_path, capsys):
     assert (tmp_path / "second.json").read_text() == "2\n"
     assert not (tmp_path / "broken.json").exists()
     assert (tmp_path / "broken.log").read_text().count("no\n") == 2
-    assert work([job("third", "echo 3", "second")], 1, tmp_path) == 0  # what another call did counts
+    third = job("third", "echo 3", "second")  # which another call has done
+    assert work([third], 1, tmp_path) == 0
