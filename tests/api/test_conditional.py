@@ -138,6 +138,19 @@ def test_what_is_written_does_not_depend_on_the_company(mdlm):
     assert [(a.text, a.ids, a.calls) for a in together] == [(b.text, b.ids, b.calls) for b in alone]
 
 
+def test_where_a_target_ends_may_be_settled_first(mdlm):
+    """In a call for the end and one for each letter, instead of one for each place of the row."""
+    how = {"sampler": "confidence", "strategy": "deterministic"}
+    found = mdlm.generate(UNSEEN, ending="first", **how)
+    assert all(result.calls == len(result.ids) for result in found)  # EOS is one of them
+    lengths = sum(len(str(text)) == len(word) for text, word in zip(found, UNSEEN, strict=True))
+    assert lengths > 0.7 * len(UNSEEN)
+    free = mdlm.generate(UNSEEN, **how)
+    assert sum(result.calls for result in found) < 0.8 * sum(result.calls for result in free)
+    assert translate(mdlm).decoding["ending"] == "first"
+    assert translate(mdlm, sources=4, ending="free").calls > translate(mdlm, sources=4).calls
+
+
 def test_a_result_is_the_target_alone(mdlm):
     (result,) = mdlm.generate("abc", strategy="deterministic")
     v = mdlm.tokenizer.vocabulary
@@ -171,6 +184,23 @@ def test_a_constraint_is_one_on_the_target(mdlm):
         (lambda model: model.generate("ab", length="auto"), "share a row of 10 tokens at most"),
         (lambda model: model.generate("ab", length=11), "share a row of 10 tokens at most"),
         (lambda model: model.generate("ab", sampler="semi_autoregressive"), "without windows"),
+        (lambda model: model.generate("ab", ending="last"), "unknown ending 'last'"),
+        (
+            lambda model: model.generate("ab", ending="first", sampler="remask"),
+            "a sampler that revises may change where a text ends: ending free",
+        ),
+        (
+            lambda model: model.generate("ab", ending="first", ban=["A"]),
+            "a constraint may need a longer text: ending free",
+        ),
+        (
+            lambda model: model.generate("ab", ending="first", stop=False),
+            "ending first is for diffusion models of pairs",
+        ),
+        (
+            lambda model: text_model(model).generate(ending="first"),
+            "ending first is for diffusion models of pairs",
+        ),
         (lambda model: model.fill("a[MASK]"), "generate, not fill"),
         (lambda model: model.edit("ab", remask=0.5), "generate, not edit"),
         (lambda model: model.perplexity(["text"]), "this model reads pairs"),

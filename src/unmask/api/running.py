@@ -15,7 +15,16 @@ from unmask.api.guidance import guided
 from unmask.api.sampling import Sampling, choose_sampler, in_windows
 from unmask.errors import UnmaskError
 from unmask.randomness import child_seed, row_seeds
-from unmask.samplers import TAIL, Canvas, Frame, Plan, Sampler, SemiAutoregressive, last_frame
+from unmask.samplers import (
+    TAIL,
+    Canvas,
+    EndFirst,
+    Frame,
+    Plan,
+    Sampler,
+    SemiAutoregressive,
+    last_frame,
+)
 
 if TYPE_CHECKING:
     from unmask.api.model import Model
@@ -48,6 +57,8 @@ class Running:
         self.job, self.plan = constrained(
             model.tokenizer, job, sampling, self._plan(), model.length
         )
+        if self.plan.allow is not None and sampling.ending == "first":
+            raise UnmaskError("a constraint may need a longer text: ending free")
 
     def frames(self) -> Iterator[Frame]:
         """Every step of all rows side by side."""
@@ -141,6 +152,8 @@ class Running:
             sampler = in_windows(
                 sampler, model.length, self.job.lead, model.tokenizer.vocabulary.eos_id
             )
+        if self.sampling.ending == "first":
+            return self._end_first(sampler)
         inner = sampler.inner if isinstance(sampler, SemiAutoregressive) else sampler
         if inner.revises and self.sampling.strategy == "hybrid":
             raise UnmaskError(
@@ -153,6 +166,15 @@ class Running:
                 "that revises a finished text: gibbs"
             )
         return sampler
+
+    def _end_first(self, sampler: Sampler) -> Sampler:
+        if not (self.job.answers and self.job.ends and self.model.method.order == "any"):
+            raise UnmaskError(
+                "ending first is for diffusion models of pairs, whose rows are EOS from a target's end on"
+            )
+        if sampler.revises:
+            raise UnmaskError("a sampler that revises may change where a text ends: ending free")
+        return EndFirst(sampler)
 
     def _plan(self) -> Plan:
         s, v = self.sampling, self.model.tokenizer.vocabulary

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from unmask.api.model import Model
 
 MOST_TEXTS = 2**20
+ENDINGS = ("free", "first")
 _PLAIN = ("n", "steps", "temperature", "top_k", "top_p", "tail", "batch", "guidance")
 
 
@@ -34,6 +35,7 @@ class Sampling:
     top_p: float | None = None
     strategy: str = "stochastic"  # or deterministic (the likeliest token), or hybrid (at the tail)
     tail: float | None = None  # the last share of a text, where hybrid takes the likeliest token
+    ending: str = "free"  # or first: where a target ends is settled before its words
     seed: int | Sequence[int] = 0  # one, or one a text
     batch: int = 64  # texts side by side
 
@@ -51,6 +53,8 @@ class Sampling:
             raise UnmaskError(f"n must be 1 or more, and {MOST_TEXTS} at most, not {self.n}")
         if self.tail is not None and self.strategy != "hybrid":
             raise UnmaskError("tail is for strategy hybrid, which takes the likeliest tokens there")
+        if self.ending not in ENDINGS:
+            raise unknown("ending", self.ending, ENDINGS)
         if self.batch < 1:
             raise UnmaskError(f"batch must be 1 or more, not {self.batch}")
         for option in ("ban", "include"):

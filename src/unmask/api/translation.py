@@ -11,7 +11,7 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.translation import Bleu, bleu
 
 DECODING = {  # unless told, by the order in which a model can write
-    "any": {"sampler": "confidence", "strategy": "deterministic"},
+    "any": {"sampler": "confidence", "strategy": "deterministic", "ending": "first"},
     "left_to_right": {"sampler": "left_to_right", "strategy": "deterministic"},
 }
 

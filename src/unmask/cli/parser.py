@@ -92,6 +92,7 @@ def add_sampling(parser: Parser) -> None:
         metavar="X",
         help="the share of the text, its end, where hybrid takes the likeliest (0.1)",
     )
+    add("--ending", metavar="NAME", help="where a target ends: found as any word (free), or first")
     add("--seed", type=int, metavar="N", help="the same seed writes the same text (0)")
     add_arithmetic(group)
     group = parser.add_argument_group("control", argument_default=argparse.SUPPRESS)
@@ -186,6 +187,7 @@ SAMPLING = (
     "top_p",
     "strategy",
     "tail",
+    "ending",
     "seed",
     "regex",
     "ban",

@@ -4,7 +4,7 @@ import argparse
 import json
 from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unmask.cli.parser import Parser, check_place, given, refuse_others
 from unmask.cli.tables import facts
@@ -12,7 +12,7 @@ from unmask.cli.tables import facts
 if TYPE_CHECKING:
     from unmask.api.translation import Translation
 
-_OWN = ("decoding", "sources", "hypotheses")
+_OWN = ("decoding", "ending", "sources", "hypotheses")
 
 
 def add(parser: Parser) -> None:
@@ -21,6 +21,11 @@ def add(parser: Parser) -> None:
         "--decoding",
         metavar="NAME",
         help="the sampler, NAME:field=value,… (confidence, or left_to_right)",
+    )
+    options.add_argument(
+        "--ending",
+        metavar="NAME",
+        help="where a target ends: settled first (first, of a diffusion), or found as any word (free)",
     )
     options.add_argument("--sources", type=int, metavar="N", help="the first N sources only")
     options.add_argument(
@@ -36,7 +41,7 @@ def execute(args: Namespace) -> None:
     from unmask.api.translation import translate
 
     model = api.load(args.model, **given(args, "device", "precision", "compile"))
-    options = given(args, "sources", "seed", "batch")
+    options = given(args, "sources", "seed", "batch", "ending")
     if hasattr(args, "decoding"):
         options["sampler"] = args.decoding
     found = translate(model, getattr(args, "data", None), **options)
@@ -49,12 +54,18 @@ def execute(args: Namespace) -> None:
             args, "data", data.valid or f"{data.trained_on}, {data.holdout:.0%} held out"
         ),
         "fields": f"{data.source_field} to {data.target_field}",
-        "decoding": ", ".join(str(value) for value in found.decoding.values()),
+        "decoding": _told(found.decoding),
     }
     if args.json:
         print(json.dumps({**conditions, **found.to_dict()}))
     else:
         _show(args.model, found, conditions)
+
+
+def _told(decoding: dict[str, Any]) -> str:
+    """The options that a text was written with."""
+    ending = {"first": "its end first", "free": "its end as any word"}
+    return ", ".join(ending.get(str(value), str(value)) for value in decoding.values())
 
 
 def _show(title: str, found: "Translation", conditions: dict[str, str]) -> None:

@@ -14,6 +14,7 @@ from unmask.samplers.base import (
     last_frame,
 )
 from unmask.samplers.draft import Draft, View
+from unmask.samplers.end_first import EndFirst
 from unmask.samplers.gibbs import Gibbs
 from unmask.samplers.grid import GRIDS, given_times, grid_times
 from unmask.samplers.guidance import ClassifierFree, ClassifierGuided
@@ -35,6 +36,7 @@ __all__ = [
     "Confidence",
     "Denoise",
     "Draft",
+    "EndFirst",
     "Entropy",
     "EntropyBound",
     "FirstHitting",

@@ -15,8 +15,8 @@ from pydantic import (
 Phrase = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Name = Annotated[str, StringConstraints(max_length=200)]
 OF_SAMPLING = (
-    *("n", "sampler", "steps", "grid", "temperature", "top_k", "top_p", "strategy", "tail", "seed"),
-    *("regex", "ban", "include", "label", "guidance"),
+    *("n", "sampler", "steps", "grid", "temperature", "top_k", "top_p", "strategy", "tail"),
+    *("ending", "seed", "regex", "ban", "include", "label", "guidance"),
 )
 
 
@@ -50,6 +50,9 @@ class Sampled(Question):
     top_p: float | None = Field(None, gt=0, le=1)
     strategy: Literal["stochastic", "deterministic", "hybrid"] = "stochastic"
     tail: float | None = Field(None, ge=0, le=1, description="the share that hybrid does not draw")
+    ending: Literal["free", "first"] = Field(
+        "free", description="first: where a target ends is settled before its words"
+    )
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="random unless given")
     regex: Annotated[str, StringConstraints(max_length=200)] | None = Field(
         None, description="what the whole text must match"
