@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -130,6 +131,22 @@ def test_pairs_that_do_not_fit_are_told_with_the_perplexity(mdlm, runs, tmp_path
     assert "left out           │ 2 pairs that fit into no row" in capsys.readouterr().out
     assert main(["evaluate", str(runs["mdlm"]), "--draws", "2"]) == 0
     assert "left out" not in capsys.readouterr().out
+
+
+def test_what_the_tokenizer_does_not_know_is_counted(mdlm, runs, tmp_path, capsys):
+    """One token stands for all of it, so that bits per byte are of another text: no bound, not exact."""
+    unknown = "中文"  # in the target; one in the source is nobody's to predict
+    assert mdlm.perplexity([("abc", unknown), (f"a{unknown}", "A")], draws=2).unknown == 2
+    assert mdlm.perplexity([("abc", "CBA")], draws=2).unknown == 0
+    file = tmp_path / "foreign.jsonl"
+    file.write_text(json.dumps({"word": "abc", "turned": unknown}))
+    how = ["--data", str(file), "--order", "left_to_right"]
+    assert main(["evaluate", str(runs["mdlm"]), *how]) == 0
+    shown = capsys.readouterr().out
+    assert "2 tokens, of what the tokenizer has none for" in shown
+    assert re.search(r"bits per byte +│ ≈ [\d.]+ ", shown)
+    assert main(["evaluate", str(runs["mdlm"]), *how, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unknown"] == 2
 
 
 def test_what_is_written_does_not_depend_on_the_company(mdlm):

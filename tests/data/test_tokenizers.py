@@ -51,6 +51,13 @@ def test_text8_reads_everything_else_as_a_space():
     assert tokenizer.decode(tokenizer.encode("A-b\n7é日")) == "a b    "
 
 
+def test_what_has_no_token_becomes_the_unknown_one_if_there_is_one(tokenizers):
+    found = {name: tokenizer.unknown_id for name, tokenizer in tokenizers.items()}
+    assert {name for name, token in found.items() if token is not None} == {"characters", "bert"}
+    for name in ("characters", "bert"):
+        assert tokenizers[name].encode("\u4e2d") == [found[name]]
+
+
 def test_word_piece_round_trip_up_to_case_and_spaces(tokenizers):
     bert = tokenizers["bert"]
     assert bert.decode(bert.encode("The  Cats sat,\non the mat.")) == "the cats sat, on the mat."

@@ -30,6 +30,7 @@ def predicted(
     method = model.method
     choose_estimator(method, batch, **how)  # mistakes are told before any text is read
     rows = _rows(model, data, packing)
+    rows.count_unknown(model.tokenizer.unknown_id)
     with method.arithmetic():
         return likelihood(method, rows, draws=draws, seed=seed, batch=batch, shard=shard, **how)
 

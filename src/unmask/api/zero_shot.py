@@ -105,6 +105,7 @@ def zero_shot(
     for name in names:
         row, text = _prepared(model, name, place, limit)
         if text is not None:
+            text.count_unknown(model.tokenizer.unknown_id)
             with model.method.arithmetic():
                 bound = likelihood(model.method, text, draws=draws, seed=seed, batch=batch)
             row = replace(row, bound=bound)

@@ -224,9 +224,10 @@ def _show(bound: "Bound", conditions: dict[str, Any]) -> None:
     table.add_row("nats per token", sign + with_error(bound.nats, bound.error))
     for name, units in [("byte", bound.bytes), ("character", bound.characters)]:
         scale = bound.tokens / units / math.log(2) if units else math.nan
-        # of a part's share of the text it is no bound
+        # of a part's share of the text, or with some of it unknown, it is no bound
+        about = "≈ " if bound.text_estimated or bound.unknown else sign
         bits = with_error(bound.nats * scale, bound.error * scale)
-        table.add_row(f"bits per {name}", ("≈ " if bound.text_estimated else sign) + bits)
+        table.add_row(f"bits per {name}", about + bits)
     table.add_row("certificate", bound.certificate)
     table.add_row("of", bound.of)
     if bound.error:
@@ -239,6 +240,8 @@ def _show(bound: "Bound", conditions: dict[str, Any]) -> None:
     table.add_row("tokens", f"{bound.tokens:,}")
     if bound.left_out:
         table.add_row("left out", f"{bound.left_out:,} pairs that fit into no row")
+    if bound.unknown:
+        table.add_row("unknown", f"{bound.unknown:,} tokens, of what the tokenizer has none for")
     if bound.unread:
         table.add_row("not read", escape(bound.unread))
     table.add_row("draws", str(bound.draws))

@@ -42,6 +42,11 @@ class CharacterTokenizer(Tokenizer):
         """How many characters of a text its first `tokens` tokens stand for."""
         return min(tokens, len(text))
 
+    @property
+    def unknown_id(self) -> int | None:
+        """What stands for all that there is no token for; None if nothing does."""
+        return self.alphabet.index(UNKNOWN) if UNKNOWN in self.alphabet else None
+
     def pieces(self) -> list[bytes | None] | None:
         """The bytes of every id, None for special ones."""
         known: list[bytes | None] = [character.encode() for character in self.alphabet]

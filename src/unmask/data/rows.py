@@ -30,6 +30,7 @@ class Layout:
 
 
 TEXT = Layout()
+_AT_ONCE = 1024  # rows
 
 
 class Rows:
@@ -46,6 +47,7 @@ class Rows:
         self.bytes = totals.bytes
         self.characters = totals.characters
         self.left_out = totals.left_out  # pairs that did not fit into a row
+        self.unknown = 0  # tokens that stand for what has none, once they are counted
         self.faults = totals.faults  # what could not be read of the corpus
 
     def __len__(self) -> int:
@@ -79,6 +81,18 @@ class Rows:
         """How many tokens of each row figures are per: the valid ones, or the target's and one EOS."""
         return torch.from_numpy(tokens_of(self._counts(index)))
 
+    def count_unknown(self, token: int | None) -> None:
+        """Count a tokenizer's unknown token where it is predicted."""
+        if token is None:
+            return
+        self.unknown = 0
+        for start in range(0, len(self), _AT_ONCE):
+            index = range(start, min(start + _AT_ONCE, len(self)))
+            x, valid = self[index]
+            given = self.given(index)
+            wanted = valid if given is None else valid & ~given
+            self.unknown += int(((x == token) & wanted).sum())
+
     def _counts(self, index: ArrayLike | range) -> Table:
         return self.taken(np.asarray(index, dtype=np.int64), self.layout.counts).astype(np.int64)
 
@@ -102,6 +116,7 @@ class Mixture(Rows):
         self.bytes = sum(part.bytes for part in parts)
         self.characters = sum(part.characters for part in parts)
         self.left_out = sum(part.left_out for part in parts)
+        self.unknown = 0
         self.faults = Faults(
             seen=sum(part.faults.seen for part in parts),
             passed=sum(part.faults.passed for part in parts),

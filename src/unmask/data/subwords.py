@@ -69,6 +69,12 @@ class SubwordTokenizer(Tokenizer):
             offsets = self._backend.encode(text, add_special_tokens=False).offsets[:tokens]
         return start + int(offsets[-1][1]) if offsets else 0
 
+    @property
+    def unknown_id(self) -> int | None:
+        """What stands for all that there is no token for; None if nothing does."""
+        token = getattr(self._backend.model, "unk_token", None)
+        return None if token is None else self._backend.token_to_id(token)
+
     def pieces(self) -> list[bytes | None] | None:
         """The bytes of every id, None for special ones; None unless the tokens are byte-level.
 

@@ -45,6 +45,11 @@ class Tokenizer(ABC):
     def covered(self, text: str, tokens: int) -> int:
         """How many characters of a text its first `tokens` tokens stand for."""
 
+    @property
+    def unknown_id(self) -> int | None:
+        """What stands for all that there is no token for; None if nothing does."""
+        return None
+
     def pieces(self) -> list[bytes | None] | None:
         """The bytes of every id, None for special ones; None if a text is not its pieces in a row."""
         return None

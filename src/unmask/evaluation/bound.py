@@ -43,6 +43,7 @@ class Bound:
     text_error: float = math.inf
     text_estimated: bool = False  # bytes and characters are a part's share, by its tokens
     left_out: int = 0  # pairs that fit into no row and are in no figure
+    unknown: int = 0  # tokens of the text, parts and all, that stand for what there is none for
     unread: str = ""  # what of the text could not be read and is in no figure
     sums: Sums | None = field(default=None, repr=False, compare=False)
 
@@ -73,6 +74,7 @@ class Bound:
             text_error=text_error / tokens,
             text_estimated=about.text_estimated or not whole,
             left_out=about.left_out,
+            unknown=about.unknown,
             unread=about.unread,
             sums=sums,
         )

@@ -33,7 +33,8 @@ class TokenRows(Protocol):
     """Rows of tokens, and how much text they cover.
 
     They may know more: their `tokens`, so that a part has its share of the text; whether what
-    they cover is such a share (`text_estimated`); how many pairs were `left_out`; what is `unread`.
+    they cover is such a share (`text_estimated`); how many pairs were `left_out`; how many tokens are
+    `unknown`; what is `unread`.
     """
 
     bytes: int
@@ -200,6 +201,7 @@ class _Run:
             tokens=getattr(rows, "tokens", 0),
             text_estimated=getattr(rows, "text_estimated", False),
             left_out=getattr(rows, "left_out", 0),
+            unknown=getattr(rows, "unknown", 0),
             unread=getattr(rows, "unread", ""),
         )
 

@@ -27,6 +27,7 @@ class Conditions:
     tokens: int = 0
     text_estimated: bool = False  # whether bytes and characters are a share of a longer text's
     left_out: int = 0  # pairs of the corpus that fit into no row
+    unknown: int = 0  # tokens of the corpus that stand for what the tokenizer has none for
     # what of the corpus could not be read; its words hold paths, which parts need not share
     unread: str = field(default="", compare=False)
 
