@@ -15,6 +15,7 @@ from tiny_models import LENGTH, one_line, train_tiny
 import unmask
 from unmask.api import compare
 from unmask.api.comparing import default_samplers, settings
+from unmask.api.generation import real_texts
 from unmask.api.judging import digest
 from unmask.api.rows import Row, Setting, stored
 from unmask.cli import main
@@ -119,7 +120,7 @@ def test_real_text_is_the_validation_text_cut_to_the_length(model):
     quality = measure(spelled(model, texts), MethodJudge(model.method, LENGTH))
     assert (real.nats, real.entropy) == (quality.nats.value, quality.entropy.value)
     short = run_compare(model, samplers=["left_to_right"], n=2, length=6)[0]
-    assert short.tokens == 2 * (6 - 1 + 2)  # five tokens of text, framed
+    assert short.tokens == 2 * (6 - 1)  # BOS is not counted
     notes: list[str] = []
     rows = len(load_data(model.config.data, model.tokenizer).valid)
     real = run_compare(model, samplers=["left_to_right"], n=rows + 1, say=notes.append)[0]
@@ -138,7 +139,40 @@ def test_absent_data_is_told(run, tmp_path):
     assert [row.sampler for row in rows] == ["ancestral", "ancestral", "left_to_right"]
     assert len(notes) == 1
     assert notes[0].startswith("no row of real text: ")
-    assert "gone.txt" in notes[0]
+    assert "gone.txt" in notes[0] and notes[0].endswith("name one by --data FILE")
+    for data in (str(tmp_path / "gone.txt"), []):
+        with pytest.raises(UnmaskError, match=r"gone\.txt$|texts are empty$"):
+            run_compare(model, data=data)
+
+
+def test_real_text_can_be_given(model, tmp_path):
+    text, file = tmp_path / "text.txt", tmp_path / "rows.jsonl"
+    text.write_text("The king sat on the log.\nThe king sat on the mat.\n")
+    own = run_compare(model, samplers=["left_to_right"], file=file)
+    for data in (str(text), text.read_text().splitlines()):
+        rows = run_compare(model, samplers=["left_to_right"], data=data, file=file)
+        first, _ = real_texts(model, 2, LENGTH, print, data)
+        assert [sample.text for sample in first.samples] == text.read_text().splitlines()
+        quality = measure(first.samples, MethodJudge(model.method, LENGTH))
+        assert (rows[0].n, rows[0].nats) == (2, quality.nats.value)
+        assert rows[0].nats != own[0].nats and rows[1].nats == own[1].nats
+    lines = [json.loads(line)["conditions"] for line in file.read_text().splitlines()]
+    assert [line.get("data") for line in lines[:4]] == [None, None, str(text), str(text)]
+    assert "data" not in lines[0] and len(lines) == 6  # none was taken for another
+
+
+def test_rows_by_a_run_that_counted_the_frame_are_measured_again(model, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    rows = run_compare(model, samplers=["left_to_right"], file=file)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines:
+        line["conditions"]["judge"] = line["conditions"]["model"]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    notes: list[str] = []
+    again = run_compare(model, samplers=["left_to_right"], file=file, say=notes.append)
+    assert [row.nats for row in again] == [row.nats for row in rows]
+    assert "keeps 2 rows of another model, judge" in notes[0]
+    assert len(file.read_text().splitlines()) == 4
 
 
 # Settings

@@ -138,6 +138,18 @@ def test_bytes_that_spell_nothing_are_told(model, judge, monkeypatch):
     assert math.isfinite(row.nats)
 
 
+def test_a_run_reads_the_bytes_themselves(model, monkeypatch):
+    broken = model.tokenizer.pieces().index(b"\xc3")
+    plain = model.tokenizer.encode("The cat")
+    written(model, monkeypatch, [[broken, broken], plain])
+    notes: list[str] = []
+    row = run_compare(model, None, say=notes.append)[-1]
+    assert notes == []  # it reads no U+FFFD
+    assert row.tokens == 2 + len(plain)
+    size = 2 + len("The cat")
+    assert row.bits_per_byte == pytest.approx(row.nats * row.tokens / math.log(2) / size)
+
+
 def test_an_empty_text_among_others_counts_as_none(model, judge, monkeypatch):
     plain, eos = model.tokenizer.encode("The cat"), model.tokenizer.vocabulary.eos_id
     written(model, monkeypatch, [[eos], plain])
@@ -223,6 +235,33 @@ def test_the_infilling_suite_prints_a_table(run, folder, capsys):
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["sampler"] for line in lines] == ["data", "ancestral", "left_to_right"]
     assert lines[0]["exact"] == 1 and lines[0]["judge"] is None
+    assert lines[0]["exact_error"] is None and lines[0]["exact_low"] < 1
+    assert [line["steps"] for line in lines] == [None, 2, None]  # as many as the gap has tokens
+
+
+def test_the_suites_take_a_text(run, folder, tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("The king sat on the log.\nThe king sat on the mat.\n")
+    given = ["--data", str(text), "--samples", "2", "--json"]
+    generation.execute(parse(str(run), *given, "--judge", str(folder), "--steps", "2"))
+    infilling.execute(parse(str(run), *given, "--gap", "2"))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["sampler"] for line in lines] == [
+        "data", "ancestral", "data", "ancestral", "left_to_right",
+    ]  # fmt: skip
+    assert {line["n"] for line in lines} == {2}
+    assert main(["evaluate", str(run), "--suite", "infilling", "--data", "gone.txt"]) == 2
+    assert "--data" not in capsys.readouterr().err
+
+
+def test_a_model_whose_text_is_missing_is_told_of_data(model, tmp_path, capsys):
+    nowhere = replace(model.config.data, train=str(tmp_path / "gone.txt"))
+    moved = unmask.Model(model.method, model.tokenizer, replace(model.config, data=nowhere))
+    moved.save(tmp_path / "moved")
+    for suite in ([], ["--suite", "infilling"]):
+        assert main(["evaluate", str(tmp_path / "moved"), *suite]) == 2
+        err = capsys.readouterr().err
+        assert "gone.txt" in err and err.rstrip().endswith("name one by --data FILE")
 
 
 def test_models_are_shown_beside_each_other(model, judge, tmp_path, capsys):

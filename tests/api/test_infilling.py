@@ -135,6 +135,24 @@ def test_only_a_model_of_both_sides_hears_what_follows(model, baseline):
     assert all(row.count(mask_id) == 2 for rows in canvases for row in rows)
 
 
+def test_the_steps_that_were_taken_are_told(model):
+    samplers = ["ancestral", "ancestral:steps=1", "left_to_right"]
+    rows = [row.to_dict() for row in filled(model, samplers=samplers)]
+    assert [row["steps"] for row in rows] == [None, 2, 1, None]
+    assert filled(model, samplers=["ancestral"], steps=[3])[1].to_dict()["steps"] == 3
+
+
+def test_texts_can_be_given(model, tmp_path):
+    texts = ["The king sat on the log.", "The king sat on the mat."]
+    (tmp_path / "text.txt").write_text("\n".join(texts))
+    notes: list[str] = []
+    for data in (texts, str(tmp_path / "text.txt")):
+        gaps = held_out_gaps(model, 2, 2, notes.append, data)
+        assert [model.tokenizer.decode(gap.ids) for gap in gaps] == texts
+        assert filled(model, data=data, say=notes.append)[0].n == 2
+    assert notes == ["the given text has 2 texts of 6 tokens or more, not 3"] * 2
+
+
 def test_an_autoregressive_model_is_its_own_baseline(baseline):
     assert [row.sees for row in filled(baseline)] == ["", "left side"]
 

@@ -95,4 +95,5 @@ def test_a_share_of_nothing_has_an_interval():
         assert (figure.low, figure.high) == pytest.approx((wilson.low, wilson.high))
         assert figure.value == hits / 12
     assert share([True, False, False, False]).error == mean([1.0, 0, 0, 0]).error
-    assert share([True]).error == math.inf
+    for alike in ([True], [True] * 12, [False] * 3):  # others need not be like them
+        assert share(alike).error == math.inf

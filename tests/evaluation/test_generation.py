@@ -63,7 +63,7 @@ def test_a_reader_sees_what_lies_behind_bos_and_before_eos():
 def test_rows_are_framed_as_training_rows():
     assert framed([1, 2, 3, 4, 5], V, 4) == [[7, 1, 2, 6], [7, 3, 4, 6], [7, 5, 6]]
     assert framed([1, 2], V, 4) == [[7, 1, 2, 6]]
-    assert framed([], V, 4) == [[7, 6]]
+    assert framed([], V, 4) == []
     bare = Vocabulary(10, mask_id=9)
     assert framed([1, 2, 3], bare, 2) == [[1, 2], [3]]
     assert framed([], bare, 2) == []
@@ -132,6 +132,46 @@ def test_an_exact_judge_gives_the_likelihood_of_all_tokens_together():
     assert tokens == sum(map(len, texts)) == sum(map(len, rows))
     whole = sum(likelihood(judge, Rows(row)).nats * len(row) for row in rows)
     assert nats.value == pytest.approx(whole / tokens)
+
+
+FRAME = Vocabulary(SIZE, mask_id=SIZE - 1, pad_id=0, bos_id=9, eos_id=8)
+
+
+def test_an_exact_judge_neither_counts_nor_charges_what_frames_a_text():
+    judge, texts = small_method("autoregressive"), [[1, 2, 3, 4, 5], [], [6, 7]]
+    judge.vocabulary = FRAME
+    read = MethodJudge(judge, 5).read(spelled(texts))
+    assert read.tokens.tolist() == [5, 0, 2]
+    for nats, text in zip(read.nats.tolist(), texts, strict=True):
+        behind = [
+            judge.nll(x := torch.tensor([[9, *part]]), torch.ones_like(x).bool(), None)
+            .per_token()[0, 1:]
+            .sum()
+            .item()
+            for part in (text[:3], text[3:])
+        ]
+        assert nats == pytest.approx(sum(behind), rel=1e-5)
+
+
+def test_a_diffusion_judge_sees_what_frames_a_text():
+    """Of one token the bound is what the network says of it."""
+    judge = small_method("mdlm")
+    judge.vocabulary = FRAME
+    read = MethodJudge(judge, 8).read(spelled([[3], []]))
+    at = torch.tensor([0]), torch.tensor([1])
+    z, t = torch.tensor([[9, FRAME.mask_id, 8]]), torch.tensor([0.5])
+    expected = -float(judge.denoiser()(z, t, at)[0, 3].detach())
+    assert read.nats.tolist() == [pytest.approx(expected, rel=1e-5), 0]
+    assert read.tokens.tolist() == [1, 0]
+
+
+def test_bytes_are_those_of_what_the_judge_reads():
+    judge = small_method("autoregressive")
+    samples = [Sample([1, 2], "\ufffd\ufffd", size=2), Sample([3, 4], "ab", size=2)]
+    quality = measure(samples, MethodJudge(judge, 8))
+    assert quality.bits_per_byte.value == pytest.approx(quality.nats.value / math.log(2))
+    assert [sample.bytes(True) for sample in samples] == [6, 2]
+    assert Sample([1], "\ufffd").bytes(False) == 3  # its tokenizer cannot tell
 
 
 def test_texts_of_one_length_have_the_error_of_a_mean():

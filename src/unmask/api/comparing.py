@@ -14,12 +14,15 @@ from unmask.api.judging import (
     NO_TEXTS,
     described,
     digest,
+    judge_digest,
     judging,
     load_judge,
     precision,
     refuse_pairs,
+    source_digest,
 )
 from unmask.api.model import Model
+from unmask.api.predicting import Source
 from unmask.api.rows import DATA, Conditions, Kept, Row, Setting
 from unmask.api.sampling import Sampling, choose_sampler
 from unmask.errors import UnmaskError
@@ -43,6 +46,7 @@ def compare(
     top_p: float | None = None,
     seed: int = 0,
     judge: Model | CausalJudge | str | None = None,
+    data: Source = None,
     batch: int = 64,
     file: Path | None = None,
     say: Say = print,
@@ -51,7 +55,8 @@ def compare(
     """Writes `n` texts with every sampler, number of steps and temperature, and measures them.
 
     The judge is the model itself unless given: another model with its tokens, or any causal language
-    model, by what `load_judge` takes. `done` gets each row as it is measured; a `file` of JSON lines
+    model, by what `load_judge` takes. Real text is that of `data` (texts or a source), or the model's
+    own validation text. `done` gets each row as it is measured; a `file` of JSON lines
     keeps them, and what it holds already is not measured again.
     """
     refuse_pairs(model, NO_TEXTS)
@@ -61,10 +66,10 @@ def compare(
     length = model.length if length is None else length
     points = settings(model, samplers, steps, temperatures)
     conditions = Conditions(
-        digest(model), digest(judge), n, length, top_k, top_p, seed, batch, _device(model),
-        precision(model), precision(judge),
+        digest(model), judge_digest(judge), n, length, top_k, top_p, seed, batch, _device(model),
+        precision(model), precision(judge), source_digest(data),
     )  # fmt: skip
-    bench = _Bench(model, judge, conditions, say)
+    bench = _Bench(model, judge, conditions, say, data)
     bench.check(points)
     kept = Kept(file, conditions)
     if kept.others:
@@ -135,9 +140,14 @@ class _Bench:
     """What all rows of a comparison are measured with."""
 
     def __init__(
-        self, model: Model, judge: Model | CausalJudge, conditions: Conditions, say: Say
+        self,
+        model: Model,
+        judge: Model | CausalJudge,
+        conditions: Conditions,
+        say: Say,
+        data: Source,
     ) -> None:
-        self.model, self.conditions, self.say = model, conditions, say
+        self.model, self.conditions, self.say, self.data = model, conditions, say, data
         self.judge = judging(model, judge)
         self.judge_name = described(judge, conditions)
 
@@ -172,11 +182,12 @@ class _Bench:
     def _texts(self, setting: Setting) -> Texts | None:
         if setting.sampler == DATA:
             return self._real[0] if self._real else None
-        return written(self.model, setting, self.conditions, self.say)
+        return written(self.model, setting, self.conditions, self.say, self.judge.reads_text)
 
     @cached_property
     def _real(self) -> tuple[Texts, Texts] | None:
-        return real_texts(self.model, self.conditions.n, self.conditions.length, self.say)
+        conditions = self.conditions
+        return real_texts(self.model, conditions.n, conditions.length, self.say, self.data)
 
     def _reference(self, setting: Setting) -> Float[Tensor, "texts width"] | None:
         """The real text that MAUVE compares with; real text itself needs some that is another."""

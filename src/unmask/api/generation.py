@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from unmask.api.model import Model
+from unmask.api.predicting import Source, rows_of
 from unmask.api.rows import Conditions, Setting
-from unmask.data import load_data
 from unmask.errors import UnmaskError
 from unmask.evaluation import Sample, visible
 
@@ -22,12 +22,14 @@ class Texts:
     seconds: float | None = None
 
 
-def written(model: Model, setting: Setting, conditions: Conditions, say: Say) -> Texts:
-    """The texts of a sampler."""
+def written(
+    model: Model, setting: Setting, conditions: Conditions, say: Say, as_text: bool = True
+) -> Texts:
+    """The texts of a sampler, to be read as text or as tokens."""
     model.generate(length=2)  # the first call of a process pays for the device's start
     results = model.generate(**options(setting, conditions))
-    samples = [_sample(model, result.ids) for result in results]
-    if broken := sum("\ufffd" in sample.text for sample in samples):
+    samples = _samples(model, [result.ids for result in results])
+    if as_text and (broken := sum("\ufffd" in sample.text for sample in samples)):
         say(
             f"{setting}: {broken} of {len(samples)} texts are not UTF-8; a judge reads U+FFFD there"
         )
@@ -44,11 +46,18 @@ def options(setting: Setting, conditions: Conditions) -> dict[str, Any]:
     return {**asdict(setting), **{name: getattr(conditions, name) for name in names}}
 
 
-def real_texts(model: Model, n: int, length: int, say: Say) -> tuple[Texts, Texts] | None:
-    """The first `n` rows of the model's validation text, cut to the length, and the `n` behind them."""
+def real_texts(
+    model: Model, n: int, length: int, say: Say, data: Source = None
+) -> tuple[Texts, Texts] | None:
+    """The first `n` rows of real text, cut to the length, and the `n` behind them.
+
+    They are the model's validation text unless `data` is given.
+    """
     try:
-        rows = load_data(model.config.data, model.tokenizer).valid
+        rows = rows_of(model, data)
     except UnmaskError as error:
+        if data is not None:
+            raise
         say(f"no row of real text: {error}")
         return None
     count, shorter = min(n, len(rows)), min(length, rows.length)
@@ -57,11 +66,19 @@ def real_texts(model: Model, n: int, length: int, say: Say) -> tuple[Texts, Text
     x, valid = rows[range(min(2 * n, len(rows)))]
     ids = [row[there][:length].tolist() for row, there in zip(x, valid, strict=True)]
     labels = list(model.tokenizer.labels.values())
-    samples = [_sample(model, text, labels) for text in ids]
+    samples = _samples(model, ids, labels)
     return Texts(samples[:n]), Texts(samples[n:])
 
 
-def _sample(model: Model, ids: Sequence[int], labels: Sequence[int] = ()) -> Sample:
-    """What a reader sees of a row."""
-    seen = visible(ids, model.tokenizer.vocabulary, labels)
-    return Sample(seen, model.tokenizer.decode(seen))
+def _samples(
+    model: Model, rows: Sequence[Sequence[int]], labels: Sequence[int] = ()
+) -> list[Sample]:
+    """What a reader sees of rows."""
+    tokenizer = model.tokenizer
+    texts = [visible(ids, tokenizer.vocabulary, labels) for ids in rows]
+    pieces = tokenizer.pieces()
+    sizes = None if pieces is None else [len(piece or b"") for piece in pieces]
+    return [
+        Sample(ids, tokenizer.decode(ids), None if sizes is None else sum(sizes[i] for i in ids))
+        for ids in texts
+    ]

@@ -10,13 +10,14 @@ from unmask.api.comparing import settings
 from unmask.api.generation import Say
 from unmask.api.judging import NO_GAPS, refuse_pairs
 from unmask.api.model import Model
+from unmask.api.predicting import Source, rows_of
 from unmask.api.rows import DATA, Setting
 from unmask.api.running import Running
 from unmask.api.sampling import Sampling
-from unmask.data import load_data
 from unmask.errors import UnmaskError
 from unmask.evaluation.causal import CausalJudge
 from unmask.evaluation.infilling import Filling, Gap, middle_gap, score
+from unmask.samplers import Sampler, SemiAutoregressive
 
 _BLOCK = 256  # rows looked through at a time
 
@@ -29,6 +30,7 @@ class FilledRow:
     sees: str  # "both sides", "left side", or nothing for real text
     n: int
     filling: Filling
+    steps: int | None = None  # that were taken; a sampler without steps has none
 
     def to_dict(self) -> dict[str, Any]:
         """All figures, for a log; what is not known is null."""
@@ -39,7 +41,8 @@ class FilledRow:
             for part, value in zip(("", "_error", "_low", "_high"), figure.values(), strict=True)
         }
         known = {name: x if math.isfinite(x) else None for name, x in figures.items()}
-        return {**asdict(self.setting), "sees": self.sees, "n": self.n, **known}
+        point = {**asdict(self.setting), "steps": self.steps}
+        return {**point, "sees": self.sees, "n": self.n, **known}
 
 
 def infill(
@@ -47,6 +50,7 @@ def infill(
     *,
     baseline: Model | None = None,
     judge: CausalJudge | None = None,
+    data: Source = None,
     n: int = 256,
     gap: int = 8,
     samplers: Sequence[str] | None = None,
@@ -59,7 +63,7 @@ def infill(
 ) -> list[FilledRow]:
     """Fills a gap of `gap` tokens in the middle of `n` held-out texts, beside what stood there.
 
-    An autoregressive model or `baseline` sees the left side only. Steps are as many as the gap has
+    They are those of `data` (texts or a source), or the model's own validation text. An autoregressive model or `baseline` sees the left side only. Steps are as many as the gap has
     tokens unless given.
     """
     for who in (model, baseline):
@@ -78,13 +82,15 @@ def infill(
             (baseline, point)
             for point in settings(baseline, ["left_to_right"], counts, temperatures)
         ]
-    gaps = held_out_gaps(model, n, gap, say)
+    gaps = held_out_gaps(model, n, gap, say, data)
     runs = [(who, point, _running(who, gaps, point, seed, batch)) for who, point in asked]
     rows: list[FilledRow] = []
 
-    def tell(point: Setting, sees: str, fillings: list[list[int]]) -> None:
+    def tell(
+        point: Setting, sees: str, fillings: list[list[int]], steps: int | None = None
+    ) -> None:
         found = score(gaps, fillings, model.tokenizer.decode, judge, seed)
-        rows.append(FilledRow(point, sees, len(gaps), found))
+        rows.append(FilledRow(point, sees, len(gaps), found, steps))
         done(rows[-1])
 
     tell(Setting(DATA), "", [place.ids[place.start : place.stop] for place in gaps])
@@ -94,13 +100,14 @@ def infill(
             result.ids[place.start : place.stop]
             for result, place in zip(results, gaps, strict=True)
         ]
-        tell(point, "left side" if _one_sided(who) else "both sides", tokens)
+        sees = "left side" if _one_sided(who) else "both sides"
+        tell(point, sees, tokens, _steps(running.sampler))
     return rows
 
 
-def held_out_gaps(model: Model, n: int, width: int, say: Say) -> list[Gap]:
-    """The first `n` texts of the model's validation rows that are long enough, each with its gap."""
-    rows = load_data(model.config.data, model.tokenizer).valid
+def held_out_gaps(model: Model, n: int, width: int, say: Say, data: Source = None) -> list[Gap]:
+    """The first `n` texts of held-out rows that are long enough, each with its gap."""
+    rows = rows_of(model, data)
     labels = list(model.tokenizer.labels.values())
     found: list[Gap] = []
     for first in range(0, len(rows), _BLOCK):
@@ -110,12 +117,18 @@ def held_out_gaps(model: Model, n: int, width: int, say: Say) -> list[Gap]:
         found += [place for place in gaps if place is not None]
         if len(found) >= n:
             return found[:n]
+    which = "validation text" if data is None else "given text"
     if not found:
         raise UnmaskError(
-            f"no validation text has the {3 * width} tokens that a gap of {width} needs: take a smaller one"
+            f"no {which} has the {3 * width} tokens that a gap of {width} needs: take a smaller one"
         )
-    say(f"the validation text has {len(found)} texts of {3 * width} tokens or more, not {n}")
+    say(f"the {which} has {len(found)} texts of {3 * width} tokens or more, not {n}")
     return found
+
+
+def _steps(sampler: Sampler) -> int | None:
+    inner = sampler.inner if isinstance(sampler, SemiAutoregressive) else sampler
+    return getattr(inner, "steps", None)
 
 
 def _one_sided(model: Model) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from unmask import shipped
 from unmask.api.loading import load
 from unmask.api.model import Model
+from unmask.api.predicting import Source
 from unmask.api.rows import Conditions
 from unmask.api.saving import PRECISIONS
 from unmask.config import to_dict
@@ -59,9 +60,22 @@ def described(judge: Model | CausalJudge, conditions: Conditions) -> str:
     short = conditions.judge[:8]  # names are not unique
     if isinstance(judge, CausalJudge):
         return f"{judge.name} after {judge.prefix}, windows of {judge.context}, {short}"
-    whose = "the model itself" if conditions.judge == conditions.model else "another run"
+    itself = conditions.judge.startswith(conditions.model)
+    whose = "the model itself" if itself else "another run"
     rounded = "" if conditions.judge_precision == "fp32" else f" in {conditions.judge_precision}"
     return f"{whose}, {judge.config.method.name}{rounded}, {short}"
+
+
+def judge_digest(judge: Model | CausalJudge) -> str:
+    """What tells judges apart; a run once counted what frames a text, which no other row goes with."""
+    return digest(judge) if isinstance(judge, CausalJudge) else f"{digest(judge)} text"
+
+
+def source_digest(data: Source) -> str | None:
+    """The name of a source, or a hash of texts."""
+    if data is None or isinstance(data, str):
+        return data
+    return hashlib.sha256(json.dumps(list(data)).encode()).hexdigest()[:16]
 
 
 def precision(model: Model | CausalJudge) -> str:

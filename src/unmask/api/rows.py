@@ -132,6 +132,11 @@ class Conditions:
     device: str
     precision: str
     judge_precision: str
+    data: str | None = None  # where real text is from, if not from the model's own
+
+    def to_dict(self) -> dict[str, Any]:
+        """As rows are kept with, as they were before other text could be given."""
+        return {k: v for k, v in asdict(self).items() if k != "data" or v is not None}
 
 
 class Kept:
@@ -139,7 +144,7 @@ class Kept:
 
     def __init__(self, file: Path | None, conditions: Conditions) -> None:
         self._lines = None if file is None else JsonLines(file)
-        self._conditions = asdict(conditions)
+        self._conditions = conditions.to_dict()
         self.rows: dict[Setting, Row] = {}
         self.others = 0  # rows of the file that were measured in another way
         if file is not None:

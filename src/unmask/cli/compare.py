@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from unmask.api import Model, Row
     from unmask.evaluation.causal import CausalJudge
 
-_OPTIONS = ("n", "length", "top_k", "top_p", "seed", "batch")
-_MEASURING = (
-    "judge", "judge_prefix", "steps", "temperature", "n", "length", "top_k", "top_p", "seed", "batch",
-)  # fmt: skip
+_OPTIONS = ("n", "length", "top_k", "top_p", "seed", "batch", "data")
+_MEASURING = ("judge", "judge_prefix", "steps", "temperature", *_OPTIONS)
 _ROWS = ".jsonl"
 _SHARED = {
     "judge_digest": "by another judge",
@@ -46,6 +44,7 @@ def add(commands: Commands) -> None:
     add("--top-p", type=float, metavar="P", help="draw from the likeliest tokens that make up P")
     add("--n", type=int, metavar="N", help="texts of each setting (64)")
     add("--length", type=int, metavar="N", help="tokens of a text; the model's length by default")
+    add("--data", metavar="SOURCE", help="real text; the model's own validation text by default")
     add("--seed", type=int, metavar="N", help="the same seed writes the same texts")
     add("--batch", type=int, metavar="N", help="texts written at a time (64)")
     add("--judge", metavar="JUDGE", help="what measures the texts; by default the model itself")

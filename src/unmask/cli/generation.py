@@ -10,7 +10,9 @@ from unmask.errors import UnmaskError
 
 STEPS = (8, 32, 128)
 SAMPLES = 256
-WRITING = ("judge", "judge_prefix", "samples", "samplers", "steps", "temperatures", "seed", "batch")
+WRITING = (
+    "data", "judge", "judge_prefix", "samples", "samplers", "steps", "temperatures", "seed", "batch",
+)  # fmt: skip
 
 
 def add(parser: Parser) -> None:

@@ -43,7 +43,7 @@ def execute(args: Namespace) -> None:
     judge = load_judge(args)
     if judge is not None and not isinstance(judge, CausalJudge):
         raise UnmaskError("infilling is judged by a causal model with its own tokens, not by a run")
-    asked = given(args, "gap", "samplers", "steps", "temperatures", "seed", "batch")
+    asked = given(args, "data", "gap", "samplers", "steps", "temperatures", "seed", "batch")
     if hasattr(args, "samples"):
         asked["n"] = args.samples
 

@@ -36,12 +36,15 @@ def mean(values: Sequence[float], seed: int = 0) -> Figure:
 
 
 def share(hits: Sequence[bool]) -> Figure:
-    """How many of all, with Wilson's interval: resamples of no hits at all would never hold one."""
+    """How many of all, with Wilson's interval: resamples of no hits at all would never hold one.
+
+    The error of none or all is not known: they do not say how much others would differ.
+    """
     n, z = len(hits), _NORMAL.inv_cdf((1 + LEVEL) / 2)
     p = sum(hits) / n
     middle, scale = (p + z * z / (2 * n)) / (1 + z * z / n), z / (1 + z * z / n)
     half = scale * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    error = math.sqrt(p * (1 - p) / (n - 1)) if n > 1 else math.inf
+    error = math.sqrt(p * (1 - p) / (n - 1)) if 0 < p < 1 else math.inf
     return Figure(p, error, max(0.0, middle - half), min(1.0, middle + half))
 
 

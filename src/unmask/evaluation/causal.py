@@ -43,6 +43,7 @@ class CausalJudge:
     """Reads texts behind a prefix that is not counted; a long text in windows that overlap by half."""
 
     certificate = "exact"
+    reads_text = True
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ class Quality:
     """
 
     nats: Figure  # per token, by the judge
-    bits_per_byte: Figure  # of the text, by the judge: what judges with other tokens agree on
+    bits_per_byte: Figure  # of what the judge read: what judges with other tokens agree on
     certificate: str  # what `nats` is of the judge's true value: "exact" or "upper"
     entropy: Figure  # of the tokens of a text, in nats
     distinct_1: Figure
@@ -46,7 +46,7 @@ def measure(
     if not samples:
         raise UnmaskError("there is no text to measure")
     read = judge.read(samples, seed)
-    sizes = [len(sample.text.encode("utf-8", "replace")) for sample in samples]
+    sizes = [sample.bytes(judge.reads_text) for sample in samples]
     tokens = int(read.tokens.sum())
     if not tokens or not sum(sizes):
         raise UnmaskError("the texts are empty: there is nothing to measure")
