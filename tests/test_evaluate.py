@@ -219,6 +219,24 @@ def test_parts_of_different_measurements_are_not_merged(capsys, tmp_path):
     assert Path(a).read_text().count("\n") == 1
 
 
+def test_parts_know_each_other_by_their_text_not_by_its_name(capsys, tmp_path):
+    """Another machine has another folder; and under the same name there may be another text."""
+    text = Path("text.txt").read_text()
+    elsewhere = tmp_path / "elsewhere.txt"
+    elsewhere.write_text(text)
+    how = ("--draws", "2", "--shard")
+    measured(capsys, "run", "--data", "text.txt", *how, "0/2", "--save", f"{tmp_path}/a")
+    measured(capsys, "run", "--data", str(elsewhere), *how, "1/2", "--save", f"{tmp_path}/b")
+    merged = measured(capsys, "--merge", f"{tmp_path}/a", f"{tmp_path}/b")
+    whole = measured(capsys, "run", "--data", "text.txt", "--draws", "2")
+    assert merged["nats"] == pytest.approx(whole["nats"], rel=1e-6)
+    half = len(text) // 2
+    elsewhere.write_text(text[half:] + text[:half])  # as long, of the same letters
+    measured(capsys, "run", "--data", str(elsewhere), *how, "1/2", "--save", f"{tmp_path}/c")
+    line = failure(capsys, "--merge", f"{tmp_path}/a", f"{tmp_path}/c")
+    assert "no parts of one measurement: t" in line  # its tokens, or its text
+
+
 def test_parts_of_different_weights_are_not_merged(capsys, tmp_path, folder):
     """The same path, another model."""
     shutil.copytree(folder / "run" / "model", tmp_path / "model")

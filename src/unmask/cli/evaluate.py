@@ -34,6 +34,7 @@ SUITES = {
     "infilling": "unmask.cli.infilling",
     "translation": "unmask.cli.translation",
 }
+_NAMES = ("model", "data")  # another machine may have others for the same weights and text
 _MEASURING = ("data", "draws", "seed", "packing", "batch", "estimator", "orders")
 
 
@@ -191,7 +192,7 @@ def _merged(files: list[Path]) -> tuple["Bound", dict[str, Any]]:
             ) from None
         first = first or conditions
         for name in first | conditions:
-            if first.get(name) != conditions.get(name):
+            if name not in _NAMES and first.get(name) != conditions.get(name):
                 raise UnmaskError(
                     f"these are no parts of one measurement: {name} is {first.get(name)} in {files[0]} "
                     f"and {conditions.get(name)} in {file}"

@@ -34,7 +34,7 @@ class TokenRows(Protocol):
 
     They may know more: their `tokens`, so that a part has its share of the text; whether what
     they cover is such a share (`text_estimated`); how many pairs were `left_out`; how many tokens are
-    `unknown`; what is `unread`.
+    `unknown`; what is `unread`; a `digest` of them, by which parts of one text know each other.
     """
 
     bytes: int
@@ -199,6 +199,7 @@ class _Run:
             bytes=rows.bytes,
             characters=rows.characters,
             tokens=getattr(rows, "tokens", 0),
+            text=getattr(rows, "digest", ""),
             text_estimated=getattr(rows, "text_estimated", False),
             left_out=getattr(rows, "left_out", 0),
             unknown=getattr(rows, "unknown", 0),

@@ -25,6 +25,7 @@ class Conditions:
     bytes: int
     characters: int
     tokens: int = 0
+    text: str = ""  # a hash of it
     text_estimated: bool = False  # whether bytes and characters are a share of a longer text's
     left_out: int = 0  # pairs of the corpus that fit into no row
     unknown: int = 0  # tokens of the corpus that stand for what the tokenizer has none for
