@@ -265,6 +265,10 @@ def test_a_second_report_measures_nothing(measured, monkeypatch, capsys):
     assert list(first["schedules"]) == list(COMPARED)
     for name in ("nats", "error", "tokens", "certificate"):
         assert first["bound"][name] == pytest.approx(first["by_steps"][-1][name])
+    bound = first["bound"]
+    relative = bound["bits_per_byte_error"] / bound["bits_per_byte"]
+    assert relative == pytest.approx(bound["error"] / bound["nats"])
+    assert second["bound"]["bits_per_byte_error"] == 0
     assert second["by_steps"] == []
     assert second["schedules"] == {}
     assert second["bound"]["certificate"] == "exact"

@@ -141,8 +141,8 @@ def test_an_order_of_other_places_than_the_texts_is_told_in_one_line(sizes, orde
     with pytest.raises(UnmaskError) as caught:
         likelihood(small_method("mdlm"), padded_rows(*sizes), order=order)
     assert str(caught.value) == (
-        "an order names each place once, counted from 0: all 8 of a row, or those of the text "
-        f"where every row has as many tokens; these have {have}"
+        "an order names each place once, counted from 0: all 8 of a row, or those of the text if "
+        f"all rows have the same number of tokens; these have {have}"
     )
 
 

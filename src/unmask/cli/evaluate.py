@@ -242,7 +242,7 @@ def _show(bound: "Bound", conditions: dict[str, Any]) -> None:
     table.add_row("bits per character", about + character)
     table.add_row("certificate", bound.certificate)
     table.add_row("of", bound.of)
-    if bound.error:
+    if 0 < bound.error < math.inf:
         low, high = bound.interval
         digits = _digits(bound.error)
         table.add_row("99% interval", f"{low:.{digits}f} to {high:.{digits}f} nats per token")
@@ -280,4 +280,4 @@ def with_error(value: float, error: float) -> str:
 
 def _digits(error: float) -> int:
     """Behind the point, for the first two of an error."""
-    return max(0, 1 - math.floor(math.log10(error))) if math.isfinite(error) else 4
+    return max(0, 1 - math.floor(math.log10(error)))

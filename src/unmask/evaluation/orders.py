@@ -162,8 +162,8 @@ def _check_places(order: Sequence[int], valid: Valid) -> None:
         )
     tokens = f"{few}" if few == most else f"{few} to {most}"
     raise UnmaskError(
-        f"an order names each place once, counted from 0: all {length} of a row, or those of the text "
-        f"where every row has as many tokens; these have {tokens}"
+        f"an order names each place once, counted from 0: all {length} of a row, or those of the text if "
+        f"all rows have the same number of tokens; these have {tokens}"
     )
 
 
