@@ -115,6 +115,33 @@ def test_an_order_may_be_given_place_by_place(capsys):
     named, listed = (measured(capsys, *one, "--order", o) for o in ("right_to_left", backwards))
     assert named["nats"] == listed["nats"]
     assert listed["of"].startswith("the order 15, 14, ")
+    short = measured(capsys, *one, "--order", "2,1,0")  # BOS, one byte and EOS
+    assert short["nats"] == named["nats"]
+
+
+def test_one_draw_of_one_row_has_no_error_to_halve(capsys):
+    one = ("run", "--data", "byte.txt", "--packing", "split", "--draws")
+    assert "to halve the error │ 8 draws" in shown(capsys, *one, "2")
+    out = shown(capsys, *one, "1")
+    assert "± ?" in out and "halve" not in out and "interval" not in out
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--draws 4 --seed 3", ""),
+        ("--order left_to_right", ""),
+        ("--order left_to_right --draws 4 --seed 3", "--draws and --seed change nothing"),
+        ("--order random --draws 4 --seed 3", "--draws changes nothing"),
+        ("--order random --seed 3", ""),
+        ("--estimator pseudo --seed 3 --json", "--seed changes nothing"),
+    ],
+)
+def test_what_changes_nothing_is_said(options, told, capsys):
+    assert (
+        main(["evaluate", "run", "--data", "byte.txt", "--packing", "split", *options.split()]) == 0
+    )
+    assert capsys.readouterr().err == (told and f"{told}: this figure has no noise\n")
 
 
 def test_what_cannot_be_read_is_told(capsys, tmp_path):
@@ -199,7 +226,7 @@ def test_a_typo_in_a_suite_is_told_with_the_nearest_name(suite, capsys):
         ("run --save no/such/folder.json", "no folder for no/such/folder.json: make it first"),
         ("run --merge text.txt", "leave MODEL and --suite out"),
         ("--merge text.txt", "text.txt holds no part"),
-        ("--merge nothing.json", "nothing.json"),
+        ("--merge nothing.json", "no file nothing.json"),
         ("--seed 1 --merge text.txt", "--seed does not go with --merge"),
         ("--precision bf16 --merge text.txt", "--precision does not go with --merge"),
     ],

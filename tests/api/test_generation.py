@@ -204,7 +204,8 @@ def test_the_suite_prints_a_table_and_draws(run, folder, tmp_path, capsys):
     out = tmp_path / "frontier.svg"
     options = ["--judge", str(folder), "--samples", "3", "--steps", "2,4", "--out", str(out)]
     generation.execute(parse(str(run), *options, "--temperatures", "1,0.5"))
-    table, _ = capsys.readouterr()
+    table, told = capsys.readouterr()
+    assert "--steps" not in told
     assert "MAUVE" in table and "bits / byte" in table
     assert "judge: tiny after <|endoftext|>, windows of 32" in table
     assert "not GPT-2-large: perplexity and MAUVE cannot be compared" in table
@@ -218,7 +219,9 @@ def test_the_suite_prints_a_table_and_draws(run, folder, tmp_path, capsys):
     picture = out.read_text()
     assert "nats per token by tiny" in picture and "generative perplexity" in picture
     generation.execute(parse(str(run), *options[:-2], "--samplers", "left_to_right", "--json"))
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    printed, told = capsys.readouterr()
+    assert told.count("--steps changes nothing: no sampler here takes it") == 1
+    lines = [json.loads(line) for line in printed.splitlines()]
     assert [line["sampler"] for line in lines] == ["data", "left_to_right"]
     assert lines[1]["intervals"]["entropy"][0] <= lines[1]["entropy"]
 
@@ -231,6 +234,11 @@ def test_the_infilling_suite_prints_a_table(run, folder, capsys):
     assert "not GPT-2-large: perplexity cannot be compared" in table
     real = next(line for line in table.splitlines() if "real text" in line)
     assert "1.0000 ± ?" in real  # tokens right, of two gaps: all of them
+    few = ["--samples", "2", "--gap", "2", "--samplers", "left_to_right"]
+    infilling.execute(parse(str(run), *few))
+    assert "--steps" not in capsys.readouterr().err
+    infilling.execute(parse(str(run), *few, "--steps", "1"))
+    assert "--steps changes nothing: no sampler here takes it\n" in capsys.readouterr().err
     infilling.execute(parse(str(run), "--samples", "2", "--gap", "2", "--json"))
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["sampler"] for line in lines] == ["data", "ancestral", "left_to_right"]

@@ -160,10 +160,13 @@ def test_the_numbers_of_the_page_are_those_measured(page, measured):
     model = unmask.load(measured[0], "cpu")
     rows = FirstRows(load_data(model.config.data, model.tokenizer).valid, ROWS)
     own = likelihood(model.method, rows, draws=DRAWS)
-    assert page.tables["Final bound"][1][1:3] == [
+    byte = with_error(own.bits_per_byte, own.bits_per_byte_error)
+    assert page.tables["Final bound"][1][1:4] == [
         f"≤ {with_error(own.perplexity, own.perplexity_error)}",
         f"≤ {with_error(own.nats, own.error)}",
+        f"≈ {byte}" if own.text_estimated else f"≤ {byte}",
     ]
+    assert "±" in byte
     by_steps = {row[0]: row[1] for row in page.tables["Perplexity by T"][1:]}
     assert list(by_steps) == ["10", "20", "50", "100", "200", "500", "1000", "∞"]
     few = likelihood(model.method, rows, draws=DRAWS, steps=10)
@@ -262,6 +265,10 @@ def test_a_second_report_measures_nothing(measured, monkeypatch, capsys):
     assert list(first["schedules"]) == list(COMPARED)
     for name in ("nats", "error", "tokens", "certificate"):
         assert first["bound"][name] == pytest.approx(first["by_steps"][-1][name])
+    bound = first["bound"]
+    relative = bound["bits_per_byte_error"] / bound["bits_per_byte"]
+    assert relative == pytest.approx(bound["error"] / bound["nats"])
+    assert second["bound"]["bits_per_byte_error"] == 0
     assert second["by_steps"] == []
     assert second["schedules"] == {}
     assert second["bound"]["certificate"] == "exact"

@@ -345,7 +345,9 @@ def copied(asked: dict, tmp_path: Path, *names: str) -> dict:
 def test_without_a_second_seed_nothing_is_said_of_methods(table1, asked, tmp_path, table, rows):
     found = reproduce(Request(table, only=rows, **copied(asked, tmp_path, *rows)))
     (agreement,) = found.agreement
-    assert str(agreement) == f"open: {' < '.join(rows)} (error unknown)"
+    assert (
+        str(agreement) == f"open: {' < '.join(rows)} (no second seed tells how much seeds differ)"
+    )
 
 
 def test_table_8_counts_the_seeds_of_table_1(table1, asked, monkeypatch):

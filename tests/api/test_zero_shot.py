@@ -160,16 +160,31 @@ def test_the_table_holds_figures_preparation_and_reasons(run, folder, capsys):
     printed = capsys.readouterr().out
     lines = " ".join(printed.split())
     assert (
-        f"one stream cut into rows of {LENGTH}: BOS, {LENGTH - 2} tokens, EOS; 1 draw, 4 to halve the errors"
+        f"one stream cut into rows of {LENGTH}: BOS, {LENGTH - 2} tokens, EOS; 1 draw, so errors are those over texts"
         in lines
     )
     row = next(line for line in printed.splitlines() if line.startswith((" ptb", "ptb")))
     assert row.count("≤") == 3
-    assert "±" in row
+    assert row.count("±") == 3
     assert f" {2 * LENGTH} " in row
     for text in ("detokenizer ptb", "first 2 rows", "absent", "no lm1b.test.txt", "a sample"):
         assert text in printed
     assert f"ptb: {folder / 'ptb.valid.txt'}" in printed
+
+
+def test_several_draws_tell_how_many_would_halve_the_errors(run, folder, capsys):
+    execute(run, "--folder", folder, "--limit", 2, "--sets", "ptb", "--draws", 2)
+    out, err = capsys.readouterr()
+    assert "EOS; 2 draws, 8 to halve the errors" in " ".join(out.split())
+    assert err == ""
+
+
+def test_draws_of_an_exact_likelihood_are_said_to_change_nothing(
+    left_to_right, folder, tmp_path, capsys
+):
+    left_to_right.save(tmp_path / "ar")
+    execute(tmp_path / "ar", "--folder", folder, "--limit", 2, "--sets", "ptb", "--draws", 2)
+    assert capsys.readouterr().err == "--draws changes nothing: this figure has no noise\n"
 
 
 def test_json_lines(run, folder, capsys):
@@ -180,6 +195,9 @@ def test_json_lines(run, folder, capsys):
     assert ptb["perplexity"] == pytest.approx(math.exp(ptb["nats"]))
     assert ptb["perplexity_per_word"] == pytest.approx(
         math.exp(ptb["nats"] * ptb["tokens"] / ptb["words"])
+    )
+    assert ptb["bits_per_byte_error"] == pytest.approx(
+        ptb["bits_per_byte"] * ptb["error"] / ptb["nats"]
     )
     assert ptb["absent"] is None
     assert (ptb["model"], ptb["tokenizer"], ptb["precision"]) == (str(run), "bpe 300", "fp32")

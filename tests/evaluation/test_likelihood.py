@@ -209,6 +209,8 @@ def test_units_by_hand():
     assert bound.perplexity_error == pytest.approx(0.08)
     assert bound.bits_per_byte == pytest.approx(3 * 100 / 400)
     assert bound.bits_per_character == pytest.approx(1)
+    assert bound.bits_per_byte_error == pytest.approx(0.01 / math.log(2) * 100 / 400)
+    assert bound.bits_per_character_error == pytest.approx(0.01 / math.log(2) * 100 / 300)
     assert bound.draws_to_halve == 16
     reach = 2.5758293 * 0.01
     assert bound.interval == pytest.approx((bound.nats - reach, bound.nats + reach))
@@ -217,14 +219,26 @@ def test_units_by_hand():
     )
     told = bound.to_dict()
     assert told["bits_per_byte"] == bound.bits_per_byte
+    for name in ("bits_per_byte_error", "bits_per_character_error"):
+        assert told[name] == getattr(bound, name)
     assert told["terms"] == {"diffusion": bound.nats}
     assert json.loads(json.dumps(told, allow_nan=False)) == told
     exact = Bound(math.log(8), 0.0, "exact", 100, 400, 300, 1, {}, of="left to right")
     assert str(exact) == "perplexity 8.00 per token; exact, left to right"
     assert exact.draws_to_halve is None
+    assert exact.bits_per_byte_error == exact.bits_per_character_error == 0
+    one = Bound(math.log(8), math.inf, "upper", 100, 400, 300, 1, {}).to_dict()
+    assert one["bits_per_byte_error"] is one["bits_per_character_error"] is None
     pseudo = Bound(math.log(8), 0.0, "pseudo", 100, 0, 0, 1, {})
     assert str(pseudo) == "pseudo-perplexity 8.00 per token; no likelihood, no bound"
     assert pseudo.to_dict()["bits_per_byte"] is None  # of no bytes
+    assert pseudo.to_dict()["bits_per_byte_error"] is None
+
+
+@pytest.mark.parametrize("error", [0.01, math.inf])
+def test_one_draw_does_not_show_how_many_would_halve_its_error(error):
+    bound = Bound(2.0, error, "upper", 100, 400, 300, 1, {})
+    assert bound.draws_to_halve is bound.to_dict()["draws_to_halve"] is None
 
 
 def test_bits_of_a_measured_text():

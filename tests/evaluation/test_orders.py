@@ -112,6 +112,40 @@ def test_padding_is_neither_asked_for_nor_seen(how):
         torch.testing.assert_close(padded[name], short[name], rtol=1e-5, atol=1e-5)
 
 
+def padded_rows(*sizes: int) -> Corpus:
+    """Rows of 8 places, so many of them tokens."""
+    x = torch.randint(1, 10, (len(sizes), 8), generator=torch.Generator().manual_seed(0))
+    return Corpus(x, torch.tensor(sizes))
+
+
+def test_an_order_of_the_places_of_a_text_leaves_its_padding_out():
+    """As the text alone costs, and as an order that names the padding too, wherever in it."""
+    method, text, order = small_method("mdlm"), padded_rows(5, 5), [2, 0, 4, 1, 3]
+    found = nats_by_row(method, text, order=order)["nll"]
+    short = nats_by_row(method, Corpus(text.x[:, :5]), order=order)["nll"]
+    torch.testing.assert_close(found, short, rtol=1e-5, atol=1e-5)
+    whole = nats_by_row(method, text, order=[7, 2, 0, 6, 4, 5, 1, 3])["nll"]
+    torch.testing.assert_close(found, whole)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "order", "have"),
+    [
+        ((5, 5), [2, 0, 1], "5"),
+        ((5, 5), [0, 1, 2, 3, 3], "5"),
+        ((5, 3), [2, 0, 4, 1, 3], "3 to 5"),
+        ((5, 3), [2, 0, 1], "3 to 5"),
+    ],
+)
+def test_an_order_of_other_places_than_the_texts_is_told_in_one_line(sizes, order, have):
+    with pytest.raises(UnmaskError) as caught:
+        likelihood(small_method("mdlm"), padded_rows(*sizes), order=order)
+    assert str(caught.value) == (
+        "an order names each place once, counted from 0: all 8 of a row, or those of the text if "
+        f"all rows have the same number of tokens; these have {have}"
+    )
+
+
 class Filled(Corpus):
     """Two tokens that are given, some that are counted, and filling to the end of the row."""
 
@@ -174,7 +208,7 @@ def test_an_autoregressive_model_has_its_own_order():
     [
         ("autoregressive", {"order": "random"}, "has one order: left_to_right"),
         ("autoregressive", {"orders": 4}, "has one order: left_to_right"),
-        ("autoregressive", {"estimator": "pseudo"}, "has one order: left_to_right"),
+        ("autoregressive", {"estimator": "pseudo"}, "pseudo needs a model that sees both sides"),
         ("sedd", {"orders": 2}, "reads the time"),
         ("sedd", {"order": "left_to_right"}, "reads the time"),
         ("mdlm", {"order": "left_to_rigth"}, "did you mean 'left_to_right'?"),

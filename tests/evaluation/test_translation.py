@@ -34,6 +34,16 @@ def test_the_interval_and_the_signature_go_with_it():
     assert str(found) == f"BLEU {found.score:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
+def test_the_interval_stays_within_what_a_score_can_be():
+    """Few texts, some of them perfect: the mean of the resamples is nearer to an end than they spread."""
+    mixed = bleu(HYPOTHESES, [[HYPOTHESES[0]], [HYPOTHESES[1]], ["something else is written here"]])
+    assert 0 < mixed.low < mixed.score < mixed.high == 100
+    poor = bleu(HYPOTHESES, [[HYPOTHESES[0]], ["no"], ["something else is written here"]])
+    assert 0 == poor.low < poor.score < poor.high < 100
+    same = bleu(HYPOTHESES, [[text] for text in HYPOTHESES])
+    assert same.low <= same.score <= same.high <= 100
+
+
 @pytest.mark.parametrize(
     ("hypotheses", "references", "message"),
     [

@@ -53,7 +53,7 @@ def order(pairs: Iterable[tuple[Compared, Compared]]) -> Agreement:
         elif ours or (paper == 0 and _telling(width, min(a.ours, b.ours))):
             found.agrees.append(claim)
         else:  # too close to tell, or too vague to be the same
-            found.open.append(f"{claim}{_unknown(width)}")
+            found.open.append(f"{claim}{_unknown(a, b, width)}")
     return found
 
 
@@ -115,6 +115,11 @@ def _telling(width: float, figure: float) -> bool:
     return width < math.inf and width <= TELLING * abs(figure)
 
 
-def _unknown(width: float) -> str:
+def _unknown(a: Compared, b: Compared, width: float) -> str:
     """Why no figure could tell."""
-    return " (error unknown)" if width == math.inf else ""
+    if width < math.inf:
+        return ""
+    known = all(map(math.isfinite, (a.ours, a.error, b.ours, b.error)))
+    if known and math.inf in (a.seeds[0], b.seeds[0]):
+        return " (no second seed tells how much seeds differ)"
+    return " (error unknown)"

@@ -108,12 +108,11 @@ def write_card(folder: Path, page: str, facts: dict[str, Any]) -> None:
 
 def _bound(model: Model, bound: Bound, data: str) -> dict[str, Any]:
     figures = bound.to_dict()
-    scale = bound.bits_per_byte / bound.nats
     return {
         **{name: figures[name] for name in ("nats", "error", "certificate", "tokens", "bytes")},
         **{name: figures[name] for name in ("perplexity", "perplexity_error", "draws")},
         "bits_per_byte": bound.bits_per_byte,
-        "bits_per_byte_error": bound.error * scale,
+        "bits_per_byte_error": bound.bits_per_byte_error,
         "data": Path(data).name,
         "packing": model.config.data.packing,
     }

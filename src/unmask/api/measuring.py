@@ -78,6 +78,10 @@ class Point:
     def perplexity_error(self) -> float:
         return scaled(self.perplexity, self.error)
 
+    @property
+    def bits_per_byte_error(self) -> float:
+        return self.bits_per_byte / self.nats * self.error if self.error else 0.0
+
 
 def scaled(value: float, error: float) -> float:
     """An error in nats as one of the perplexity `value`; what is exact stays so."""
@@ -86,7 +90,10 @@ def scaled(value: float, error: float) -> float:
 
 def figures(found: Point | Spread) -> dict[str, Any]:
     """All of a measurement, for a program; an unknown error is null."""
-    return _plain(asdict(found))
+    told = asdict(found)
+    if isinstance(found, Point):
+        told["bits_per_byte_error"] = found.bits_per_byte_error
+    return _plain(told)
 
 
 def _plain(found: Record) -> dict[str, Any]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _OPTIONS = ("n", "length", "top_k", "top_p", "seed", "batch", "data")
 _MEASURING = ("judge", "judge_prefix", "steps", "temperature", *_OPTIONS)
 _ROWS = ".jsonl"
+NO_STEPS = "--steps changes nothing: no sampler here takes it"
 _SHARED = {
     "judge_digest": "by another judge",
     "n": "on other numbers of texts",
@@ -65,8 +66,8 @@ def add(commands: Commands) -> None:
     parser.set_defaults(execute=execute)
 
 
-def execute(args: Namespace, usual_sampler: bool = False) -> None:
-    """Measures and shows; without samplers given all of them, or the model's usual one."""
+def execute(args: Namespace, usual_steps: Sequence[int] | None = None) -> None:
+    """Measures and shows; without samplers given all of them, or the model's usual one at its usual steps."""
     out = getattr(args, "out", None)
     if out is not None:
         _check_out(out)
@@ -83,7 +84,7 @@ def execute(args: Namespace, usual_sampler: bool = False) -> None:
         if args.json:
             _print(rows)
     else:
-        rows = _measure(args, out.with_suffix(_ROWS) if out else None, usual_sampler, others)
+        rows = _measure(args, out.with_suffix(_ROWS) if out else None, usual_steps, others)
     rows += (named := [row for group in others.values() for row in group])
     if args.json:
         _print(named)
@@ -144,7 +145,10 @@ def _told(row: "Row", name: str) -> str:
 
 
 def _measure(
-    args: Namespace, file: Path | None, usual_sampler: bool, others: "dict[Path, list[Row]]"
+    args: Namespace,
+    file: Path | None,
+    usual_steps: Sequence[int] | None,
+    others: "dict[Path, list[Row]]",
 ) -> "list[Row]":
     from unmask import api
     from unmask.api.comparing import STEPS, settings, usual_samplers
@@ -153,12 +157,14 @@ def _measure(
     model = api.load(args.model, **given(args, "device", "precision", "compile"))
     refuse_pairs(model, NO_TEXTS)  # before a judge is fetched
     judge = load_judge(args)
-    steps = getattr(args, "steps", STEPS)
+    steps = getattr(args, "steps", usual_steps or STEPS)
     temperatures = getattr(args, "temperature", [1.0])
-    samplers = getattr(args, "samplers", usual_samplers(model) if usual_sampler else None)
+    samplers = getattr(args, "samplers", usual_samplers(model) if usual_steps else None)
     points = settings(model, samplers, steps, temperatures)
     names = ["real text", *map(str, points)]
     with _progress(names, args.json) as (say, done):
+        if hasattr(args, "steps") and all(point.steps is None for point in points):
+            say(NO_STEPS)
 
         def tell(row: "Row") -> None:
             _check_beside(row, others)  # not after hours

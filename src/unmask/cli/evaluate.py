@@ -20,7 +20,7 @@ from unmask.cli.parser import (
     list_of,
     refuse_others,
 )
-from unmask.cli.tables import facts
+from unmask.cli.tables import facts, say
 from unmask.errors import UnmaskError, unknown
 
 if TYPE_CHECKING:
@@ -138,7 +138,18 @@ def _measure(args: Namespace) -> None:
     if hasattr(args, "save"):
         check_place(args.save)
     model = api.load(args.model, **given(args, "device", "precision", "compile"))
-    _tell(args, model.perplexity(**options), _conditions(args, model))
+    bound = model.perplexity(**options)
+    _tell(args, bound, _conditions(args, model))
+    say_unused(args, bound)
+
+
+def say_unused(args: Namespace, bound: "Bound") -> None:
+    """A figure without noise needs neither draws nor their seed: better said than ignored."""
+    drawn = getattr(args, "order", None) == "random"  # by the seed
+    unused = [name for name in given(args, "draws", "seed") if not (drawn and name == "seed")]
+    if bound.certificate != "upper" and unused:
+        names = " and ".join(f"--{name}" for name in unused)
+        say(f"{names} change{'' if len(unused) > 1 else 's'} nothing: this figure has no noise")
 
 
 def _conditions(args: Namespace, model: "Model") -> dict[str, Any]:
@@ -183,6 +194,8 @@ def _merged(files: list[Path]) -> tuple["Bound", dict[str, Any]]:
     parts: list[Sums] = []
     first: dict[str, Any] = {}
     for file in files:
+        if not file.is_file():
+            raise UnmaskError(f"no file {file}")
         try:
             saved = json.loads(file.read_text(encoding="utf-8"))
             sums, conditions = Sums.from_dict(saved["sums"]), saved["conditions"]
@@ -223,18 +236,19 @@ def _show(bound: "Bound", conditions: dict[str, Any]) -> None:
         f"{pseudo}perplexity", sign + with_error(bound.perplexity, bound.perplexity_error)
     )
     table.add_row("nats per token", sign + with_error(bound.nats, bound.error))
-    for name, units in [("byte", bound.bytes), ("character", bound.characters)]:
-        scale = bound.tokens / units / math.log(2) if units else math.nan
-        # of a part's share of the text, or with some of it unknown, it is no bound
-        about = "≈ " if bound.text_estimated or bound.unknown else sign
-        bits = with_error(bound.nats * scale, bound.error * scale)
-        table.add_row(f"bits per {name}", about + bits)
+    # of a part's share of the text, or with some of it unknown, it is no bound
+    about = "≈ " if bound.text_estimated or bound.unknown else sign
+    byte = with_error(bound.bits_per_byte, bound.bits_per_byte_error)
+    character = with_error(bound.bits_per_character, bound.bits_per_character_error)
+    table.add_row("bits per byte", about + byte)
+    table.add_row("bits per character", about + character)
     table.add_row("certificate", bound.certificate)
     table.add_row("of", bound.of)
-    if bound.error:
+    if 0 < bound.error < math.inf:
         low, high = bound.interval
         digits = _digits(bound.error)
         table.add_row("99% interval", f"{low:.{digits}f} to {high:.{digits}f} nats per token")
+    if bound.draws_to_halve is not None:
         table.add_row("to halve the error", f"{bound.draws_to_halve} draws")
     if math.isfinite(bound.text_error):
         table.add_row("error over texts", f"± {bound.text_error:.2g} nats per token")
@@ -270,4 +284,4 @@ def with_error(value: float, error: float) -> str:
 
 def _digits(error: float) -> int:
     """Behind the point, for the first two of an error."""
-    return max(0, 1 - math.floor(math.log10(error))) if math.isfinite(error) else 4
+    return max(0, 1 - math.floor(math.log10(error)))

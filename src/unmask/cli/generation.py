@@ -55,6 +55,5 @@ def execute(args: Namespace) -> None:
     asked = Namespace(**vars(args))
     asked.judge = getattr(args, "judge", DEFAULT_JUDGE)
     asked.n = getattr(args, "samples", SAMPLES)
-    asked.steps = getattr(args, "steps", list(STEPS))
     asked.temperature = getattr(args, "temperatures", [1.0])
-    compare.execute(asked, usual_sampler=True)
+    compare.execute(asked, usual_steps=STEPS)

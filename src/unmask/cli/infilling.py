@@ -7,11 +7,11 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from unmask.cli.compare import load_judge
+from unmask.cli.compare import NO_STEPS, load_judge
 from unmask.cli.figures import published, with_interval
 from unmask.cli.generation import WRITING
 from unmask.cli.parser import Parser, given, refuse_others
-from unmask.cli.tables import print_whole
+from unmask.cli.tables import print_whole, say
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
@@ -51,15 +51,11 @@ def execute(args: Namespace) -> None:
         if args.json:
             print(json.dumps({"judge": judge.name if judge else None, **row.to_dict()}), flush=True)
 
-    rows = infill(model, baseline=baseline, judge=judge, say=_say, done=done, **asked)
+    rows = infill(model, baseline=baseline, judge=judge, say=say, done=done, **asked)
+    if hasattr(args, "steps") and all(row.setting.steps is None for row in rows):
+        say(NO_STEPS)
     if not args.json:
         _show(rows, judge)
-
-
-def _say(line: str) -> None:
-    from rich.console import Console
-
-    Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
 
 
 def _show(rows: "Sequence[FilledRow]", judge: "CausalJudge | None") -> None:

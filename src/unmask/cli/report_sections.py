@@ -92,7 +92,7 @@ def _bounds(reports: Sequence[RunReport]) -> Section:
         point = report.bound
         if point is not None:
             nats = signed(point.certificate, with_error(point.nats, point.error))
-            byte = f"{point.bits_per_byte:.3f}"
+            byte = with_error(point.bits_per_byte, point.bits_per_byte_error)
             byte = f"≈ {byte}" if point.text_estimated else signed(point.certificate, byte)
             steps = "" if point.certificate == "exact" else _steps(point.steps)
             figures = [perplexity(point), nats, byte, steps, f"{point.tokens:,}", str(point.draws)]

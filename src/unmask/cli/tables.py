@@ -11,6 +11,13 @@ def signed(certificate: str, figure: str) -> str:
     return f"≤ {figure}" if certificate == "upper" else figure
 
 
+def say(line: str) -> None:
+    """A remark, on standard error."""
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
+
+
 def facts(title: str) -> "Table":
     """A table of names and what they are, to be filled by `add_row`; a long one goes on in the next line."""
     from rich.table import Table

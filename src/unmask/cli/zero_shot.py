@@ -42,6 +42,7 @@ def execute(args: Namespace) -> None:
 
     from unmask import api
     from unmask.api.zero_shot import zero_shot
+    from unmask.cli.evaluate import say_unused
 
     console = Console(stderr=True, highlight=False)
     model = api.load(args.model, **given(args, *_LOADING))
@@ -61,6 +62,8 @@ def execute(args: Namespace) -> None:
         rows = zero_shot(model, **given(args, *_MEASURING), done=done)
     if not args.json:
         _show(", ".join(conditions.values()), rows)
+    for bound in [row.bound for row in rows if row.bound][:1]:  # those of a model are alike
+        say_unused(args, bound)
     if all(row.absent for row in rows):
         instead = "" if hasattr(args, "folder") else "; --folder DIR takes them from files"
         raise UnmaskError(f"none of the sets could be had: the reasons are above{instead}")
@@ -94,7 +97,7 @@ def _table(title: str, rows: "list[SetRow]") -> "Table":
             continue
         figures = (
             with_error(row.bound.perplexity, row.bound.perplexity_error),
-            f"{row.bound.bits_per_byte:.3f}",
+            with_error(row.bound.bits_per_byte, row.bound.bits_per_byte_error),
             with_error(row.perplexity_per_word, row.perplexity_per_word_error),
         )
         table.add_row(
@@ -109,13 +112,12 @@ def _table(title: str, rows: "list[SetRow]") -> "Table":
 
 def _draws(rows: "list[SetRow]") -> str:
     """How many draws the errors come from, and how many would halve them; an exact figure needs none."""
-    noisy = [row.bound for row in rows if row.bound and row.bound.draws_to_halve]
+    noisy = [row.bound for row in rows if row.bound and row.bound.error]
     if not noisy:
         return ""
-    draws = noisy[0].draws
-    return (
-        f"; {draws} draw{'s' if draws > 1 else ''}, {noisy[0].draws_to_halve} to halve the errors"
-    )
+    if noisy[0].draws_to_halve is None:
+        return "; 1 draw, so errors are those over texts"
+    return f"; {noisy[0].draws} draws, {noisy[0].draws_to_halve} to halve the errors"
 
 
 def _notes(row: "SetRow") -> str:

@@ -17,7 +17,9 @@ _FIGURES = (
     "perplexity_interval",
     "draws_to_halve",
     "bits_per_byte",
+    "bits_per_byte_error",
     "bits_per_character",
+    "bits_per_character_error",
 )
 
 
@@ -109,18 +111,28 @@ class Bound:
 
     @property
     def draws_to_halve(self) -> int | None:
-        """Draws that bring the error down to half: it falls as 1/sqrt(draws)."""
-        return 4 * self.draws if self.error else None
+        """Draws that bring the error down to half: it falls as 1/sqrt(draws), which one draw does not show."""
+        return 4 * self.draws if self.error and self.draws > 1 else None
 
     @property
     def bits_per_byte(self) -> float:
         """Bits for each byte of the text, which no tokenizer changes."""
-        return self._bits_per(self.bytes)
+        return self._bits_per(self.bytes, self.nats)
+
+    @property
+    def bits_per_byte_error(self) -> float:
+        """One standard error of the bits per byte."""
+        return self._bits_per(self.bytes, self.error)
 
     @property
     def bits_per_character(self) -> float:
         """Bits for each character of the text."""
-        return self._bits_per(self.characters)
+        return self._bits_per(self.characters, self.nats)
+
+    @property
+    def bits_per_character_error(self) -> float:
+        """One standard error of the bits per character."""
+        return self._bits_per(self.characters, self.error)
 
     def to_dict(self) -> dict[str, Any]:
         """All figures, for a log; what is not known is null."""
@@ -138,8 +150,8 @@ class Bound:
         what = f"{CERTIFICATES.get(self.certificate, self.certificate)}, {self.of}".rstrip(", ")
         return f"{kind} {sign}{self.perplexity:.2f}{error} per token; {what}"
 
-    def _bits_per(self, units: int) -> float:
-        return self.nats / math.log(2) * self.tokens / units if units else math.nan
+    def _bits_per(self, units: int, nats: float) -> float:
+        return nats / math.log(2) * self.tokens / units if units else math.nan
 
 
 def perplexity_of(nats: float) -> float:

@@ -15,7 +15,7 @@ from unmask.methods.diffusion import Diffusion
 from unmask.randomness import RowStream
 from unmask.transfer import to_device
 
-Order = str | Sequence[int]  # a name, or every place of a row once
+Order = str | Sequence[int]  # a name, or every place of a row, or of its text, once
 Ranks = Int64[Tensor, "rows length"]  # when each place is written
 ORDERS = ("left_to_right", "right_to_left", "random")
 
@@ -89,21 +89,19 @@ class Chain(_OneByOne):
                 f"{self.of} would measure the filling behind the targets too: of pairs only "
                 "left_to_right is exact, or take orders K for a bound"
             )
-        return {"nll": -self.log_p(x, valid, given, self._ranks(x.shape, streams), counted)}
+        return {"nll": -self.log_p(x, valid, given, self._ranks(valid, streams), counted)}
 
-    def _ranks(self, shape: torch.Size, streams: Sequence[RowStream]) -> Ranks:
-        rows, length = shape
+    def _ranks(self, valid: Valid, streams: Sequence[RowStream]) -> Ranks:
+        rows, length = valid.shape
         if self.order == "random":
             return random_ranks(streams, 1, length)[0]
         ranks = torch.arange(length)
         if self.order == "right_to_left":
             ranks = ranks.flip(0)
         elif not isinstance(self.order, str):
-            if sorted(self.order) != ranks.tolist():
-                raise UnmaskError(
-                    f"an order names each of the {length} places of a row once, counted from 0"
-                )
-            ranks = torch.tensor(self.order).argsort()
+            _check_places(self.order, valid)
+            behind = range(len(self.order), length)
+            ranks = torch.tensor([*self.order, *behind]).argsort()
         return ranks.expand(rows, length)
 
 
@@ -150,6 +148,25 @@ class Pseudo(_OneByOne):
         return {"pseudo": -self.log_p(x, valid, given, None, counted)}
 
 
+def _check_places(order: Sequence[int], valid: Valid) -> None:
+    """An error unless every place of the rows, or every one that is no padding, is named once."""
+    length, size = valid.shape[1], len(order)
+    sizes = valid.sum(1)
+    few, most = int(sizes.min()), int(sizes.max())
+    text = few == most == size and bool(valid[:, :size].all())
+    if sorted(order) == list(range(size)) and (size == length or text):
+        return
+    if few == length:
+        raise UnmaskError(
+            f"an order names each of the {length} places of a row once, counted from 0"
+        )
+    tokens = f"{few}" if few == most else f"{few} to {most}"
+    raise UnmaskError(
+        f"an order names each place once, counted from 0: all {length} of a row, or those of the text if "
+        f"all rows have the same number of tokens; these have {tokens}"
+    )
+
+
 def _filled(valid: Valid, given: Valid | None, counted: Valid | None) -> bool:
     """Whether there is more to predict than is counted."""
     return counted is not None and bool((targets(valid, given) & ~counted).any())
@@ -174,6 +191,10 @@ def one_by_one(
     if method.order == "left_to_right":
         if order == "left_to_right":
             return OwnBound(method)
+        if order is None and orders is None:
+            raise UnmaskError(
+                "pseudo needs a model that sees both sides of a token: an autoregressive one sees the left"
+            )
         raise UnmaskError("an autoregressive model has one order: left_to_right")
     if not isinstance(method, Diffusion) or method.backbone.time_conditioning:
         raise UnmaskError(

@@ -31,8 +31,8 @@ class Bleu:
 def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Bleu:
     """BLEU of each hypothesis against its own references, of which there may be any number.
 
-    The interval is sacrebleu's: percentiles around the mean of its resamples, from a fixed seed that
-    the signature names.
+    The interval is sacrebleu's: half the width of its resamples' percentiles to both sides of their
+    mean, cut at 0 and 100, from a fixed seed that the signature names.
     """
     sacrebleu: Any = extra("sacrebleu", "BLEU", "eval")
     if not hypotheses:
@@ -53,9 +53,14 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Bleu
     metric = sacrebleu.metrics.BLEU()
     score = metric.corpus_score(list(hypotheses), streams, n_bootstrap=RESAMPLES)
     return Bleu(
-        score=float(score.score),
-        low=float(score._mean - score._ci),
-        high=float(score._mean + score._ci),
+        score=_within(score.score),
+        low=_within(score._mean - score._ci),
+        high=_within(score._mean + score._ci),
         texts=len(hypotheses),
         signature=str(metric.get_signature()),
     )
+
+
+def _within(score: float) -> float:
+    """No BLEU is below 0 or above 100."""
+    return min(max(float(score), 0.0), 100.0)
