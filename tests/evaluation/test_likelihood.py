@@ -9,7 +9,7 @@ import torch
 from builders import small_method
 
 from unmask.errors import UnmaskError
-from unmask.evaluation import Bound, Sums, likelihood
+from unmask.evaluation import Bound, Sums, estimators, likelihood
 from unmask.evaluation.likelihood import BLOCK, nats_by_row, part_of
 
 SIZE, LENGTH = 11, 10
@@ -158,6 +158,25 @@ def test_neither_the_batch_nor_shards_change_the_figure(name):
             found, expected = getattr(other, figure), getattr(whole, figure)
             assert found == pytest.approx(expected, rel=1000 * rounding), figure
         assert (other.tokens, other.bytes) == (whole.tokens, whole.bytes)
+
+
+@pytest.mark.parametrize("name", [*DIFFUSION, "autoregressive"])
+def test_on_a_cpu_nothing_is_computed_behind_the_longest_row(name, monkeypatch):
+    method, texts = small_method(name), Texts(8)
+    texts.valid[:, 4:] = False
+    widths, features = [], method.backbone.features
+
+    def seen(z, *given, **options):
+        widths.append(z.shape[1])
+        return features(z, *given, **options)
+
+    monkeypatch.setattr(method.backbone, "features", seen)
+    whole = likelihood(method, texts, draws=2)
+    assert set(widths) == {LENGTH}
+    monkeypatch.setattr(estimators, "_COLUMNS", 2)
+    widths.clear()
+    assert likelihood(method, texts, draws=2).nats == pytest.approx(whole.nats, rel=1e-6)
+    assert set(widths) == {4}
 
 
 def test_the_noise_of_a_row_is_that_of_its_place():

@@ -25,6 +25,7 @@ from unmask.methods.diffusion import Diffusion
 from unmask.randomness import RowStream
 
 ByRow = Float64[Tensor, "rows"]
+_COLUMNS = 16  # widths are multiples of it
 
 
 class Estimator(ABC):
@@ -96,8 +97,25 @@ class OwnBound(Estimator):
             self.method.noise(stream, part, self.times)
             for stream, part in zip(streams, targets(valid, given).split(cuts), strict=True)
         ]
-        losses = self.method.nll(x, valid, joined(noises), whole=True, given=given)
+        noise, width = joined(noises), _width(x, valid)
+        x, valid = x[:, :width], valid[:, :width]
+        given = None if given is None else given[:, :width]
+        if noise is not None:
+            masked, unfinished = noise.masked[:, :width], noise.unfinished[:, :width]
+            noise = replace(noise, masked=masked, unfinished=unfinished)
+        losses = self.method.nll(x, valid, noise, whole=True, given=given)
         return {name: values.double().sum(1) for name, values in losses.terms.items()}
+
+
+def _width(x: Tokens, valid: Valid) -> int:
+    """The columns to compute: on a CPU, where padding costs what text does, those of the longest row.
+
+    A GPU would make a graph for each width.
+    """
+    if x.device.type != "cpu":
+        return x.shape[1]
+    longest = int(valid.any(0).nonzero().max()) + 1 if valid.any() else 1
+    return min(-(-longest // _COLUMNS) * _COLUMNS, x.shape[1])
 
 
 @dataclass(frozen=True)
