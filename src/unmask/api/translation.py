@@ -11,7 +11,7 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.translation import Bleu, bleu
 
 DECODING = {  # unless told, by the order in which a model can write
-    "any": {"sampler": "confidence", "strategy": "deterministic", "ending": "first"},
+    "any": {"sampler": "confidence", "strategy": "deterministic"},
     "left_to_right": {"sampler": "left_to_right", "strategy": "deterministic"},
 }
 
@@ -41,7 +41,7 @@ def translate(
     """Writes a target for each source of a data source, or (None) of the validation pairs.
 
     `sources` takes the first so many only. Options are those of `Model.generate`; without any the
-    likeliest tokens are taken, the surest places first.
+    likeliest tokens are taken, the surest places first, once it is settled where a target ends.
     """
     if not model.conditional:
         raise UnmaskError(
@@ -56,7 +56,8 @@ def translate(
         found.setdefault(pair.source, []).append(str(pair))
     references = dict(islice(found.items(), sources))
     fitting = [source for source in references if _fits(model, source)]
-    decoding = {**DECODING[model.method.order], **options}
+    ending = {"ending": "first"} if model.method.order == "any" else {}
+    decoding = {**DECODING[model.method.order], **ending, **options}
     results = model.generate(fitting, **decoding)
     written = dict(zip(fitting, results, strict=True))
     eos = model.tokenizer.vocabulary.eos_id

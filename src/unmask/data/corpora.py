@@ -97,7 +97,7 @@ def open_corpus(source: str, reading: Reading) -> Corpus:
     if colon and scheme == "hf":
         return _dataset(rest, reading)
     if source.startswith(ELSEWHERE):
-        raise UnmaskError(f"the text {rest!r} lies where the model was trained: give data")
+        raise UnmaskError(f"the text {rest!r} lies where the model was trained")
     if source == "-":
         return _standard_input(reading)
     if paths := parallel_files(source):

@@ -37,13 +37,12 @@ class EndFirst(Sampler):
 
     def _over(self, draft: Draft, eos_id: int) -> Places:
         """The places from the end on: the end is drawn, or (deterministic) the median."""
-        over = torch.zeros(draft.z.shape, dtype=torch.float64, device=draft.z.device)
+        over = torch.zeros(draft.z.shape, device=draft.z.device)
         for part in draft.parts(draft.masked):
             view = draft.look(part, draft.now)
-            over[view.rows, view.columns] = view.log_probabilities[:, eos_id].double().exp()
-        if draft.plan.strategy == "deterministic":
-            return draft.masked & (over.cummax(1).values >= 0.5)
-        chance = 1 - draft.uniforms("end")[:, :1].to(over.device)
+            over[view.rows, view.columns] = view.log_probabilities[:, eos_id].exp().float()
+        drawn = (1 - draft.uniforms("end")[:, :1]).to(over)
+        chance = 0.5 if draft.plan.strategy == "deterministic" else drawn
         return draft.masked & (over.cummax(1).values >= chance)
 
 
