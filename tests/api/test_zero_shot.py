@@ -172,6 +172,18 @@ def test_the_table_holds_figures_preparation_and_reasons(run, folder, capsys):
     assert f"ptb: {folder / 'ptb.valid.txt'}" in printed
 
 
+def test_with_unknown_tokens_only_the_figure_per_token_is_a_bound(
+    model, run, folder, capsys, monkeypatch
+):
+    ids = model.tokenizer.encode((folder / "ptb.valid.txt").read_text())
+    monkeypatch.setattr(type(model.tokenizer), "unknown_id", max(ids, key=ids.count))
+    execute(run, "--folder", folder, "--sets", "ptb")
+    printed = capsys.readouterr().out
+    row = next(line for line in printed.splitlines() if line.startswith((" ptb", "ptb")))
+    assert (row.count("≤"), row.count("≈")) == (1, 2)
+    assert "tokens of what the tokenizer has none for" in " ".join(printed.split())
+
+
 def test_several_draws_tell_how_many_would_halve_the_errors(run, folder, capsys):
     execute(run, "--folder", folder, "--limit", 2, "--sets", "ptb", "--draws", 2)
     out, err = capsys.readouterr()

@@ -63,8 +63,8 @@ def infill(
 ) -> list[FilledRow]:
     """Fills a gap of `gap` tokens in the middle of `n` held-out texts, beside what stood there.
 
-    They are those of `data` (texts or a source), or the model's own validation text. An autoregressive model or `baseline` sees the left side only. Steps are as many as the gap has
-    tokens unless given.
+    They are those of `data` (texts or a source), or the model's own validation text. An autoregressive
+    model or `baseline` sees the left side only. Steps are as many as the gap has tokens unless given.
     """
     for who in (model, baseline):
         if who is not None:

@@ -4,6 +4,7 @@ import argparse
 import json
 from argparse import Namespace
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 from unmask.cli.parser import Parser, given, refuse_others
@@ -95,15 +96,18 @@ def _table(title: str, rows: "list[SetRow]") -> "Table":
         if row.bound is None:
             table.add_row(row.set, "absent", "", "", "", "", Text(_notes(row)))
             continue
-        figures = (
-            with_error(row.bound.perplexity, row.bound.perplexity_error),
-            with_error(row.bound.bits_per_byte, row.bound.bits_per_byte_error),
+        bound = row.bound
+        token, byte, word = (
+            with_error(bound.perplexity, bound.perplexity_error),
+            with_error(bound.bits_per_byte, bound.bits_per_byte_error),
             with_error(row.perplexity_per_word, row.perplexity_per_word_error),
         )
+        sign = partial(signed, bound.certificate)
+        about = "≈ {}".format if bound.unknown else sign  # of a text with unknown parts: no bound
         table.add_row(
             row.set,
-            *(signed(row.bound.certificate, figure) for figure in figures),
-            f"{row.bound.tokens:,}",
+            *(sign(token), about(byte), about(word)),
+            f"{bound.tokens:,}",
             f"{row.documents:,}",
             Text(_notes(row)),
         )
@@ -122,4 +126,6 @@ def _draws(rows: "list[SetRow]") -> str:
 
 def _notes(row: "SetRow") -> str:
     """Why there is no figure, or all that it depends on beside the model."""
-    return row.absent or "; ".join(filter(None, (row.preprocessing, row.note)))
+    unknown = row.bound.unknown if row.bound else 0
+    foreign = f"{unknown:,} tokens of what the tokenizer has none for" if unknown else ""
+    return row.absent or "; ".join(filter(None, (row.preprocessing, row.note, foreign)))
