@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from unmask.serve.app import create_app
@@ -27,12 +27,17 @@ class Live:
     def stop(self) -> None:
         self.server.should_exit = True
 
-    def until_idle(self, seconds: float = 5.0) -> float:
-        """Seconds until no job is left."""
-        begun = time.monotonic()
-        while self.engine.jobs and time.monotonic() - begun < seconds:
-            time.sleep(0.01)
-        return time.monotonic() - begun
+    def until_idle(self) -> bool:
+        """Whether there comes to be no job left."""
+        return eventually(lambda: not self.engine.jobs)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether it comes to hold: a server writes logs and counts after the client has its answer."""
+    end = time.monotonic() + seconds
+    while not (held := condition()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return held
 
 
 @contextmanager

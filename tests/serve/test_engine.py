@@ -201,7 +201,7 @@ def test_a_turn_is_given_back_once_however_a_job_ends(models):
             await all_of(engine, "words", fails)
         reading = engine.run("words", is_left)
         await anext(reading)
-        await asyncio.to_thread(blocked.wait, 5)
+        await asyncio.to_thread(blocked.wait, 20)
         await asyncio.sleep(0.05)
         await reading.aclose()
 
@@ -219,7 +219,7 @@ def test_a_closed_iterator_ends_its_job_at_the_next_call(engine):
         try:
             frames = model.stream("The", length=2048, stop=False, seed=0)
             yield next(frames)
-            left.wait(5)
+            left.wait(20)
             for number, frame in enumerate(frames):
                 seen.append(number)
                 yield frame
@@ -234,7 +234,7 @@ def test_a_closed_iterator_ends_its_job_at_the_next_call(engine):
     asyncio.run(leave())
     passes = engine.counts.passes
     left.set()
-    assert ended.wait(5)
+    assert ended.wait(20)
     assert seen == []
     assert engine.counts.passes == passes
     while engine.jobs:
@@ -249,7 +249,7 @@ def test_a_job_outside_the_network_ends_too(engine, monkeypatch, busy):
     def turn() -> None:
         turns.append(len(turns))
         inside.set()
-        left.wait(5)
+        left.wait(20)
 
     class Slow(Draft):
         @property
@@ -284,7 +284,7 @@ def test_a_job_outside_the_network_ends_too(engine, monkeypatch, busy):
 
     asyncio.run(leave())
     left.set()
-    assert ended.wait(5)
+    assert ended.wait(20)
     assert len(turns) <= 2  # of a step
 
 
@@ -293,7 +293,7 @@ def test_a_job_that_has_not_begun_gives_its_place_up(models):
 
     def waiting(model):
         begun.append(1)
-        hold.wait(10)
+        hold.wait(20)
         yield 1
 
     async def leave(engine: Engine) -> None:
@@ -336,7 +336,7 @@ def test_more_jobs_than_there_is_room_for_are_refused(models):
     hold = threading.Event()
 
     def waiting(model):
-        hold.wait(10)
+        hold.wait(20)
         yield 1
 
     async def fill(engine: Engine) -> list:
@@ -362,22 +362,26 @@ def test_time_is_limited(models):
 
 
 def test_draining_lets_jobs_finish_and_ends_those_that_do_not(models):
-    def work(length: int):
-        return lambda model: model.stream("The", length=length, stop=False, steps=4)
+    def short(model):
+        return model.stream("The", length=20, stop=False, steps=4)
 
-    async def drain(engine: Engine) -> None:
-        short = asyncio.create_task(all_of(engine, "words", work(20)))
-        long = asyncio.create_task(all_of(engine, "words", work(9000)))
-        await asyncio.sleep(0.05)
-        await engine.drain(1.0)
-        assert len(await short) == 4
+    def endless(model):
+        while True:
+            yield from short(model)
+
+    async def drain(engine: Engine, job, grace: float) -> list:
+        running = asyncio.create_task(all_of(engine, "words", job))
+        while not engine.jobs:
+            await asyncio.sleep(0)
+        await engine.drain(grace)
         with pytest.raises(Closing):
-            await long
-        with pytest.raises(Closing):
-            await all_of(engine, "words", work(20))
+            await all_of(engine, "words", short)
+        return await running
 
     with Engine(models) as engine:
-        asyncio.run(drain(engine))
+        assert len(asyncio.run(drain(engine, short, 20))) == 4
+    with Engine(models) as engine, pytest.raises(Closing):
+        asyncio.run(drain(engine, endless, 0.2))
 
 
 def test_mistakes_reach_whoever_asked_and_nobody_else(engine):

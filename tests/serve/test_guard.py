@@ -221,13 +221,15 @@ def test_a_client_that_leaves_costs_nothing_more(models):
     with serving(models) as server:
         with streaming(server):
             assert server.engine.jobs == 1
-        assert server.until_idle() < 1
+        assert server.until_idle()
         passes = server.engine.counts.passes
+        assert passes < 600  # of 1,605
         with connected(server) as connection:
             posted(connection, "/v1/completions", {"prompt": "The", "max_tokens": 1900, "seed": 2})
             while server.engine.counts.passes < passes + 3:
                 time.sleep(0.01)
-        assert server.until_idle() < 1
+        assert server.until_idle()
+        assert server.engine.counts.passes < passes + 600
         passes = server.engine.counts.passes
         time.sleep(0.2)
         assert server.engine.counts.passes == passes

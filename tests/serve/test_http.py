@@ -7,7 +7,7 @@ import httpx
 import openai
 import pytest
 from fastapi.testclient import TestClient
-from live import Live, live
+from live import Live, eventually, live
 
 from unmask.api import Model
 from unmask.serve import routes
@@ -30,6 +30,10 @@ def client(server):
 
 def post(server: Live, path: str, body: dict, **more) -> httpx.Response:
     return httpx.post(server.url + path, json=body, timeout=30, **more)
+
+
+def figures(server: Live) -> str:
+    return httpx.get(f"{server.url}/metrics").text
 
 
 def written(model, prompt: str, tokens: int, **options) -> list[str]:
@@ -210,14 +214,15 @@ def test_our_own_mistakes_are_logged_and_counted(server, monkeypatch):
             response = post(server, "/v1/stream", {"fill": "Tom [MASK:8] end"})
             patch.setattr(routes, "scored", wrong)
             failed = post(server, "/v1/score", {"texts": "A"})
+        eventually(lambda: len(records) == 2)
     finally:
         log.removeHandler(handler)
     for answer in (response, failed):
         assert "the server made a mistake" in answer.text and "secret" not in answer.text
     assert failed.status_code == 500
     assert [str(record.exc_info[1]) for record in records] == ["a secret"] * 2
-    figures = httpx.get(f"{server.url}/metrics").text
-    assert 'unmask_requests_total{path="/v1/score",status="500"} 1' in figures
+    counted = 'unmask_requests_total{path="/v1/score",status="500"} 1'
+    assert eventually(lambda: counted in figures(server))
 
 
 def test_a_seed_that_was_not_given_is_told(client):
@@ -318,15 +323,13 @@ def test_every_frame_is_sent(server, models):
 def test_figures_for_prometheus_count_requests(server):
     post(server, "/v1/fill", {"text": "A [MASK]"})
     post(server, "/v1/fill", {"text": "A"})
-    text = httpx.get(f"{server.url}/metrics").text
-    assert 'unmask_requests_total{path="/v1/fill",status="200"}' in text
-    assert 'unmask_requests_total{path="/v1/fill",status="400"}' in text
-    figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
-    assert (
-        float(figures["unmask_network_calls_total"])
-        >= float(figures["unmask_network_passes_total"])
-        > 0
-    )
+    for status in (200, 400):
+        counted = f'unmask_requests_total{{path="/v1/fill",status="{status}"}}'
+        assert eventually(lambda: counted in figures(server))  # noqa: B023
+    lines = figures(server).splitlines()
+    told = dict(line.rsplit(" ", 1) for line in lines if line[0] != "#")
+    calls, passes = (float(told[f"unmask_network_{name}_total"]) for name in ("calls", "passes"))
+    assert calls >= passes > 0
 
 
 def test_the_documentation_needs_nothing_from_elsewhere(server):
