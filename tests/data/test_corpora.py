@@ -147,6 +147,9 @@ def test_wrong_encoding_is_named_by_its_byte(tmp_path):
 def test_nothing_to_read(tmp_path):
     with pytest.raises(UnmaskError, match=r"no file or folder .*absent"):
         documents(tmp_path / "absent")
+    for text in ("Once upon a time.\n", "Once upon a time. " * 20):
+        with pytest.raises(UnmaskError, match=r"no file is called 'Once .*given as a list"):
+            documents(text)
     with pytest.raises(UnmaskError, match=r"empty.txt is empty"):
         documents(write(tmp_path / "empty.txt", ""))
     with pytest.raises(UnmaskError, match=r"blank.txt holds no text"):

@@ -104,7 +104,6 @@ EVERY = [  # estimator of every method whose exact denoiser costs the entropy, o
         (kind, {"estimator": name, "steps": 1000})
         for kind in ("mdlm", "d3pm")
         for name in ESTIMATORS
-        if name != "fixed_count"  # which is of continuous time
     ),
 ]
 

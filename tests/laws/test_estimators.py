@@ -8,7 +8,7 @@ from builders import known, schedule
 from kit import Language, expected_terms, gauss_legendre, table_method
 
 from unmask.diffusion import SCHEDULES, TIME_SAMPLERS, Noise
-from unmask.errors import UnmaskError
+from unmask.diffusion.binomial import binomial
 from unmask.randomness import RowStream
 
 LANGUAGE = Language.random(3, 3)
@@ -20,8 +20,8 @@ CORPUS = torch.multinomial(
 )
 VALID = torch.ones(ROWS, LANGUAGE.length).bool()
 FREE = [name for name in TIME_SAMPLERS if name != "fixed_count"]  # of how many tokens are masked
-CASES = [("mdlm", 0, list(TIME_SAMPLERS)), ("sedd", 0, list(TIME_SAMPLERS)), ("mdlm", 8, FREE)]
-CASES = [(times, kind, steps) for kind, steps, names in CASES for times in names]
+KINDS = [("mdlm", 0), ("sedd", 0), ("mdlm", 8), ("mdlm", 2)]
+CASES = [(times, kind, steps) for kind, steps in KINDS for times in TIME_SAMPLERS]
 T = 5.5  # |t| of 64 draws beyond this has a chance of 1e-6 a test
 
 
@@ -59,7 +59,7 @@ def exact(model) -> float:
 @pytest.mark.parametrize(("times", "kind", "steps"), CASES)
 def test_mean_is_that_of_quadrature(times, kind, steps, name):
     found = estimates(method(times, kind, steps, name))
-    if times == "fixed_count":  # leaves out no end, whatever the schedule
+    if times == "fixed_count" and not steps:  # leaves out no end, whatever the schedule
         everything = schedule("loglinear", eps=0.0)
         model = table_method(kind, LANGUAGE, everything, NETWORK, times="importance")
     else:
@@ -133,18 +133,20 @@ def test_variance_is_no_more_than_that_of_uniform_times(times, name, oracle, ste
     assert variance_in_slices(*row_moments(times)) <= variance_apart(*row_moments("stratified"))
 
 
-def test_variance_of_a_fixed_count_is_a_fraction_of_that_of_uniform_times():
+@pytest.mark.parametrize("steps", [0, 8])
+def test_variance_of_a_fixed_count_is_a_fraction_of_that_of_uniform_times(steps):
     found, uniform = (
-        estimates(method(times, "mdlm", 0, "loglinear")).var()
+        estimates(method(times, "mdlm", steps, "loglinear")).var()
         for times in ("fixed_count", "uniform")
     )
     assert found < 0.5 * uniform  # about 0.1; the error of the ratio of 64 draws each is about 0.03
 
 
 @pytest.mark.parametrize("times", list(TIME_SAMPLERS))
+@pytest.mark.parametrize("steps", [0, 8])
 @pytest.mark.parametrize("cuts", [[0, 640], [0, 1, 640], [0, 10, 20, 639, 640]])
-def test_noise_of_a_row_does_not_depend_on_who_draws_it(times, cuts):
-    model = method(times, "mdlm", 0, "loglinear")
+def test_noise_of_a_row_does_not_depend_on_who_draws_it(times, steps, cuts):
+    model = method(times, "mdlm", steps, "loglinear")
     whole = model.noise(RowStream(3, 5, range(ROWS), ROWS), VALID)
     parts = merged(
         [model.noise(RowStream(3, 5, range(a, b), ROWS), VALID[a:b]) for a, b in pairwise(cuts)]
@@ -186,15 +188,37 @@ def test_fixed_count_covers_every_count_evenly():
     assert (counts == ROWS // 16).all()
 
 
-def test_fixed_count_refuses_steps():
-    with pytest.raises(UnmaskError, match="continuous"):
-        method("fixed_count", "mdlm", 8, "loglinear").noise(
-            RowStream(0, 0, range(ROWS), ROWS), VALID
-        )
+@pytest.mark.parametrize("name", list(SCHEDULES))
+def test_fixed_count_in_steps_weighs_k_masked_tokens_by_length_over_k(name):
+    """Each step reveals its share of the tokens, so that none is left for the weights to say but the ends'."""
+    model = method("fixed_count", "mdlm", 8, name)
+    valid = torch.ones(ROWS, 40).bool()
+    valid[::2, 25:] = False
+    valid[1] = False
+    noise = model.noise(RowStream(0, 0, range(ROWS), ROWS), valid)
+    (weight,) = model.loss_inputs(noise.t)
+    first, last = model.schedule.alpha(torch.tensor([0.0, 1.0], dtype=torch.float64))
+    expected = (first - last) * valid.sum(1) / noise.masked.sum(1).double()
+    some = valid.any(1)
+    torch.testing.assert_close((weight * noise.importance)[some].detach(), expected[some].detach())
+    assert not (noise.masked & ~valid).any()
+
+
+def test_fixed_count_finds_as_many_masked_as_a_step_does():
+    """Given the step, one token and a binomial number of the 15 others; steps come evenly."""
+    rows, steps = 40_000, 4
+    model = method("fixed_count", "mdlm", steps, "loglinear")
+    noise = model.noise(RowStream(0, 0, range(rows), rows), torch.ones(rows, 16).bool())
+    counts, step = noise.masked.sum(1), (noise.t * steps).round().long()
+    for number, r in enumerate(1 - model.schedule.alpha(torch.arange(1, 5).double() / 4), start=1):
+        found = torch.bincount(counts[step == number], minlength=17)[1:].double()
+        assert float(found.sum()) == pytest.approx(rows / steps, abs=1.5)
+        expected = binomial(torch.arange(16), torch.tensor(15), r)
+        torch.testing.assert_close(found / found.sum(), expected, atol=3e-4, rtol=0)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 1000])
-@pytest.mark.parametrize("times", FREE)
+@pytest.mark.parametrize("times", list(TIME_SAMPLERS))
 def test_stepped_times_lie_on_the_grid(times, steps):
     noise = method(times, "mdlm", steps, "loglinear").noise(
         RowStream(0, 0, range(ROWS), ROWS), VALID

@@ -33,6 +33,7 @@ from unmask.data.parallel import parallel_files, read_parallel
 from unmask.errors import UnmaskError, unknown
 
 ELSEWHERE = "elsewhere:"  # before the name of a file on the machine that a model comes from
+LONGEST_NAME = 255  # that a file can have
 _HASH_FRACTION = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
 
 
@@ -100,6 +101,10 @@ def open_corpus(source: str, reading: Reading) -> Corpus:
         raise UnmaskError(f"the text {rest!r} lies where the model was trained")
     if source == "-":
         return _standard_input(reading)
+    if "\n" in source or any(len(part) > LONGEST_NAME for part in source.split("/")):
+        raise UnmaskError(
+            f"no file is called {source[:40]!r}…; texts themselves are given as a list"
+        )
     if paths := parallel_files(source):
         return _parallel(source, paths, reading)
     return _files(Path(source), reading)

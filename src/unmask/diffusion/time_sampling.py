@@ -4,9 +4,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
+from unmask.diffusion.binomial import binomial_quantile
 from unmask.diffusion.forward import masked_tokens
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
@@ -133,22 +134,44 @@ class Importance(_TimeFirst):
 @TIME_SAMPLERS.register("fixed_count")
 @dataclass(frozen=True)
 class FixedCount(TimeSampler):
-    """Mask exactly k tokens, k stratified over 1..length: no noise from the count, no end left out."""
+    """Mask exactly k tokens, k stratified over 1..length: no noise from the count, no end left out.
+
+    In T steps, k is stratified over what they find: each step is drawn as often as it reveals a token,
+    which is masked with as many others as chance will have it.
+    """
 
     @torch.no_grad()
     def draw(self, stream: RowStream, valid: Tokens, schedule: Schedule, steps: int = 0) -> Noise:
-        if steps:
-            raise UnmaskError(
-                "fixed_count estimates the continuous bound; choose another for T steps"
-            )
         lengths = valid.sum(1).clamp(min=1)  # a row may be all padding
-        u = stream.uniform("time", 1)[:, 0]
-        k = (lengths * (stream.strata() + u) / stream.total).floor().long().clamp(max=lengths - 1)
-        scores = stream.uniform("mask", valid.shape[1]).masked_fill(~valid, 2.0)
+        u = (stream.strata() + stream.uniform("time", 1)[:, 0]) / stream.total
+        if steps:
+            t, k, importance = self._in_steps(u, lengths, schedule, steps)
+        else:
+            k = 1 + (lengths * u).floor().long().clamp(max=lengths - 1)
+        scores = stream.uniform("mask", valid.shape[1])
         # the mask ratio at which just these k tokens are masked: the k-th smallest uniform
-        ratio = scores.sort(1).values.gather(1, k[:, None])[:, 0]
+        ratio = scores.masked_fill(~valid, 2.0).sort(1).values.gather(1, k[:, None] - 1)[:, 0]
+        masked = (scores <= ratio[:, None]) & valid
+        if steps:
+            first, last = schedule.alpha(torch.tensor([1.0, 0.0], dtype=torch.float64))
+            unfinished = masked_tokens(scores, last.expand(len(u)), valid)
+            return Noise(t, masked, importance, float(first), unfinished)
         t = schedule.inverse(1 - ratio)
         # the density of (r, tokens) is L r / k times that of a uniform r, and dr = -alpha' dt
-        importance = lengths / (k + 1) * (1 - schedule.alpha(t)) / -schedule.alpha_prime(t)
-        masked = scores <= ratio[:, None]
-        return Noise(t, masked & valid, importance, 0.0, torch.zeros_like(masked))
+        importance = lengths / k * (1 - schedule.alpha(t)) / -schedule.alpha_prime(t)
+        return Noise(t, masked, importance, 0.0, torch.zeros_like(masked))
+
+    def _in_steps(
+        self, u: PerRow, lengths: Int64[Tensor, "rows"], schedule: Schedule, steps: int
+    ) -> tuple[PerRow, Int64[Tensor, "rows"], PerRow]:
+        """Times, counts and importance: a token is revealed in each step with the chance alpha_s - alpha_t."""
+        grid = torch.arange(steps + 1, dtype=torch.float64) / steps
+        alpha = schedule.alpha(grid)
+        revealed = (alpha[0] - alpha) / (alpha[0] - alpha[-1])  # up to each time, of all that is
+        u = u.clamp(max=1 - 2**-53)
+        step = torch.searchsorted(revealed, u, right=True)
+        chance = revealed[step] - revealed[step - 1]
+        r = 1 - alpha[step]
+        k = 1 + binomial_quantile((u - revealed[step - 1]) / chance, lengths - 1, r)
+        # the density of (step, tokens) is T chance k / (L r) times that of a uniform step
+        return grid[step], k, lengths * r / k / (steps * chance)

@@ -190,14 +190,9 @@ def own_bound(method: Method, estimator: str | None = None, steps: int | None = 
         return OwnBound(method)
     if steps is not None:
         method = in_steps(method, steps)
-    name = estimator or ("stratified" if method.steps else "fixed_count")
+    name = estimator or "fixed_count"
     if name not in ESTIMATORS:
         raise unknown("estimator", name, ESTIMATORS)
-    if method.steps and name == "fixed_count":
-        raise UnmaskError(
-            f"fixed_count measures continuous time, not {method.steps} steps: "
-            "take stratified, importance or uniform, or steps 0"
-        )
     return OwnBound(method, ESTIMATORS[name])
 
 

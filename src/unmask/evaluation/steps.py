@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from unmask.diffusion.binomial import binomial
 from unmask.diffusion.nelbo import step_alphas
 from unmask.diffusion.posterior import unmask_probability
 from unmask.diffusion.schedule import Schedule
@@ -68,14 +69,14 @@ def step_weights(schedule: Schedule, length: int, steps: int) -> Float64[Tensor,
     Steps that find k tokens masked reveal each with a chance; what is clean at t = 1 and masked at t = 0
     is guessed too. In continuous time it is 1/k.
     """
-    k = torch.arange(length + 1, dtype=torch.float64)
+    k, n = torch.arange(length + 1), torch.tensor(length)
     if steps == 0:
-        return 1 / k.clamp(min=1)
+        return 1 / k.clamp(min=1).double()
     t = torch.arange(1, steps + 1, dtype=torch.float64) / steps
     alpha_s, alpha_t = step_alphas(schedule, t, steps)
     last, first = schedule.alpha(torch.tensor([0.0, 1.0], dtype=torch.float64))
-    weights = (unmask_probability(alpha_s, alpha_t)[:, None] * _binomial(k, 1 - alpha_t)).sum(0)
-    weights += _binomial(k, 1 - last[None])[0]
+    weights = unmask_probability(alpha_s, alpha_t) @ binomial(k, n, 1 - alpha_t[:, None])
+    weights += binomial(k, n, 1 - last)
     weights[length] += first
     return weights.detach()
 
@@ -87,13 +88,6 @@ def shares_draws(schedule: Schedule, length: int, steps: int) -> bool:
     """
     k = torch.arange(1, length + 1, dtype=torch.float64)
     return float((k * step_weights(schedule, length, steps)[1:]).var()) < 0.06  # their mean is 1
-
-
-def _binomial(k: Float64[Tensor, "counts"], r: Float64[Tensor, "times"]) -> Tensor:
-    """The chance that k of all tokens are masked, each with chance r."""
-    n, r = k[-1], r[:, None]
-    ways = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
-    return torch.exp(ways + torch.xlogy(k, r) + torch.special.xlog1py(n - k, -r))
 
 
 def _weight(

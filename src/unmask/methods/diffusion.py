@@ -13,8 +13,7 @@ from unmask.backbones.base import Backbone
 from unmask.diffusion.forward import q_sample
 from unmask.diffusion.parameterization import zero_masking_bias
 from unmask.diffusion.schedule import Learned, Schedule
-from unmask.diffusion.time_sampling import FixedCount, Noise, TimeSampler
-from unmask.errors import UnmaskError
+from unmask.diffusion.time_sampling import Noise, TimeSampler
 from unmask.methods.base import (
     At,
     Denoiser,
@@ -58,10 +57,6 @@ class Diffusion(Method):
         super().__init__(config, backbone, vocabulary, schedule, times)
         self.steps: int = getattr(config, "steps", 0)
         self._replayed: Replayed | None = None
-        if self.steps and isinstance(times, FixedCount):
-            raise UnmaskError(
-                "times fixed_count is for continuous time: set method.steps 0 or other times"
-            )
 
     @abstractmethod
     def row_loss(self) -> RowLoss:
