@@ -76,6 +76,18 @@ def test_steps_are_the_methods_own_unless_given():
     assert likelihood(model, Corpus(ROWS), steps=0).of == "continuous time, fixed_count estimator"
 
 
+@pytest.mark.parametrize(("steps", "calls"), [(0, 4), (8, 5)])
+def test_the_prior_has_no_noise_and_is_measured_once(steps, calls, monkeypatch):
+    method = small_method("mdlm")
+    found = []
+    features = method.backbone.features
+    count = lambda *args, **options: found.append(args) or features(*args, **options)  # noqa: E731
+    monkeypatch.setattr(method.backbone, "features", count)
+    bound = likelihood(method, Corpus(ROWS + 1), draws=4, batch=len(ROWS), steps=steps)
+    assert len(found) == calls
+    assert ("prior" in bound.terms) == bool(steps)
+
+
 def test_an_evaluation_that_fails_leaves_the_method_as_it_was(monkeypatch):
     method = small_method("mdlm").train()
     monkeypatch.setattr(method.backbone, "features", lambda *args, **options: 1 / 0)

@@ -58,6 +58,17 @@ class Estimator(ABC):
         that is `counted`, all of the others unless told; a bound may have to pay for more.
         """
 
+    def draws(
+        self,
+        x: Tokens,
+        valid: Valid,
+        streams: Sequence[Sequence[RowStream]],
+        given: Valid | None = None,
+        counted: Valid | None = None,
+    ) -> list[dict[str, ByRow]]:
+        """The terms under several draws."""
+        return [self.terms(x, valid, one, given, counted) for one in streams]
+
     @property
     def noisy(self) -> bool:
         """Whether another draw gives another number."""
@@ -70,6 +81,7 @@ class OwnBound(Estimator):
 
     method: Method
     times: TimeSampler | None = None
+    prior: bool = True  # whether the first step's term is measured
 
     @property
     def certificate(self) -> str:
@@ -98,6 +110,8 @@ class OwnBound(Estimator):
             for stream, part in zip(streams, targets(valid, given).split(cuts), strict=True)
         ]
         noise, width = joined(noises), _width(x, valid)
+        if noise is not None and not self.prior:
+            noise = replace(noise, unstarted=0.0)
         x, valid = x[:, :width], valid[:, :width]
         given = None if given is None else given[:, :width]
         if noise is not None:
@@ -105,6 +119,21 @@ class OwnBound(Estimator):
             noise = replace(noise, masked=masked, unfinished=unfinished)
         losses = self.method.nll(x, valid, noise, whole=True, given=given)
         return {name: values.double().sum(1) for name, values in losses.terms.items()}
+
+    def draws(
+        self,
+        x: Tokens,
+        valid: Valid,
+        streams: Sequence[Sequence[RowStream]],
+        given: Valid | None = None,
+        counted: Valid | None = None,
+    ) -> list[dict[str, ByRow]]:
+        """The terms under several draws; the prior's, of all-MASK, has no noise and is measured once."""
+        first = self.terms(x, valid, streams[0], given, counted)
+        shared = {name: nats for name, nats in first.items() if name == "prior"}
+        others = replace(self, prior=not shared)
+        rest = [others.terms(x, valid, one, given, counted) | shared for one in streams[1:]]
+        return [first, *rest]
 
 
 def _width(x: Tokens, valid: Valid) -> int:

@@ -231,10 +231,8 @@ class _Run:
         counted = first_targets(valid, given, tokens)
         x = to_device(x, self.estimator.method.device)
         seeds = [child_seed(self.seed, number) for number in range(self.draws)]
-        found = [
-            self.estimator.terms(x, valid, _streams(seed, batch, self.rows), given, counted)
-            for seed in seeds
-        ]
+        streams = [_streams(seed, batch, self.rows) for seed in seeds]
+        found = self.estimator.draws(x, valid, streams, given, counted)
         return _Flight(batch.start, tokens, found)
 
 
