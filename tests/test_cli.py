@@ -238,6 +238,8 @@ def test_evaluate_prints_json(model, capsys):
 )
 def test_digits_follow_the_error(value, error, shown):
     assert with_error(value, error) == shown
+    assert with_error(value, error, freedom=3) == shown
+    assert with_error(value, error, freedom=2.9).endswith("± ?" if error else shown)
 
 
 def test_export_saves_the_model(model, tmp_path):

@@ -103,6 +103,7 @@ def test_rows_are_real_text_the_model_and_the_baseline(model, baseline, judge):
     for one, other in zip(rows, again, strict=True):
         assert other.filling.exact == one.filling.exact
         assert other.filling.gap.value == pytest.approx(one.filling.gap.value)
+    assert [row.to_dict()["baseline"] for row in rows] == [*[False] * 5, True, True]
     figures = rows[1].to_dict()
     assert figures["sees"] == "both sides" and figures["exact"] == rows[1].filling.exact.value
     assert figures["gap_low"] <= figures["gap"] <= figures["gap_high"]
@@ -163,6 +164,7 @@ def test_an_autoregressive_model_is_its_own_baseline(baseline):
 def test_a_mistake_is_one_line(model, left_to_right):
     for options, message in [
         ({"baseline": left_to_right}, "another tokenizer"),
+        ({"baseline": model}, "the baseline is an autoregressive model"),
         ({"gap": 0}, "must be 1 or more"),
         ({"gap": 100}, "no validation text has the 300 tokens"),
         ({"samplers": ["ancestrall"]}, "did you mean 'ancestral'?"),

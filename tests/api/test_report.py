@@ -29,7 +29,7 @@ from unmask.diffusion import SCHEDULES
 from unmask.errors import UnmaskError
 from unmask.evaluation import likelihood, nats_by_steps, variance_by_schedule
 
-ROWS, DRAWS = 2, 3
+ROWS, DRAWS = 2, 4
 OPTIONS = ["--rows", str(ROWS), "--draws", str(DRAWS), "--device", "cpu"]
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 
@@ -178,10 +178,27 @@ def test_the_numbers_of_the_page_are_those_measured(page, measured):
     schedules = {name: SCHEDULES.build(name) for name in COMPARED}
     spreads = variance_by_schedule(model.method, rows, schedules, draws=DRAWS)
     table = page.tables[f"{measured[0].name}, by schedule"][1:]
-    assert [(row[0], row[2]) for row in table] == [
-        (name, with_error(spread.variance, spread.variance_error))
+    assert [row[:3] for row in table] == [
+        [
+            name,
+            f"≤ {with_error(spread.nats, spread.error, spread.freedom)}",
+            with_error(spread.variance, spread.variance_error, spread.variance_freedom),
+        ]
         for name, spread in spreads.items()
     ]
+    best = {row[0]: row[2] for row in page.tables["Loss"][1:]}
+    assert {name: told.startswith("≤ ") for name, told in best.items()} == {
+        measured[0].name: True,
+        measured[1].name: False,  # exact
+    }
+
+
+def test_an_error_of_few_draws_is_not_told(measured, tmp_path):
+    run = read_run(shutil.copytree(measured[0], tmp_path / "run"))
+    found = sections([report_run(run, Budget(ROWS, 2), "cpu")])
+    bound, by_steps = (part for part in found if part.title in ("Bound", "Bound by T"))
+    assert all(told.endswith(" ± ?") for told in bound.tables[0].rows[0][1:4])
+    assert all(row[1].endswith(" ± ?") for row in by_steps.tables[0].rows)
 
 
 def test_an_exact_likelihood_has_no_sign_and_no_error(page):

@@ -384,6 +384,18 @@ def test_the_spread_of_seeds_is_their_standard_deviation(table1):
     assert facts["seed_deviation"] > 0
 
 
+def test_seeds_that_share_their_noise_err_together(table1, asked):
+    """A second seed under the same draws of the same rows does not make the mean's noise any less."""
+    bounds = [
+        Measuring(asked["runs"] / name, read_run(asked["runs"] / name).config, None).bound()
+        for name in SEEDS["mdlm"]
+    ]
+    line = table1.lines[1]
+    assert line.facts["nats_error"] == pytest.approx(fmean(bound.error for bound in bounds))
+    assert line.error == pytest.approx(line.ours * line.facts["nats_error"])
+    assert line.freedom == min(bound.freedom for bound in bounds)
+
+
 def test_the_papers_figures_hold_together():
     """What several tables say is the same, and the claims are those of the text."""
     one, eight = PUBLISHED["table1"].figures, PUBLISHED["table8"].figures

@@ -147,9 +147,11 @@ def test_wrong_encoding_is_named_by_its_byte(tmp_path):
 def test_nothing_to_read(tmp_path):
     with pytest.raises(UnmaskError, match=r"no file or folder .*absent"):
         documents(tmp_path / "absent")
-    for text in ("Once upon a time.\n", "Once upon a time. " * 20):
-        with pytest.raises(UnmaskError, match=r"no file is called 'Once .*given as a list"):
+    for text in ("Once.\n", "Once upon a time. " * 20, "é" * 200, "a/" * 3000, "\ud800" * 100):
+        with pytest.raises(UnmaskError, match=r"no file is called '.*given as a list"):
             documents(text)
+    with pytest.raises(UnmaskError, match=r"the name of a source is empty"):
+        documents("")
     with pytest.raises(UnmaskError, match=r"empty.txt is empty"):
         documents(write(tmp_path / "empty.txt", ""))
     with pytest.raises(UnmaskError, match=r"blank.txt holds no text"):

@@ -152,6 +152,7 @@ def test_the_weight_of_a_rare_token_stays_below_the_length_of_its_row():
     ("name", "how", "complaint"),
     [
         ("mdlm", {"estimator": "strtified"}, "unknown estimator 'strtified'; did you mean"),
+        ("mdlm", {"steps": 10**9}, "fixed_count takes 1,000,000 steps at most, not 1,000,000,000"),
         ("mdlm", {"steps": -1}, "steps must be 0 or more, not -1"),
         ("mdlm", {"steps": 1.5}, "steps must be a whole number, not 1.5"),
         ("d3pm", {"steps": 0}, "steps must be 1 or more, not 0"),

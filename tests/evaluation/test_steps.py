@@ -64,8 +64,8 @@ def test_many_steps_weigh_as_continuous_time():
 
 def test_draws_are_shared_where_that_is_no_worse():
     schedule = SCHEDULES.build("loglinear")
-    assert [shares_draws(schedule, 128, T) for T in (10, 20, 100, 1000, 0)] == [
-        *(False, False),
+    assert [shares_draws(schedule, 128, T) for T in (10, 20, 100, 200, 1000, 0)] == [
+        *(False, False, False),
         *(True, True, True),
     ]
 

@@ -31,6 +31,7 @@ class FilledRow:
     n: int
     filling: Filling
     steps: int | None = None  # that were taken; a sampler without steps has none
+    baseline: bool = False  # whether it was the baseline that filled
 
     def to_dict(self) -> dict[str, Any]:
         """All figures, for a log; what is not known is null."""
@@ -42,7 +43,7 @@ class FilledRow:
         }
         known = {name: x if math.isfinite(x) else None for name, x in figures.items()}
         point = {**asdict(self.setting), "steps": self.steps}
-        return {**point, "sees": self.sees, "n": self.n, **known}
+        return {**point, "baseline": self.baseline, "sees": self.sees, "n": self.n, **known}
 
 
 def infill(
@@ -73,6 +74,8 @@ def infill(
         raise UnmaskError(f"samples and gap must be 1 or more, not {n} and {gap}")
     if baseline is not None and baseline.tokenizer.fingerprint != model.tokenizer.fingerprint:
         raise UnmaskError("the baseline has another tokenizer: take one trained on the same tokens")
+    if baseline is not None and not _one_sided(baseline):
+        raise UnmaskError("the baseline is an autoregressive model, which sees the left side only")
     if samplers is None:
         samplers = ["left_to_right"] if _one_sided(model) else ["ancestral", "left_to_right"]
     counts: Any = list(steps)
@@ -86,11 +89,9 @@ def infill(
     runs = [(who, point, _running(who, gaps, point, seed, batch)) for who, point in asked]
     rows: list[FilledRow] = []
 
-    def tell(
-        point: Setting, sees: str, fillings: list[list[int]], steps: int | None = None
-    ) -> None:
+    def tell(point: Setting, sees: str, fillings: list[list[int]], **about: Any) -> None:
         found = score(gaps, fillings, model.tokenizer.decode, judge, seed)
-        rows.append(FilledRow(point, sees, len(gaps), found, steps))
+        rows.append(FilledRow(point, sees, len(gaps), found, **about))
         done(rows[-1])
 
     tell(Setting(DATA), "", [place.ids[place.start : place.stop] for place in gaps])
@@ -101,7 +102,7 @@ def infill(
             for result, place in zip(results, gaps, strict=True)
         ]
         sees = "left side" if _one_sided(who) else "both sides"
-        tell(point, sees, tokens, _steps(running.sampler))
+        tell(point, sees, tokens, steps=_steps(running.sampler), baseline=who is baseline)
     return rows
 
 

@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 from statistics import fmean, stdev
 from typing import Any
 
-from unmask.api.agreement import Agreement, Compared, Error, combined, order, ratios
+from unmask.api.agreement import Agreement, Compared, Error, order, ratios
 from unmask.api.measuring import Point, scaled
 from unmask.api.paper import CONTINUOUS, SCHEDULES_BOUND, Published
 from unmask.api.reporting import Run, read_run
@@ -149,16 +149,16 @@ def _schedules(request: Request) -> Built:
 
 
 def _perplexity(request: Request, row: str, runs: Sequence[str]) -> Line:
-    """A row's perplexity: the mean of its seeds in nats, with the error of their noise."""
+    """A row's perplexity: the mean of its seeds in nats, with the error of the noise that they share."""
     points: dict[str, Point] = {}
     for name in runs:
         point = request.measuring(name).bound()
         assert point is not None  # there is a budget, and the run is trained
         points[name] = point
     nats = fmean(point.nats for point in points.values())
-    error, freedom = combined(
-        *((point.error / len(points), point.freedom) for point in points.values())
-    )
+    # the same rows under the same draws: they err together, and their mean no less than each
+    error = fmean(point.error for point in points.values())
+    freedom = min(point.freedom for point in points.values())
     facts = {f"nats_{name}": point.nats for name, point in points.items()}
     if len(points) > 1:
         facts["seed_deviation"] = stdev(point.nats for point in points.values())

@@ -34,6 +34,7 @@ SUITES = {
     "infilling": "unmask.cli.infilling",
     "translation": "unmask.cli.translation",
 }
+FEWEST = 3  # degrees of freedom that an error needs to be told in a table without intervals
 _NAMES = ("model", "data")  # another machine may have others for the same weights and text
 _MEASURING = ("data", "draws", "seed", "packing", "batch", "estimator", "orders")
 
@@ -272,11 +273,12 @@ def _show(bound: "Bound", conditions: dict[str, Any]) -> None:
     Console().print(table)
 
 
-def with_error(value: float, error: float) -> str:
+def with_error(value: float, error: float, freedom: float = math.inf) -> str:
     """A value to the digits that its standard error leaves, with the error's first two."""
     if error == 0:
         return f"{value:.4f}"
-    if not math.isfinite(error):  # one draw of one row says nothing about its error
+    # one draw of one row says nothing about its error, and few say little
+    if not math.isfinite(error) or freedom < FEWEST:
         return f"{value:.4f} ± ?"
     digits = _digits(error)
     return f"{value:.{digits}f} ± {error:.{digits}f}"

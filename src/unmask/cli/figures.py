@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _MANY = 200  # texts, from which MAUVE begins to tell
 _PUBLISHED = ("openai-community/gpt2-large", "gpt2-large")  # the judge of published figures
-_JUDGED = ("perplexity", "bits_per_byte")  # beside nats: bounds, where the judge gives one
+JUDGED = ("perplexity", "bits_per_byte")  # beside nats: bounds, where the judge gives one
 _COLUMNS = {
     "perplexity": "perplexity",
     "bits_per_byte": "bits / byte",
@@ -95,7 +95,7 @@ def _cell(row: "Row", name: str) -> str:
         figure = with_error(value, value * row.nats_error)
     else:
         figure = with_error(value, getattr(row, f"{name}_error"))
-    return _signed(row, figure) if name in _JUDGED else figure
+    return _signed(row, figure) if name in JUDGED else figure
 
 
 def with_interval(value: float, low: float, high: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from unmask.api.measuring import Point
 from unmask.api.reporting import Run
 from unmask.api.rows import Row
+from unmask.cli.evaluate import FEWEST
 from unmask.errors import UnmaskError
 from unmask.evaluation import Spread
 
@@ -68,13 +69,15 @@ def bound_by_steps(curves: Mapping[str, Sequence[Point]]) -> str:
             aside = 0.1 * (number - (len(curves) - 1) / 2)  # error bars beside each other
             at = [steps.index(point.steps) + aside for point in curve]
             values = [_drawn(point.perplexity) for point in curve]
-            errors = _bars([point.perplexity_error for point in curve])
-            axes.errorbar(at, values, errors, **style, label=name)
+            known = [
+                point.perplexity_error if point.freedom >= FEWEST else math.inf for point in curve
+            ]
+            axes.errorbar(at, values, _bars(known), **style, label=name)
         labels = [str(T) if T else "∞" for T in steps]
         axes.set_xticks(range(len(steps)), labels)
         axes.set(xlabel="T, steps of the bound", ylabel="perplexity, at most")
 
-    return _svg(draw)
+    return _svg(draw, legend_below=True)
 
 
 def variances(spreads: Mapping[str, Mapping[str, Spread]]) -> str:
@@ -116,6 +119,7 @@ def frontier(found: Mapping[str, Sequence[Row]]) -> str:
                 lines.setdefault((whose[name] + row.sampler, temperature), []).append(row)
     several = len({temperature for _, temperature in lines if temperature is not None}) > 1
     real = {(r.entropy, r.nats) for rows in found.values() for r in rows if r.calls is None}
+    upper = any(row.certificate == "upper" for rows in found.values() for row in rows)
 
     def draw(axes: Any) -> None:
         for ((name, temperature), own), style in zip(lines.items(), _styles(), strict=False):
@@ -124,7 +128,8 @@ def frontier(found: Mapping[str, Sequence[Row]]) -> str:
         if real:
             style = {"color": _INK, "marker": "*", "markersize": 15, "ls": "none"}
             axes.plot(*zip(*sorted(real), strict=True), **style, label="real text")
-        axes.set(xlabel="entropy of a text's tokens, nats", ylabel="judge's nats per token")
+        bound = ", upper bound" if upper else ""
+        axes.set(xlabel="entropy of a text's tokens, nats", ylabel=f"judge's nats per token{bound}")
 
     return _svg(draw, legend_below=True)
 

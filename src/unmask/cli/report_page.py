@@ -13,7 +13,7 @@ _STYLE = """
 @media screen and (prefers-color-scheme: dark) { :root { --ink: #e4e4e4; --soft: #a8a8a8;
   --line: #444; --page: #181818; --band: #222; --link: #7cc4f5 } }
 * { box-sizing: border-box }
-body { margin: 0 auto; max-width: 68rem; padding: 1rem; color: var(--ink); background: var(--page);
+body { margin: 0 auto; max-width: 78rem; padding: 1rem; color: var(--ink); background: var(--page);
   font: 1rem/1.5 system-ui, sans-serif }
 h1 { font-size: 1.6rem } h2 { font-size: 1.25rem; margin: 2.2rem 0 .4rem }
 a { color: var(--link) } nav a { margin-right: 1rem }

@@ -37,12 +37,13 @@ class Section:
 
 
 def perplexity(point: Point) -> str:
-    return signed(point.certificate, figure(point.perplexity, point.perplexity_error))
+    told = figure(point.perplexity, point.perplexity_error, point.freedom)
+    return signed(point.certificate, told)
 
 
-def figure(value: float, error: float) -> str:
+def figure(value: float, error: float, freedom: float = math.inf) -> str:
     """A value with its error, or the sign of one that is larger than any number."""
-    return with_error(value, error) if value < math.inf else "∞"
+    return with_error(value, error, freedom) if value < math.inf else "∞"
 
 
 def clock(seconds: float) -> str:

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from unmask.api.reporting import RunReport, differences
+from unmask.api.reporting import Run, RunReport, differences
 from unmask.api.rows import Row
 from unmask.cli import pictures
 from unmask.cli.evaluate import with_error
+from unmask.cli.figures import JUDGED
 from unmask.cli.report_parts import Picture, Section, Table, clock, perplexity, setting
 from unmask.cli.tables import signed
+from unmask.methods import METHODS
 
 
 def sections(reports: Sequence[RunReport]) -> list[Section]:
@@ -52,6 +54,7 @@ def _facts(report: RunReport) -> dict[str, str]:
         "parameters": f"{size.total:,}",
         "of them non-embedding": f"{size.non_embedding:,}",
         "data": data.trained_on,
+        "validation text": data.valid or f"{data.holdout:g} of it",
         "tokenizer": f"{tokenizer.kind} {tokenizer.path or tokenizer.size}",
         "row length": str(data.length),
         "rows in a batch": str(training.batch),
@@ -68,9 +71,8 @@ def _curves(reports: Sequence[RunReport]) -> Section:
     for run in runs:
         loss = f"{run.losses[-1][1]:.4f}" if run.losses else "–"
         best = min(run.validations, key=lambda found: found[1], default=None)
-        rows.append(
-            [run.name, loss, with_error(best[1], best[2]) if best else "–", _at(best and best[0])]
-        )
+        told = signed(_certificate(run), with_error(best[1], best[2])) if best else "–"
+        rows.append([run.name, loss, told, _at(best and best[0])])
     columns = ["run", "last training loss", "best validation", "at step"]
     names = ", ".join(run.name for run in runs)
     picture = Picture(
@@ -91,8 +93,8 @@ def _bounds(reports: Sequence[RunReport]) -> Section:
     for report in reports:
         point = report.bound
         if point is not None:
-            nats = signed(point.certificate, with_error(point.nats, point.error))
-            byte = with_error(point.bits_per_byte, point.bits_per_byte_error)
+            nats = signed(point.certificate, with_error(point.nats, point.error, point.freedom))
+            byte = with_error(point.bits_per_byte, point.bits_per_byte_error, point.freedom)
             byte = f"≈ {byte}" if point.text_estimated else signed(point.certificate, byte)
             steps = "" if point.certificate == "exact" else _steps(point.steps)
             figures = [perplexity(point), nats, byte, steps, f"{point.tokens:,}", str(point.draws)]
@@ -100,7 +102,8 @@ def _bounds(reports: Sequence[RunReport]) -> Section:
     note = _or_none(
         rows,
         "Of the exported weights on validation text: ≤ marks an upper bound, ± is one standard error of "
-        "the noise on that text. Models with different tokenizers compare by bits per byte only.",
+        "the noise on that text (? where there are too few draws to tell). Models with different tokenizers "
+        "compare by bits per byte only, and those with different validation text not at all.",
         "a checkpoint that was validated",
     )
     return Section("Bound", note, [Table("Final bound", columns, rows)] if rows else [])
@@ -145,8 +148,8 @@ def _schedules(reports: Sequence[RunReport]) -> Section:
         rows = [
             [
                 schedule,
-                with_error(spread.nats, spread.error),
-                with_error(spread.variance, spread.variance_error),
+                signed("upper", with_error(spread.nats, spread.error, spread.freedom)),
+                with_error(spread.variance, spread.variance_error, spread.variance_freedom),
                 f"{spread.samples:,}",
             ]
             for schedule, spread in found.items()
@@ -225,7 +228,7 @@ def _frontier(name: str, rows: Sequence[Row]) -> Table:
             str(row.setting),
             "" if row.calls is None else f"{row.calls:.1f}",
             signed(row.certificate, with_error(row.nats, row.nats_error)),
-            *(_figure(each, name) for name in shown),
+            *(_figure(row, each, name) for name in shown),
             str(row.n),
         ]
         for row, each in zip(rows, figures, strict=True)
@@ -234,10 +237,13 @@ def _frontier(name: str, rows: Sequence[Row]) -> Table:
     return Table(name, columns, cells)
 
 
-def _figure(figures: dict[str, Any], name: str) -> str:
+def _figure(row: Row, figures: dict[str, Any], name: str) -> str:
     """A figure with its error, if it is there and known."""
     value, error = figures.get(name), figures.get(f"{name}_error")
-    return "" if value is None else with_error(value, math.inf if error is None else error)
+    if value is None:
+        return ""
+    told = with_error(value, math.inf if error is None else error)
+    return signed(row.certificate, told) if name in JUDGED else told
 
 
 def _samples(reports: Sequence[RunReport]) -> Section:
@@ -249,6 +255,11 @@ def _samples(reports: Sequence[RunReport]) -> Section:
 def _or_none(found: object, note: str, needs: str) -> str:
     """The note, or why there is nothing: no run can have it, or nobody measured it."""
     return note if found else f"None: it needs {needs}, and to be measured (without --no-measure)."
+
+
+def _certificate(run: Run) -> str:
+    """What a run's validation loss is of its likelihood."""
+    return METHODS[run.config.method.name].certificate
 
 
 def _steps(steps: int) -> str:

@@ -105,13 +105,18 @@ def _runs(found: "Reproduction") -> "Table":
         ]
         for run in found.runs
     ]
+    if len(rows) > len(found.lines):  # some line is the mean of several
+        own = {name: value for line in found.lines for name, value in line.facts.items()}
+        columns.append("nats / token")
+        for row in rows:
+            row.append(f"{own[f'nats_{row[0]}']:.4f}")
     return Table("Runs", columns, rows)
 
 
 def _ours(line: "Line") -> str:
     from unmask.cli.report_parts import figure
 
-    return signed(line.certificate, figure(line.ours, line.error))
+    return signed(line.certificate, figure(line.ours, line.error, line.freedom))
 
 
 def _paper(line: "Line") -> str:
@@ -121,4 +126,5 @@ def _paper(line: "Line") -> str:
 def _nats(line: "Line") -> str:
     from unmask.cli.evaluate import with_error
 
-    return with_error(line.facts["nats"], line.facts["nats_error"])
+    told = with_error(line.facts["nats"], line.facts["nats_error"], line.freedom)
+    return told if line.certificate == "exact" else signed("upper", told)

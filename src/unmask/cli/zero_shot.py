@@ -98,9 +98,9 @@ def _table(title: str, rows: "list[SetRow]") -> "Table":
             continue
         bound = row.bound
         token, byte, word = (
-            with_error(bound.perplexity, bound.perplexity_error),
-            with_error(bound.bits_per_byte, bound.bits_per_byte_error),
-            with_error(row.perplexity_per_word, row.perplexity_per_word_error),
+            with_error(bound.perplexity, bound.perplexity_error, bound.freedom),
+            with_error(bound.bits_per_byte, bound.bits_per_byte_error, bound.freedom),
+            with_error(row.perplexity_per_word, row.perplexity_per_word_error, bound.freedom),
         )
         sign = partial(signed, bound.certificate)
         about = "≈ {}".format if bound.unknown else sign  # of a text with unknown parts: no bound

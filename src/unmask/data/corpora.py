@@ -33,7 +33,7 @@ from unmask.data.parallel import parallel_files, read_parallel
 from unmask.errors import UnmaskError, unknown
 
 ELSEWHERE = "elsewhere:"  # before the name of a file on the machine that a model comes from
-LONGEST_NAME = 255  # that a file can have
+LONGEST_NAME, LONGEST_PATH = 255, 4095  # bytes
 _HASH_FRACTION = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
 
 
@@ -101,13 +101,22 @@ def open_corpus(source: str, reading: Reading) -> Corpus:
         raise UnmaskError(f"the text {rest!r} lies where the model was trained")
     if source == "-":
         return _standard_input(reading)
-    if "\n" in source or any(len(part) > LONGEST_NAME for part in source.split("/")):
+    if _is_text(source):
         raise UnmaskError(
             f"no file is called {source[:40]!r}…; texts themselves are given as a list"
         )
+    if not source:
+        raise UnmaskError("the name of a source is empty; . is the folder here")
     if paths := parallel_files(source):
         return _parallel(source, paths, reading)
     return _files(Path(source), reading)
+
+
+def _is_text(source: str) -> bool:
+    """Whether it can be no file's name."""
+    name = source.encode("utf-8", "surrogatepass")
+    long = len(name) > LONGEST_PATH or any(len(part) > LONGEST_NAME for part in name.split(b"/"))
+    return long or b"\n" in name
 
 
 def _hash_documents(documents: Iterable[str]) -> str:

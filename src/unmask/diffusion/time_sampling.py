@@ -44,6 +44,7 @@ class TimeSampler(ABC):
 
 
 TIME_SAMPLERS: Registry[TimeSampler] = Registry("time sampler")
+MOST_STEPS = 1_000_000  # whose times are held at once
 
 
 class _TimeFirst(TimeSampler):
@@ -165,6 +166,11 @@ class FixedCount(TimeSampler):
         self, u: PerRow, lengths: Int64[Tensor, "rows"], schedule: Schedule, steps: int
     ) -> tuple[PerRow, Int64[Tensor, "rows"], PerRow]:
         """Times, counts and importance: a token is revealed in each step with the chance alpha_s - alpha_t."""
+        if steps > MOST_STEPS:
+            raise UnmaskError(
+                f"fixed_count takes {MOST_STEPS:,} steps at most, not {steps:,}, which all but are "
+                "continuous time: take steps 0"
+            )
         grid = torch.arange(steps + 1, dtype=torch.float64) / steps
         alpha = schedule.alpha(grid)
         revealed = (alpha[0] - alpha) / (alpha[0] - alpha[-1])  # up to each time, of all that is

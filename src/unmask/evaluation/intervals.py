@@ -16,7 +16,9 @@ def pooled_freedom(draws: int, variance: float, squares: float) -> float:
     `variance` is their sum and `squares` that of their squares: one block has draws - 1, n equal blocks
     have n (draws - 1).
     """
-    return (draws - 1) * variance**2 / squares if squares > 0 else math.inf
+    if not squares > 0:
+        return math.inf
+    return (draws - 1) * max(1.0, variance**2 / squares)  # less than 1 is rounding
 
 
 def student_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:

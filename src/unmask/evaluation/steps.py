@@ -84,10 +84,11 @@ def step_weights(schedule: Schedule, length: int, steps: int) -> Float64[Tensor,
 def shares_draws(schedule: Schedule, length: int, steps: int) -> bool:
     """Whether T steps weigh all counts so evenly that draws of continuous time serve them well.
 
-    Few steps visit few counts: drawn with all others, these few would weigh too much.
+    Few steps visit few counts: drawn with all others, these few would weigh too much. A variance v of the
+    weights adds about v times the square of a row's nats to the variance of one draw.
     """
     k = torch.arange(1, length + 1, dtype=torch.float64)
-    return float((k * step_weights(schedule, length, steps)[1:]).var()) < 0.06  # their mean is 1
+    return float((k * step_weights(schedule, length, steps)[1:]).var()) < 0.003  # their mean is 1
 
 
 def _weight(
