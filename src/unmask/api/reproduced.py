@@ -132,7 +132,8 @@ def _schedules(request: Request) -> Built:
     spreads = measuring.schedules(request.rows)
     lines = [
         Line(row, spread.variance, spread.variance_error, request.published.figures[row],
-             "estimate", (str(measuring.run),), {"nats": spread.nats, "nats_error": spread.error},
+             "estimate", (str(measuring.run),),
+             {"nats": spread.nats, "nats_error": spread.error, "nats_freedom": spread.freedom},
              spread.variance_freedom)
         for row, spread in spreads.items()
     ]  # fmt: skip

@@ -126,5 +126,6 @@ def _paper(line: "Line") -> str:
 def _nats(line: "Line") -> str:
     from unmask.cli.evaluate import with_error
 
-    told = with_error(line.facts["nats"], line.facts["nats_error"], line.freedom)
+    facts = line.facts
+    told = with_error(facts["nats"], facts["nats_error"], facts.get("nats_freedom", line.freedom))
     return told if line.certificate == "exact" else signed("upper", told)
