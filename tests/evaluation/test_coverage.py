@@ -14,7 +14,7 @@ from kit import expected_bound, table_method
 from toy_corpus import Corpus, listed
 
 from unmask.evaluation import Bound, Sums, choose_estimator, likelihood
-from unmask.evaluation.estimators import ESTIMATORS
+from unmask.evaluation.estimators import ESTIMATORS, Batch
 from unmask.evaluation.likelihood import BLOCK
 from unmask.evaluation.sums import Conditions
 from unmask.methods import Method
@@ -60,7 +60,7 @@ def bounds(model: Method, seeds: int = SEEDS, draws: int = DRAWS, **how) -> list
             for start in range(0, len(ROWS), BLOCK)
         ]
         together = Together(0, 0, range(len(copies)), BLOCK, tuple(streams))
-        found.append(estimator.terms(copies, torch.ones_like(copies).bool(), [together]))
+        found.append(estimator.terms(Batch(copies, torch.ones_like(copies).bool()), [together]))
     terms = {name: torch.stack([each[name] for each in found]) for name in found[0]}
     tokens = torch.full((BLOCK,), LANGUAGE.length)
     blocks = [

@@ -28,6 +28,38 @@ ByRow = Float64[Tensor, "rows"]
 _COLUMNS = 16  # widths are multiples of it
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Rows that are measured together; `x` is on the device.
+
+    Tokens that are `given` cost nothing: the others are measured given them. Figures are per token
+    that is `counted`, all of the others unless told; a bound may have to pay for more.
+    """
+
+    x: Tokens
+    valid: Valid
+    given: Valid | None = None
+    counted: Valid | None = None
+
+    @property
+    def wanted(self) -> Valid:
+        """The tokens that cost something."""
+        return targets(self.valid, self.given)
+
+    def trimmed(self) -> "Batch":
+        """The columns to compute: on a CPU, where padding costs what text does, those of the longest row.
+
+        A GPU would make a graph for each width.
+        """
+        if self.x.device.type != "cpu":
+            return self
+        used = self.valid.any(0).nonzero()
+        longest = int(used.max()) + 1 if len(used) else 1
+        width = -(-longest // _COLUMNS) * _COLUMNS
+        given, counted = (m if m is None else m[:, :width] for m in (self.given, self.counted))
+        return Batch(self.x[:, :width], self.valid[:, :width], given, counted)
+
+
 class Estimator(ABC):
     """Nats of rows under one draw of the noise; `certificate` and `of` go with every figure."""
 
@@ -44,30 +76,12 @@ class Estimator(ABC):
         """What it is a likelihood of."""
 
     @abstractmethod
-    def terms(
-        self,
-        x: Tokens,
-        valid: Valid,
-        streams: Sequence[RowStream],
-        given: Valid | None = None,
-        counted: Valid | None = None,
-    ) -> dict[str, ByRow]:
-        """Nats of each row, by term; `x` is on the device, and the streams belong to its rows in order.
+    def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+        """Nats of each row, by term; the streams belong to the rows in order."""
 
-        Tokens that are `given` cost nothing: the others are measured given them. Figures are per token
-        that is `counted`, all of the others unless told; a bound may have to pay for more.
-        """
-
-    def draws(
-        self,
-        x: Tokens,
-        valid: Valid,
-        streams: Sequence[Sequence[RowStream]],
-        given: Valid | None = None,
-        counted: Valid | None = None,
-    ) -> list[dict[str, ByRow]]:
+    def draws(self, rows: Batch, streams: Sequence[Sequence[RowStream]]) -> list[dict[str, ByRow]]:
         """The terms under several draws."""
-        return [self.terms(x, valid, one, given, counted) for one in streams]
+        return [self.terms(rows, one) for one in streams]
 
     @property
     def noisy(self) -> bool:
@@ -96,55 +110,27 @@ class OwnBound(Estimator):
         process = f"T = {self.method.steps}" if self.method.steps else "continuous time"
         return f"{process}, {TIME_SAMPLERS.name_of(inner)} estimator"
 
-    def terms(
-        self,
-        x: Tokens,
-        valid: Valid,
-        streams: Sequence[RowStream],
-        given: Valid | None = None,
-        counted: Valid | None = None,
-    ) -> dict[str, ByRow]:
+    def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
         cuts = [len(stream.rows) for stream in streams]
         noises = [
             self.method.noise(stream, part, self.times)
-            for stream, part in zip(streams, targets(valid, given).split(cuts), strict=True)
+            for stream, part in zip(streams, rows.wanted.split(cuts), strict=True)
         ]
-        noise, width = joined(noises), _width(x, valid)
-        if noise is not None and not self.prior:
-            noise = replace(noise, unstarted=0.0)
-        x, valid = x[:, :width], valid[:, :width]
-        given = None if given is None else given[:, :width]
+        noise, rows = joined(noises), rows.trimmed()
         if noise is not None:
+            width = rows.x.shape[1]
             masked, unfinished = noise.masked[:, :width], noise.unfinished[:, :width]
-            noise = replace(noise, masked=masked, unfinished=unfinished)
-        losses = self.method.nll(x, valid, noise, whole=True, given=given)
+            first = noise.unstarted if self.prior else 0.0
+            noise = replace(noise, masked=masked, unfinished=unfinished, unstarted=first)
+        losses = self.method.nll(rows.x, rows.valid, noise, whole=True, given=rows.given)
         return {name: values.double().sum(1) for name, values in losses.terms.items()}
 
-    def draws(
-        self,
-        x: Tokens,
-        valid: Valid,
-        streams: Sequence[Sequence[RowStream]],
-        given: Valid | None = None,
-        counted: Valid | None = None,
-    ) -> list[dict[str, ByRow]]:
+    def draws(self, rows: Batch, streams: Sequence[Sequence[RowStream]]) -> list[dict[str, ByRow]]:
         """The terms under several draws; the prior's, of all-MASK, has no noise and is measured once."""
-        first = self.terms(x, valid, streams[0], given, counted)
+        first = self.terms(rows, streams[0])
         shared = {name: nats for name, nats in first.items() if name == "prior"}
         others = replace(self, prior=not shared)
-        rest = [others.terms(x, valid, one, given, counted) | shared for one in streams[1:]]
-        return [first, *rest]
-
-
-def _width(x: Tokens, valid: Valid) -> int:
-    """The columns to compute: on a CPU, where padding costs what text does, those of the longest row.
-
-    A GPU would make a graph for each width.
-    """
-    if x.device.type != "cpu":
-        return x.shape[1]
-    longest = int(valid.any(0).nonzero().max()) + 1 if valid.any() else 1
-    return min(-(-longest // _COLUMNS) * _COLUMNS, x.shape[1])
+        return [first, *(others.terms(rows, one) | shared for one in streams[1:])]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.bound import Bound
-from unmask.evaluation.estimators import Estimator, own_bound
+from unmask.evaluation.estimators import Batch, Estimator, own_bound
 from unmask.evaluation.orders import Order, one_by_one
 from unmask.evaluation.sums import Conditions, Sums
 from unmask.evaluation.targets import counted_in, first_targets, given_in
@@ -232,7 +232,7 @@ class _Run:
         x = to_device(x, self.estimator.method.device)
         seeds = [child_seed(self.seed, number) for number in range(self.draws)]
         streams = [_streams(seed, batch, self.rows) for seed in seeds]
-        found = self.estimator.draws(x, valid, streams, given, counted)
+        found = self.estimator.draws(Batch(x, valid, given, counted), streams)
         return _Flight(batch.start, tokens, found)
 
 

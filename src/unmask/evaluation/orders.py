@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
 from unmask.errors import UnmaskError, unknown
-from unmask.evaluation.estimators import ByRow, Estimator, OwnBound
-from unmask.methods.base import Method, Tokens, Valid, padding, targets
+from unmask.evaluation.estimators import Batch, ByRow, Estimator, OwnBound
+from unmask.methods.base import Method, Tokens, Valid, padding
 from unmask.methods.diffusion import Diffusion
 from unmask.randomness import RowStream
 from unmask.transfer import to_device
@@ -27,21 +27,15 @@ class _OneByOne(Estimator):
     method: Diffusion
     batch: int = 32
 
-    def log_p(
-        self,
-        x: Tokens,
-        valid: Valid,
-        given: Valid | None,
-        ranks: Ranks | None,
-        counted: Valid | None = None,
-    ) -> ByRow:
+    def log_p(self, batch: Batch, ranks: Ranks | None) -> ByRow:
         """Sum over places of log p(x_i | places of a lower rank and what is given), or given all others.
 
-        Over those that are `counted`, all that are not given unless told.
+        Over those that are counted, all that are not given unless told.
         """
+        x, valid, wanted = batch.x, batch.valid, batch.wanted
         total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
-        wanted = targets(valid, given)
-        rows, places = (wanted if counted is None else counted).nonzero(as_tuple=True)
+        summed = wanted if batch.counted is None else batch.counted
+        rows, places = summed.nonzero(as_tuple=True)
         for part in torch.arange(len(rows)).split(self.batch):
             at = rows[part], places[part]
             if ranks is None:
@@ -76,20 +70,13 @@ class Chain(_OneByOne):
             return "a random order for each row" if self.order == "random" else self.order
         return f"the order {', '.join(map(str, self.order))}"
 
-    def terms(
-        self,
-        x: Tokens,
-        valid: Valid,
-        streams: Sequence[RowStream],
-        given: Valid | None = None,
-        counted: Valid | None = None,
-    ) -> dict[str, ByRow]:
-        if self.order != "left_to_right" and _filled(valid, given, counted):
+    def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+        if self.order != "left_to_right" and _filled(rows):
             raise UnmaskError(
                 f"{self.of} would measure the filling behind the targets too: of pairs only "
                 "left_to_right is exact, or take orders K for a bound"
             )
-        return {"nll": -self.log_p(x, valid, given, self._ranks(valid, streams), counted)}
+        return {"nll": -self.log_p(rows, self._ranks(rows.valid, streams))}
 
     def _ranks(self, valid: Valid, streams: Sequence[RowStream]) -> Ranks:
         rows, length = valid.shape
@@ -117,16 +104,10 @@ class AnyOrder(_OneByOne):
     def of(self) -> str:
         return f"any order, {self.orders} random orders a draw"
 
-    def terms(
-        self,
-        x: Tokens,
-        valid: Valid,
-        streams: Sequence[RowStream],
-        given: Valid | None = None,
-        counted: Valid | None = None,
-    ) -> dict[str, ByRow]:
-        all_ranks = random_ranks(streams, self.orders, x.shape[1])
-        log_p = torch.stack([self.log_p(x, valid, given, ranks) for ranks in all_ranks])
+    def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+        all_ranks = random_ranks(streams, self.orders, rows.x.shape[1])
+        every = replace(rows, counted=None)  # it is no bound of some of them
+        log_p = torch.stack([self.log_p(every, ranks) for ranks in all_ranks])
         return {"any_order": math.log(self.orders) - log_p.logsumexp(0)}
 
 
@@ -137,15 +118,8 @@ class Pseudo(_OneByOne):
     certificate = "pseudo"
     of = "each token given all others"
 
-    def terms(
-        self,
-        x: Tokens,
-        valid: Valid,
-        streams: Sequence[RowStream],
-        given: Valid | None = None,
-        counted: Valid | None = None,
-    ) -> dict[str, ByRow]:
-        return {"pseudo": -self.log_p(x, valid, given, None, counted)}
+    def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+        return {"pseudo": -self.log_p(rows, None)}
 
 
 def _check_places(order: Sequence[int], valid: Valid) -> None:
@@ -167,9 +141,9 @@ def _check_places(order: Sequence[int], valid: Valid) -> None:
     )
 
 
-def _filled(valid: Valid, given: Valid | None, counted: Valid | None) -> bool:
+def _filled(rows: Batch) -> bool:
     """Whether there is more to predict than is counted."""
-    return counted is not None and bool((targets(valid, given) & ~counted).any())
+    return rows.counted is not None and bool((rows.wanted & ~rows.counted).any())
 
 
 def random_ranks(

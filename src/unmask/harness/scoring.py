@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from unmask.evaluation.estimators import Batch
 from unmask.evaluation.likelihood import How, Progress, checked, choose_estimator
 from unmask.harness.questions import Question
 from unmask.methods import Method
@@ -71,7 +72,8 @@ class Scorer:
             rows += [asked[number]] * len(mine)
         x, targets = self._rows(rows)
         with self._method.arithmetic():
-            terms = self.estimator.terms(x, torch.ones_like(targets), streams, given=~targets)
+            batch = Batch(x, torch.ones_like(targets), given=~targets)
+            terms = self.estimator.terms(batch, streams)
         return torch.stack(list(terms.values())).sum(0).cpu()
 
     @torch.no_grad()
