@@ -165,18 +165,22 @@ def test_noise_changes_with_seed_step_and_row(times):
     assert len(torch.cat(draws).unique()) > 0.99 * 3 * ROWS  # a fixed count stops at t = 1
 
 
+@pytest.mark.parametrize("steps", [0, 8])
 @pytest.mark.parametrize("name", list(SCHEDULES))
-def test_fixed_count_weighs_k_masked_tokens_by_length_over_k(name):
-    model = method("fixed_count", "mdlm", 0, name)
+def test_fixed_count_weighs_k_masked_tokens_by_length_over_k(name, steps):
+    """In steps too: each is drawn as often as it reveals a token, and the ends are left to their own terms."""
+    model = method("fixed_count", "mdlm", steps, name)
     valid = torch.ones(ROWS, 40).bool()
     valid[::2, 25:] = False
     valid[1] = False
     noise = model.noise(RowStream(0, 0, range(ROWS), ROWS), valid)
     (weight,) = model.loss_inputs(noise.t)
-    count = noise.masked.sum(1)
     assert not (noise.masked & ~valid).any()
+    first, last = model.schedule.alpha(torch.tensor([0.0, 1.0], dtype=torch.float64)).detach()
+    share = first - last if steps else 1.0
     some = valid.any(1)
-    found, expected = (weight * noise.importance).detach(), valid.sum(1) / count.double()
+    found = (weight * noise.importance).detach()
+    expected = share * valid.sum(1) / noise.masked.sum(1).double()
     torch.testing.assert_close(found[some], expected[some])
     assert found.isfinite().all()
 
@@ -186,22 +190,6 @@ def test_fixed_count_covers_every_count_evenly():
     noise = model.noise(RowStream(0, 0, range(ROWS), ROWS), torch.ones(ROWS, 16).bool())
     counts = torch.bincount(noise.masked.sum(1), minlength=17)[1:]
     assert (counts == ROWS // 16).all()
-
-
-@pytest.mark.parametrize("name", list(SCHEDULES))
-def test_fixed_count_in_steps_weighs_k_masked_tokens_by_length_over_k(name):
-    """Each step reveals its share of the tokens, so that none is left for the weights to say but the ends'."""
-    model = method("fixed_count", "mdlm", 8, name)
-    valid = torch.ones(ROWS, 40).bool()
-    valid[::2, 25:] = False
-    valid[1] = False
-    noise = model.noise(RowStream(0, 0, range(ROWS), ROWS), valid)
-    (weight,) = model.loss_inputs(noise.t)
-    first, last = model.schedule.alpha(torch.tensor([0.0, 1.0], dtype=torch.float64))
-    expected = (first - last) * valid.sum(1) / noise.masked.sum(1).double()
-    some = valid.any(1)
-    torch.testing.assert_close((weight * noise.importance)[some].detach(), expected[some].detach())
-    assert not (noise.masked & ~valid).any()
 
 
 def test_fixed_count_finds_as_many_masked_as_a_step_does():

@@ -1,6 +1,5 @@
 """What is measured of a run, once: a file in its folder keeps each figure by weights and settings."""
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -176,7 +175,7 @@ class Measuring:
         if self.budget is None or self.weights is None:
             return {}
         try:
-            return {"text": digest(self._rows)}
+            return {"text": self._rows.fingerprint()}
         except UnmaskError as error:
             if self.measures:
                 self.say(f"{self.run}: {error}; kept figures are taken to be of this text")
@@ -292,15 +291,3 @@ class Measuring:
 def _read(kept: Record) -> dict[str, Any]:
     """What `_plain` made, as it was."""
     return {name: math.inf if value is None else value for name, value in kept.items()}
-
-
-def digest(rows: FirstRows) -> str:
-    """A hash of all that a figure takes from rows: their tokens, which of them count, and their bytes."""
-    found = hashlib.blake2b(repr((len(rows), rows.bytes, rows.characters)).encode(), digest_size=16)
-    for start in range(0, len(rows), 1024):
-        part = range(start, min(start + 1024, len(rows)))
-        x, valid = rows[part]
-        for values in (x, valid, rows.given(part), rows.counted(part)):
-            if values is not None:
-                found.update(values.contiguous().numpy().tobytes())
-    return found.hexdigest()
