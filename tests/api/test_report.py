@@ -234,6 +234,10 @@ def test_the_log_and_the_frontier_are_shown(page, measured):
         "ancestral, 2 steps, temperature 1",
         "ancestral, 4 steps, temperature 1",
     ]
+    judged = [frontier[0].index(name) for name in ("nats / token", "bits / byte")]  # by a bound
+    assert all(row[column].startswith("≤ ") for row in frontier[1:] for column in judged)
+    entropy = frontier[0].index("entropy")
+    assert not any("≤" in row[entropy] for row in frontier[1:])
 
 
 def test_frontiers_by_one_judge_share_a_picture_whose_marks_grow(measured):
@@ -252,6 +256,7 @@ def test_frontiers_by_one_judge_share_a_picture_whose_marks_grow(measured):
     (together,) = drawn([real, *warmer])
     words = list(ElementTree.fromstring(together).itertext())
     assert words.count("real text") == 1
+    assert "judge's nats per token, upper bound" in words
     assert {f"{first.run.name}: ancestral", "ar: left_to_right"} <= set(words)
     for number, order in [(1, [0, 1]), (2, [1, 0])]:  # by steps, by temperature
         marks = together.partition(f'id="PathCollection_{number}"')[2].partition("</g>")[0]

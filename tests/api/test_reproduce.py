@@ -428,6 +428,20 @@ def test_the_command_prints_ours_beside_the_papers(table1, asked, capsys, monkey
     assert len(found["agreement"]) == 1
 
 
+def test_the_command_prints_each_seed_and_signs_bounds(table1, asked, capsys, monkeypatch):
+    monkeypatch.setattr("unmask.api.reproducing.load_recipe", lambda name: {})
+    monkeypatch.setattr(Request, "config", lambda self, run: read_run(asked["runs"] / run).config)
+    argv = ["reproduce", "table1", "--runs", str(asked["runs"]), "--only", "ar", "mdlm"]
+    argv += ["--rows", "4", "--draws", "2", "--device", "cpu", "--data", asked["data"]]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    exact, mean = table1.lines[:2]
+    assert f"≤ {mean.facts['nats']:.4f} ± ?" in out  # two draws do not tell
+    assert f"≤ {exact.facts['nats']:.4f}" not in out
+    for name in SEEDS["mdlm"]:
+        assert f"{mean.facts[f'nats_{name}']:.4f}" in out
+
+
 def test_a_bound_beyond_all_numbers_is_printed(table1, asked, capsys, monkeypatch):
     kept = Measuring.bound
 
