@@ -109,7 +109,7 @@ def test_compiling_again_replaces_what_was_compiled(monkeypatch):
     seen = []
     monkeypatch.setattr(torch, "compile", lambda function, **_: seen.append(function) or function)
     built = network("dit")
-    compile_backbone(built, rows=2)
+    compile_backbone(built, rows={2})
     compile_backbone(built)
     assert seen == [type(built).trunk.__get__(built)] * 2
 

@@ -205,3 +205,22 @@ def test_a_part_of_the_rows_is_copied_under_dropout():
     noise = method.noise(RowStream(0, 0, range(4), 4), valid)
     terms = dropping(method, keys).nll(x, valid, noise).terms
     assert (terms["reconstruction"] > 0).any(1).tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [*((name, {}) for name in NAMES), ("d3pm", {"copied": 0.25}), ("d3pm", {"carry_over": True})],
+)
+def test_a_method_knows_how_many_rows_its_network_reads(name, options, monkeypatch):
+    """The network is compiled for these."""
+    method = small_method(name, SIZE, **options).train()
+    x = torch.randint(1, SIZE - 1, (8, LENGTH), generator=torch.Generator().manual_seed(0))
+    valid = torch.ones_like(x).bool()
+    trunk, seen = method.backbone.trunk, set()
+    monkeypatch.setattr(
+        method.backbone,
+        "trunk",
+        lambda z, *rest, **more: seen.add(len(z)) or trunk(z, *rest, **more),
+    )
+    method.nll(x, valid, method.noise(RowStream(0, 0, range(8), 8), valid))
+    assert method.passes(8) == seen

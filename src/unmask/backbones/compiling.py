@@ -1,5 +1,6 @@
 """Networks compiled: what is worth it, and at which shapes."""
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -11,10 +12,10 @@ from unmask.backbones.transformer import Block
 from unmask.errors import UnmaskError
 
 
-def compile_backbone(backbone: Backbone, rows: int | None = None) -> None:
+def compile_backbone(backbone: Backbone, rows: Collection[int] | None = None) -> None:
     """Compile a network in place; names in its state dict do not change.
 
-    With `rows`, batches of so many rows only: others, such as a sampler's in training, run as they
+    With `rows`, batches of these sizes only: others, such as a sampler's in training, run as they
     are, since each new shape would cost half a minute. Without, batches of any size, the first size
     for itself and the others together.
     """
@@ -23,7 +24,7 @@ def compile_backbone(backbone: Backbone, rows: int | None = None) -> None:
     compiled = torch.compile(plain, dynamic=None if rows is None else False)
 
     def run(tokens: Tensor, *args: Any, **options: Any) -> Tensor:
-        if rows not in (None, len(tokens)):
+        if rows is not None and len(tokens) not in rows:
             return plain(tokens, *args, **options)
         if options.get("at") is not None:  # another number every time
             torch._dynamo.maybe_mark_dynamic(options["at"], 0)

@@ -93,6 +93,10 @@ class Method(nn.Module, ABC):
         noise is drawn for the others alone.
         """
 
+    def passes(self, rows: int) -> set[int]:
+        """How many rows the network reads at a time, in training on so many."""
+        return {rows}
+
     @abstractmethod
     def denoiser(self) -> Denoiser:
         """A fresh callable for one generation; it may remember what it has computed."""

@@ -61,8 +61,11 @@ class D3PM(Diffusion):
             return super().nll(x, valid, noise, whole, given)
         finished = replace(noise, unfinished=torch.zeros_like(noise.unfinished))
         losses = super().nll(x, valid, finished, whole, given)
-        rows = len(x) if whole else max(1, round(self.copied * len(x)))
+        rows = len(x) if whole else self._copied_rows(len(x))
         return self._with_reconstruction(losses, x, valid, noise, rows, given)
+
+    def passes(self, rows: int) -> set[int]:
+        return {rows} if self.carry_over else {rows, self._copied_rows(rows)}
 
     def row_loss(self) -> RowLoss:
         return divergence
@@ -73,6 +76,9 @@ class D3PM(Diffusion):
     def loss_inputs(self, t: Tensor) -> list[Tensor]:
         alpha_s, alpha_t = step_alphas(self.schedule, t, self.steps)
         return [torch.full_like(t, self.steps), alpha_s, alpha_t]
+
+    def _copied_rows(self, rows: int) -> int:
+        return max(1, round(self.copied * rows))
 
     def _with_reconstruction(
         self,

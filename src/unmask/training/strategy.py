@@ -33,7 +33,7 @@ class Plain:
 
     def compile(self, trained: Method, rows: int | None) -> None:
         """Compiles what is worth it, for batches of so many rows or of any number."""
-        compile_backbone(trained.backbone, rows)
+        compile_backbone(trained.backbone, None if rows is None else trained.passes(rows))
 
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
         """A micro-batch; gradients meet in the last one of a step only."""
