@@ -161,6 +161,23 @@ def test_real_text_can_be_given(model, tmp_path):
     assert "data" not in lines[0] and len(lines) == 6  # none was taken for another
 
 
+def test_real_text_that_is_wrapped_has_the_length_that_is_asked_for(model, tmp_path):
+    """Rows in which another text begins are left out, as long as there are enough; the rest is spread."""
+    data = replace(model.config.data, packing="wrap")
+    wrapped = unmask.Model(model.method, model.tokenizer, replace(model.config, data=data))
+    text, notes = tmp_path / "text.txt", []
+    short, long = "The cat sat.\n", "The {0} sat on the warm stone of the wall" * 9 + ".\n"
+    text.write_text("".join(short + long.format(who) for who in ("cat", "dog", "king", "queen")))
+    first, others = real_texts(wrapped, 4, LENGTH, notes.append, str(text))
+    assert [len(sample.ids) for sample in first.samples + others.samples] == [LENGTH - 2] * 8
+    assert "cat" in first.samples[0].text and "queen" in others.samples[-1].text
+    assert not notes
+    text.write_text(short * 40)
+    first, _ = real_texts(wrapped, 4, LENGTH, notes.append, str(text))
+    assert all(len(sample.ids) < LENGTH - 2 for sample in first.samples)
+    assert len(notes) == 1 and notes[0].startswith("an end of a text lies in all but 0 of ")
+
+
 def test_rows_by_a_run_that_counted_the_frame_are_measured_again(model, tmp_path):
     file = tmp_path / "rows.jsonl"
     rows = run_compare(model, samplers=["left_to_right"], file=file)

@@ -3,7 +3,7 @@
 import json
 import random
 import re
-from argparse import Namespace
+from argparse import SUPPRESS, Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -290,25 +290,44 @@ def test_samples_show_source_and_target(runs):
 @pytest.mark.parametrize("method", OWN)
 def test_a_data_set_is_translated_and_scored(method, models, tmp_path):
     model = models[method]
-    lines = [("ab", "BA"), ("abcdefgh", "X"), ("ab", "BA BA"), ("abcdefg", "Y")]
+    lines = [("ab", "BA"), ("abcdefgh", "X X X X"), ("ab", "BA BA"), ("abcdefg", "Y")]
     path = tmp_path / "test.jsonl"
     path.write_text("".join(json.dumps({"word": w, "turned": t}) + "\n" for w, t in lines))
     found = translate(model, str(path))
     assert found.sources == ["ab", "abcdefgh", "abcdefg"]
-    assert found.references == [["BA", "BA BA"], ["X"], ["Y"]]
+    assert found.references == [["BA", "BA BA"], ["X X X X"], ["Y"]]
     assert found.hypotheses[1] == ""
     assert (found.too_long, found.bleu.texts) == (1, 3)
     expected = model.generate(["ab", "abcdefg"], **found.decoding)  # it just fits
     assert found.hypotheses[::2] == [str(result) for result in expected]
     assert found.calls == sum(result.calls for result in expected) / 2
-    assert translate(model, str(path), sources=1).sources == ["ab"]
+    assert found.exact == (found.hypotheses[0] in ("BA", "BA BA")) + (found.hypotheses[2] == "Y")
+    first = translate(model, str(path), sources=1)
+    assert first.sources == ["ab"]
+    assert first.bleu is None and first.to_dict()["score"] is None  # of targets that have two words
+    shorter = translate(model, str(path), length=9)
+    assert shorter.too_long == 2 and shorter.hypotheses[1:] == ["", ""]
+
+
+def test_a_set_of_which_a_pair_cannot_be_read_has_no_score(mdlm, tmp_path):
+    """That of the others would be called the set's; in training one of 200 may be passed over."""
+    (tmp_path / "test.word").write_text("ab\n" * 200)
+    (tmp_path / "test.turned").write_text("B A B A\n" * 7 + "\n" + "B A B A\n" * 192)
+    with pytest.raises(UnmaskError) as caught:
+        translate(mdlm, str(tmp_path / "test.{word,turned}"))
+    assert "test.{word,turned}:8" in one_line(caught)
+
+
+def test_a_target_is_scored_for_each_source(mdlm):
+    with pytest.raises(UnmaskError, match="one target for each source: leave n out"):
+        translate(mdlm, n=2)
 
 
 def test_without_data_the_validation_pairs_are_translated(mdlm):
     found = translate(mdlm)
     assert found.sources == UNSEEN
     right = sum(a == turned(b) for a, b in zip(found.hypotheses, UNSEEN, strict=True))
-    assert right > 0.3 * len(UNSEEN)
+    assert found.exact == right > 0.3 * len(UNSEEN)
 
 
 def suite(model: Path, *options: str) -> Namespace:
@@ -316,6 +335,8 @@ def suite(model: Path, *options: str) -> Namespace:
     parser = Parser()
     for name in ("--json",):
         parser.add_argument(name, action="store_true")
+    for name, kind in (("--data", str), ("--seed", int), ("--batch", int)):
+        parser.add_argument(name, type=kind, default=SUPPRESS)
     parser.add_argument("model")
     translation.add(parser)
     return parser.parse_args([str(model), *options])
@@ -323,17 +344,24 @@ def suite(model: Path, *options: str) -> Namespace:
 
 def test_the_suite_prints_and_keeps_what_was_written(runs, tmp_path, capsys):
     file = tmp_path / "out.txt"
+    data = tmp_path / "test.jsonl"
+    pairs = [{"word": word, "turned": " ".join(turned(word) + "AB")} for word in UNSEEN]
+    data.write_text("\n".join(map(json.dumps, pairs)))
     options = ["--sources", "5", "--hypotheses", str(file), "--decoding", "ancestral:steps=4"]
-    translation.execute(suite(runs["mdlm"], *options, "--json"))
+    told = ["--data", str(data), "--seed", "5", "--batch", "2"]
+    translation.execute(suite(runs["mdlm"], *options, *told, "--json"))
     figures = json.loads(capsys.readouterr().out)
     assert figures["texts"] == 5
     assert figures["calls"] <= 4
     assert figures["fields"] == "word to turned"
     assert len(file.read_text().splitlines()) == 5
+    assert "batch" not in figures["decoding"]
     translation.execute(suite(runs["mdlm"], "--sources", "5"))
+    assert "not defined: no reference has four words" in capsys.readouterr().out
+    translation.execute(suite(runs["mdlm"], "--sources", "5", "--data", str(data), "--seed", "5"))
     printed = capsys.readouterr().out
     assert "BLEU" in printed
-    assert "confidence, deterministic" in printed
+    assert "confidence, deterministic, its end first, seed 5" in printed
     # whole: figures of other signatures cannot be compared
     assert figures["signature"] in "".join(printed.split()).replace("│", "")
 

@@ -316,6 +316,10 @@ def test_a_ratio_is_the_papers_within_its_error():
     wide = Compared("c", 20, 3.0, 210)
     assert ratios([wide], base).open == ["c is 2.10 × a (ours 2.00 ± 0.30)"]
     assert ratios([far], base).differs == ["c is 2.30 × a (ours 2.00 ± 0.02)"]
+    base, close = compared((1000, 0.1, 1000), (1002, 0.1, 1000))
+    assert ratios([close], base).differs == ["b is 1.0000 × a (ours 1.0020 ± 0.0001)"]
+    vague = replace(close, freedom=2)
+    assert ratios([vague], base).open == ["b is 1.00 × a (ours 1.00 ± ?)"]
 
 
 def test_another_seed_would_have_trained_another_model():

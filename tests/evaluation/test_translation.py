@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.translation import bleu
+from unmask.evaluation.translation import bleu, defined
 
 HYPOTHESES = ["the cat sat on the mat", "a dog runs in the park", "two men are at a table"]
 OTHERS = ["the cat sat on a mat", "the dog runs through the park", "two men sit at a table"]
@@ -36,12 +36,29 @@ def test_the_interval_and_the_signature_go_with_it():
 
 def test_the_interval_stays_within_what_a_score_can_be():
     """Few texts, some of them perfect: the mean of the resamples is nearer to an end than they spread."""
-    mixed = bleu(HYPOTHESES, [[HYPOTHESES[0]], [HYPOTHESES[1]], ["something else is written here"]])
+    texts = [*HYPOTHESES, HYPOTHESES[0]]
+    others = [["something else is written here"]] * 2
+    mixed = bleu(texts, [[texts[0]], [texts[1]], *others])
     assert 0 < mixed.low < mixed.score < mixed.high == 100
-    poor = bleu(HYPOTHESES, [[HYPOTHESES[0]], ["no"], ["something else is written here"]])
+    poor = bleu(texts, [[texts[0]], ["no"], *others])
     assert 0 == poor.low < poor.score < poor.high < 100
-    same = bleu(HYPOTHESES, [[text] for text in HYPOTHESES])
+    same = bleu(texts, [[text] for text in texts])
     assert same.low <= same.score <= same.high <= 100
+    alike = bleu(
+        ["the cat sat on the mat"] * 5, [["the cat sat on a mat", "a cat sat on the mat"]] * 5
+    )
+    assert alike.low <= alike.score <= alike.high  # to the last digit
+
+
+def test_few_texts_have_no_interval():
+    found = bleu(HYPOTHESES, [[text] for text in HYPOTHESES])
+    assert (len(HYPOTHESES), found.low, found.high) == (3, None, None)
+    assert str(found) == "BLEU 100.00 [?, ?]"
+
+
+def test_short_references_have_no_score():
+    assert not defined([["a b c"], ["d"]])
+    assert defined([["a"], ["b", "c d, e"]])  # a comma is a word to BLEU
 
 
 @pytest.mark.parametrize(
@@ -51,6 +68,7 @@ def test_the_interval_stays_within_what_a_score_can_be():
         (["a"], [["a"], ["b"]], "1 texts cannot be scored by 2"),
         (["a"], ["a"], "a list of references for each text"),
         (["a"], [[]], "at least one reference"),
+        (["a b c d e"], [["a b c"]], "runs of 4 words, and no reference has 4"),
     ],
 )
 def test_a_mistake_is_one_line(hypotheses, references, message):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import sub
 from statistics import stdev
 
-from unmask.evaluation.intervals import student_quantile
+from unmask.evaluation.intervals import FEWEST, student_quantile
 
 CONFIDENCE = 0.95  # with which a difference must lie beyond its error to count
 
@@ -93,14 +93,24 @@ def ratios(rows: Sequence[Compared], base: Compared) -> Agreement:
         parts = [(each.error / each.ours, each.freedom) for each in (row, base)]
         error, freedom = combined(*parts)
         width = reach((ours * error, freedom))
-        claim = f"{row.name} is {paper:.2f} × {base.name} (ours {ours:.2f} ± {ours * error:.2f})"
-        if _sign(ours, paper, width):
+        known = min(row.freedom, base.freedom) >= FEWEST
+        digits = _digits(ours * error) if known else 2
+        doubt = f"{ours * error:.{digits}f}" if known else "?"
+        claim = f"{row.name} is {paper:.{digits}f} × {base.name} (ours {ours:.{digits}f} ± {doubt})"
+        if not known:
+            found.open.append(claim)
+        elif _sign(ours, paper, width):
             found.differs.append(claim)
         elif _telling(width, ours):
             found.agrees.append(claim)
         else:
             found.open.append(claim)
     return found
+
+
+def _digits(error: float) -> int:
+    """Decimals that show an error, two at least."""
+    return max(2, -math.floor(math.log10(error))) if 0 < error < math.inf else 2
 
 
 def _sign(a: float, b: float, width: float) -> int:

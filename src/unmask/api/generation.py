@@ -4,13 +4,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from unmask.api.model import Model
 from unmask.api.predicting import Source, rows_of
 from unmask.api.rows import Conditions, Setting
+from unmask.data import Rows
 from unmask.errors import UnmaskError
 from unmask.evaluation import Sample, visible
 
 Say = Callable[[str], None]
+
+_AT_ONCE = 1024  # rows
 
 
 @dataclass(frozen=True)
@@ -49,9 +55,10 @@ def options(setting: Setting, conditions: Conditions) -> dict[str, Any]:
 def real_texts(
     model: Model, n: int, length: int, say: Say, data: Source = None
 ) -> tuple[Texts, Texts] | None:
-    """The first `n` rows of real text, cut to the length, and the `n` behind them.
+    """`n` rows of real text, cut to the length, and `n` others from behind them, spread over the text.
 
-    They are the model's validation text unless `data` is given.
+    They are the model's validation text unless `data` is given. Of text that is wrapped into rows
+    they are rows in which no text ends: one that was cut short there is no text of that length.
     """
     try:
         rows = rows_of(model, data)
@@ -60,14 +67,35 @@ def real_texts(
             raise
         say(f"no row of real text: {error}")
         return None
-    count, shorter = min(n, len(rows)), min(length, rows.length)
+    places, eos = np.arange(len(rows)), model.tokenizer.vocabulary.eos_id
+    wrapped = model.config.data.packing == "wrap" and (data is None or isinstance(data, str))
+    if wrapped and eos is not None:
+        whole = _whole(rows, eos, length)
+        if len(whole) >= min(n, len(rows)):
+            places = whole
+        else:
+            say(
+                f"an end of a text lies in all but {len(whole)} of {len(rows)} rows of real text: these are shorter"
+            )
+    count, shorter = min(n, len(places)), min(length, rows.length)
     if (count, shorter) != (n, length):
         say(f"the real text has {count} rows of {shorter} tokens, not {n} of {length}")
-    x, valid = rows[range(min(2 * n, len(rows)))]
+    taken = min(2 * n, len(places))
+    x, valid = rows[places[np.arange(taken) * len(places) // taken]]
     ids = [row[there][:length].tolist() for row, there in zip(x, valid, strict=True)]
     labels = list(model.tokenizer.labels.values())
     samples = _samples(model, ids, labels)
     return Texts(samples[:n]), Texts(samples[n:])
+
+
+def _whole(rows: Rows, eos: int, length: int) -> NDArray[np.int64]:
+    """The rows that have no EOS between their first token and their last, of so many."""
+    found = []
+    for start in range(0, len(rows), _AT_ONCE):
+        x, _ = rows[range(start, min(start + _AT_ONCE, len(rows)))]
+        ended = (x[:, 1 : min(length, rows.length) - 1] == eos).any(1)
+        found.append(start + np.flatnonzero(~ended.numpy()))
+    return np.concatenate(found)
 
 
 def _samples(

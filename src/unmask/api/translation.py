@@ -6,9 +6,8 @@ from typing import Any
 
 from unmask.api.model import Model
 from unmask.data import pairs_from
-from unmask.data.extras import extra
 from unmask.errors import UnmaskError
-from unmask.evaluation.translation import Bleu, bleu
+from unmask.evaluation.translation import Bleu, bleu, defined
 
 DECODING = {  # unless told, by the order in which a model can write
     "any": {"sampler": "confidence", "strategy": "deterministic"},
@@ -23,7 +22,8 @@ class Translation:
     sources: list[str]
     hypotheses: list[str]
     references: list[list[str]]
-    bleu: Bleu
+    bleu: Bleu | None  # which is not defined if no reference has four words
+    exact: int  # targets that are a reference, word for word
     too_long: int  # sources that leave no room for a target: nothing was written for them
     unended: int  # targets that reached the end of the row before their own
     calls: float  # of the network, for a target
@@ -31,8 +31,10 @@ class Translation:
 
     def to_dict(self) -> dict[str, Any]:
         """All figures, for a log."""
-        names = ("too_long", "unended", "calls", "decoding")
-        return {**self.bleu.to_dict(), **{name: getattr(self, name) for name in names}}
+        names = ("exact", "too_long", "unended", "calls", "decoding")
+        score = {"score": None, "texts": len(self.sources)}
+        score = self.bleu.to_dict() if self.bleu else score
+        return {**score, **{name: getattr(self, name) for name in names}}
 
 
 def translate(
@@ -48,32 +50,43 @@ def translate(
             "this model was trained on text, not on pairs: data.source_field and data.target_field "
             "make one that translates"
         )
-    extra("sacrebleu", "BLEU", "eval")  # not after all has been written
+    if options.get("n", 1) != 1:
+        raise UnmaskError("BLEU is of one target for each source: leave n out")
     if sources is not None and sources < 1:
         raise UnmaskError(f"sources must be 1 or more, not {sources}")
     found: dict[str, list[str]] = {}
     for pair in pairs_from(data, model.config.data):
         found.setdefault(pair.source, []).append(str(pair))
     references = dict(islice(found.items(), sources))
-    fitting = [source for source in references if _fits(model, source)]
+    scored = defined(list(references.values()))  # what is missing is told before all is written
+    length = options.get("length")
+    room = length if isinstance(length, int) else model.length
+    fitting = [source for source in references if _fits(model, source, room)]
     ending = {"ending": "first"} if model.method.order == "any" else {}
     decoding = {**DECODING[model.method.order], **ending, **options}
     results = model.generate(fitting, **decoding)
     written = dict(zip(fitting, results, strict=True))
     eos = model.tokenizer.vocabulary.eos_id
     hypotheses = [str(written[source]) if source in written else "" for source in references]
+    wanted = list(references.values())
+    matches = zip(hypotheses, wanted, strict=True)
     return Translation(
         sources=list(references),
         hypotheses=hypotheses,
-        references=list(references.values()),
-        bleu=bleu(hypotheses, list(references.values())),
+        references=wanted,
+        bleu=bleu(hypotheses, wanted) if scored else None,
+        exact=sum(_words(text) in map(_words, own) for text, own in matches),
         too_long=len(references) - len(fitting),
         unended=sum(eos not in result.ids for result in results),
         calls=sum(result.calls for result in results) / max(len(results), 1),
-        decoding=decoding,
+        decoding={name: value for name, value in decoding.items() if name != "batch"},
     )
 
 
-def _fits(model: Model, source: str) -> bool:
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+def _fits(model: Model, source: str, room: int) -> bool:
     """Whether BOS, the source, EOS and one token of a target go into a row."""
-    return len(model.tokenizer.encode(source)) + 3 <= model.length
+    return len(model.tokenizer.encode(source)) + 3 <= room

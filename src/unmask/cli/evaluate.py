@@ -34,7 +34,6 @@ SUITES = {
     "infilling": "unmask.cli.infilling",
     "translation": "unmask.cli.translation",
 }
-FEWEST = 3  # degrees of freedom that an error needs to be told in a table without intervals
 _NAMES = ("model", "data")  # another machine may have others for the same weights and text
 _MEASURING = ("data", "draws", "seed", "packing", "batch", "estimator", "orders")
 
@@ -275,6 +274,8 @@ def _show(bound: "Bound", conditions: dict[str, Any]) -> None:
 
 def with_error(value: float, error: float, freedom: float = math.inf) -> str:
     """A value to the digits that its standard error leaves, with the error's first two."""
+    from unmask.evaluation.intervals import FEWEST
+
     if error == 0:
         return f"{value:.4f}"
     # one draw of one row says nothing about its error, and few say little

@@ -29,7 +29,10 @@ def add(parser: Parser) -> None:
     )
     options.add_argument("--sources", type=int, metavar="N", help="the first N sources only")
     options.add_argument(
-        "--hypotheses", type=Path, metavar="FILE", help="write what was written, one a line"
+        "--hypotheses",
+        type=Path,
+        metavar="FILE",
+        help="write what was written, one a line, for each different source",
     )
 
 
@@ -65,7 +68,11 @@ def execute(args: Namespace) -> None:
 def _told(decoding: dict[str, Any]) -> str:
     """The options that a text was written with."""
     ending = {"first": "its end first", "free": "its end as any word"}
-    return ", ".join(ending.get(str(value), str(value)) for value in decoding.values())
+    said = {"sampler": "", "strategy": "", "ending": ""}
+    return ", ".join(
+        f"{said.get(name, f'{name} ')}{ending.get(str(value), str(value))}"
+        for name, value in decoding.items()
+    )
 
 
 def _show(title: str, found: "Translation", conditions: dict[str, str]) -> None:
@@ -74,15 +81,18 @@ def _show(title: str, found: "Translation", conditions: dict[str, str]) -> None:
 
     score = found.bleu
     table = facts(title)
-    table.add_row("BLEU", f"{score.score:.2f}  95% in [{score.low:.2f}, {score.high:.2f}]")
-    table.add_row("sources", f"{score.texts:,}")
+    undefined = "not defined: no reference has four words"
+    table.add_row("BLEU", f"{score.score:.2f}  95% in {score.interval}" if score else undefined)
+    table.add_row("exact", f"{found.exact:,} targets are a reference, word for word")
+    table.add_row("sources", f"{len(found.sources):,}")
     table.add_row("references", f"{sum(map(len, found.references)):,}")
     table.add_row("network calls", f"{found.calls:.1f} a target")
     if found.too_long:
         table.add_row("too long", f"{found.too_long:,} sources, scored as if nothing was written")
     if found.unended:
         table.add_row("not ended", f"{found.unended:,} targets, cut at the end of the row")
-    table.add_row("signature", score.signature)
+    if score:
+        table.add_row("signature", score.signature)
     for name, value in conditions.items():
         table.add_row(name, escape(value))
     Console().print(table)

@@ -171,9 +171,12 @@ def _open_pairs(source: str, config: DataConfig) -> Corpus:
 
 
 def pairs_from(source: str | None, config: DataConfig) -> Iterator[Pair]:
-    """The pairs of a source, or (None) those that the configuration validates on."""
+    """The pairs of a source, or (None) those that the configuration validates on.
+
+    A source is read strictly: a score of a part of a set is not the set's.
+    """
     if source or config.valid:
-        documents = iter(_open_pairs(source or config.valid, config))
+        documents = iter(_open_pairs(source or config.valid, replace(config, corrupt=0.0)))
     else:
         corpora = (_open_pairs(portion.text, config) for portion in config.portions)
         parts = (corpus.part(config.holdout, held=True) for corpus in corpora)

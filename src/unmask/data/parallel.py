@@ -43,6 +43,7 @@ def read_parallel(
                     f"{ended} ends after {number - 1} lines and {going} goes on: parallel files "
                     "need a line for each line"
                 )
+            faults.seen -= len(columns) - 1  # which counts records, not their lines
             if None not in values:  # a line that cannot be read takes its fellows with it
                 record = dict(zip(columns, values, strict=True))
                 yield faults.document(reading.document, record, f"{source}:{number}")

@@ -6,6 +6,7 @@ from statistics import NormalDist
 import numpy as np
 
 CONFIDENCE = 0.99
+FEWEST = 3  # degrees of freedom that an error needs to be told without its interval
 _NORMAL = 1e6  # degrees of freedom from which Student's t is the normal distribution
 _NODES = 1 << 16
 
