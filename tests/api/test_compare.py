@@ -151,7 +151,7 @@ def test_real_text_can_be_given(model, tmp_path):
     own = run_compare(model, samplers=["left_to_right"], file=file)
     for data in (str(text), text.read_text().splitlines()):
         rows = run_compare(model, samplers=["left_to_right"], data=data, file=file)
-        first, _ = real_texts(model, 2, LENGTH, print, data)
+        first = real_texts(model, 2, LENGTH, print, data).first
         assert [sample.text for sample in first.samples] == text.read_text().splitlines()
         quality = measure(first.samples, MethodJudge(model.method, LENGTH))
         assert (rows[0].n, rows[0].nats) == (2, quality.nats.value)
@@ -161,21 +161,26 @@ def test_real_text_can_be_given(model, tmp_path):
     assert "data" not in lines[0] and len(lines) == 6  # none was taken for another
 
 
-def test_real_text_that_is_wrapped_has_the_length_that_is_asked_for(model, tmp_path):
-    """Rows in which another text begins are left out, as long as there are enough; the rest is spread."""
+def test_windows_on_text_are_compared_at_one_length(model, tmp_path):
+    """Wrapped rows in which a text ends are left out if they are few, and no text is written to an end."""
     data = replace(model.config.data, packing="wrap")
     wrapped = unmask.Model(model.method, model.tokenizer, replace(model.config, data=data))
-    text, notes = tmp_path / "text.txt", []
+    text = tmp_path / "text.txt"
     short, long = "The cat sat.\n", "The {0} sat on the warm stone of the wall" * 9 + ".\n"
     text.write_text("".join(short + long.format(who) for who in ("cat", "dog", "king", "queen")))
-    first, others = real_texts(wrapped, 4, LENGTH, notes.append, str(text))
-    assert [len(sample.ids) for sample in first.samples + others.samples] == [LENGTH - 2] * 8
-    assert "cat" in first.samples[0].text and "queen" in others.samples[-1].text
-    assert not notes
-    text.write_text(short * 40)
-    first, _ = real_texts(wrapped, 4, LENGTH, notes.append, str(text))
-    assert all(len(sample.ids) < LENGTH - 2 for sample in first.samples)
-    assert len(notes) == 1 and notes[0].startswith("an end of a text lies in all but 0 of ")
+    real = real_texts(wrapped, 4, LENGTH, pytest.fail, str(text))
+    assert real.whole
+    samples = real.first.samples + real.others.samples
+    assert [len(sample.ids) for sample in samples] == [LENGTH - 2] * 8
+    assert "cat" in samples[0].text and "queen" in samples[-1].text  # from all over the text
+    rows = run_compare(wrapped, samplers=["left_to_right"], n=4, data=str(text))
+    assert [row.tokens for row in rows] == [4 * (LENGTH - 2), 4 * (LENGTH - 1)]
+    text.write_text(short * 40)  # texts end in every row: they are compared up to there
+    real = real_texts(wrapped, 4, LENGTH, pytest.fail, str(text))
+    assert not real.whole
+    assert all(len(sample.ids) < LENGTH - 2 for sample in real.first.samples)
+    written = run_compare(wrapped, samplers=["left_to_right"], n=4, data=str(text))[1]
+    assert written.tokens < 4 * (LENGTH - 1)
 
 
 def test_rows_by_a_run_that_counted_the_frame_are_measured_again(model, tmp_path):

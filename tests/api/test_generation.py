@@ -60,7 +60,7 @@ def test_a_row_is_what_the_judge_says_of_the_decoded_texts(model, judge):
     results = model.generate(n=2, steps=4, sampler="ancestral", seed=1)
     ids = [visible(result.ids, model.tokenizer.vocabulary) for result in results]
     samples = [Sample(text, model.tokenizer.decode(text)) for text in ids]
-    _, others = real_texts(model, 2, model.length, print)
+    others = real_texts(model, 2, model.length, print).others
     reference = judge.read(others.samples).features
     quality = measure(samples, judge, real=reference, seed=1)
     row = rows[1]
@@ -82,7 +82,8 @@ def test_real_text_is_held_against_other_real_text(model, judge):
     rows = len(load_data(model.config.data, model.tokenizer).valid)
     assert run_compare(model, judge, n=rows)[0].mauve is None  # nothing lies behind them
     real = run_compare(model, judge, n=1)[0]
-    first, second = real_texts(model, 1, model.length, print)
+    texts = real_texts(model, 1, model.length, print)
+    first, second = texts.first, texts.others
     assert first.samples != second.samples
     features = [judge.read(texts.samples).features for texts in (first, second)]
     assert (real.sampler, real.mauve) == ("data", mauve(*features).value)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unmask.api.generation import Say, Texts, options, real_texts, written
+from unmask.api.generation import Real, Say, Texts, options, real_texts, written
 from unmask.api.judging import (
     NO_TEXTS,
     described,
@@ -181,11 +181,16 @@ class _Bench:
 
     def _texts(self, setting: Setting) -> Texts | None:
         if setting.sampler == DATA:
-            return self._real[0] if self._real else None
-        return written(self.model, setting, self.conditions, self.say, self.judge.reads_text)
+            return self._real.first if self._real else None
+        stop = self._real is None or not self._real.whole
+        return written(
+            *(self.model, setting, self.conditions, self.say),
+            as_text=self.judge.reads_text,
+            stop=stop,
+        )
 
     @cached_property
-    def _real(self) -> tuple[Texts, Texts] | None:
+    def _real(self) -> Real | None:
         conditions = self.conditions
         return real_texts(self.model, conditions.n, conditions.length, self.say, self.data)
 
@@ -198,10 +203,11 @@ class _Bench:
     @property
     def _enough(self) -> bool:
         """Whether as much real text lies behind what the first row measures."""
-        return self._real is not None and len(self._real[1].samples) == self.conditions.n
+        return self._real is not None and len(self._real.others.samples) == self.conditions.n
 
     @cached_property
     def _features(self) -> Float[Tensor, "texts width"] | None:
         if not isinstance(self.judge, CausalJudge) or self._real is None:
             return None
-        return self.judge.read(self._real[1 if self._enough else 0].samples).features
+        texts = self._real.others if self._enough else self._real.first
+        return self.judge.read(texts.samples).features

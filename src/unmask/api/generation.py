@@ -28,12 +28,27 @@ class Texts:
     seconds: float | None = None
 
 
+@dataclass(frozen=True)
+class Real:
+    """Real texts, and as many others from behind them where there are."""
+
+    first: Texts
+    others: Texts
+    whole: bool  # none ends before its length, and none that is held against them should
+
+
 def written(
-    model: Model, setting: Setting, conditions: Conditions, say: Say, as_text: bool = True
+    model: Model,
+    setting: Setting,
+    conditions: Conditions,
+    say: Say,
+    *,
+    as_text: bool = True,
+    stop: bool = True,
 ) -> Texts:
-    """The texts of a sampler, to be read as text or as tokens."""
+    """The texts of a sampler, to be read as text or as tokens, up to their own end or (`stop`) without one."""
     model.generate(length=2)  # the first call of a process pays for the device's start
-    results = model.generate(**options(setting, conditions))
+    results = model.generate(stop=stop, **options(setting, conditions))
     samples = _samples(model, [result.ids for result in results])
     if as_text and (broken := sum("\ufffd" in sample.text for sample in samples)):
         say(
@@ -52,13 +67,12 @@ def options(setting: Setting, conditions: Conditions) -> dict[str, Any]:
     return {**asdict(setting), **{name: getattr(conditions, name) for name in names}}
 
 
-def real_texts(
-    model: Model, n: int, length: int, say: Say, data: Source = None
-) -> tuple[Texts, Texts] | None:
+def real_texts(model: Model, n: int, length: int, say: Say, data: Source = None) -> Real | None:
     """`n` rows of real text, cut to the length, and `n` others from behind them, spread over the text.
 
-    They are the model's validation text unless `data` is given. Of text that is wrapped into rows
-    they are rows in which no text ends: one that was cut short there is no text of that length.
+    They are the model's validation text unless `data` is given. Of text that is wrapped into rows,
+    each row is a window, and where a text ends in it it is cut there. If that happens in few of them,
+    the others are taken: windows of one length in which no text ends.
     """
     try:
         rows = rows_of(model, data)
@@ -68,15 +82,11 @@ def real_texts(
         say(f"no row of real text: {error}")
         return None
     places, eos = np.arange(len(rows)), model.tokenizer.vocabulary.eos_id
-    wrapped = model.config.data.packing == "wrap" and (data is None or isinstance(data, str))
-    if wrapped and eos is not None:
-        whole = _whole(rows, eos, length)
-        if len(whole) >= min(n, len(rows)):
-            places = whole
-        else:
-            say(
-                f"an end of a text lies in all but {len(whole)} of {len(rows)} rows of real text: these are shorter"
-            )
+    whole = model.config.data.packing == "wrap" and (data is None or isinstance(data, str))
+    if whole and eos is not None:
+        unended = _unended(rows, eos, length)
+        whole = 2 * len(unended) >= len(rows)
+        places = unended if whole else places
     count, shorter = min(n, len(places)), min(length, rows.length)
     if (count, shorter) != (n, length):
         say(f"the real text has {count} rows of {shorter} tokens, not {n} of {length}")
@@ -85,10 +95,10 @@ def real_texts(
     ids = [row[there][:length].tolist() for row, there in zip(x, valid, strict=True)]
     labels = list(model.tokenizer.labels.values())
     samples = _samples(model, ids, labels)
-    return Texts(samples[:n]), Texts(samples[n:])
+    return Real(Texts(samples[:n]), Texts(samples[n:]), whole)
 
 
-def _whole(rows: Rows, eos: int, length: int) -> NDArray[np.int64]:
+def _unended(rows: Rows, eos: int, length: int) -> NDArray[np.int64]:
     """The rows that have no EOS between their first token and their last, of so many."""
     found = []
     for start in range(0, len(rows), _AT_ONCE):
