@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tiny_models import LENGTH, one_line, train_tiny
@@ -15,7 +16,7 @@ from tiny_models import LENGTH, one_line, train_tiny
 import unmask
 from unmask.api import compare
 from unmask.api.comparing import default_samplers, settings
-from unmask.api.generation import real_texts
+from unmask.api.generation import _two_sets, real_texts
 from unmask.api.judging import digest
 from unmask.api.rows import Row, Setting, stored
 from unmask.cli import main
@@ -110,13 +111,14 @@ def test_the_model_judges_itself_by_its_bound(model):
 
 
 def test_real_text_is_the_validation_text_cut_to_the_length(model):
-    x, valid = load_data(model.config.data, model.tokenizer).valid[range(2)]
+    rows = load_data(model.config.data, model.tokenizer).valid
+    x, valid = rows[range(len(rows))]
     texts = [
         visible(row[there].tolist(), model.tokenizer.vocabulary)
         for row, there in zip(x, valid, strict=True)
     ]
-    real = run_compare(model, samplers=["left_to_right"], n=2)[0]
-    assert (real.sampler, real.n, real.calls, real.seconds) == ("data", 2, None, None)
+    real = run_compare(model, samplers=["left_to_right"], n=len(rows))[0]
+    assert (real.sampler, real.n, real.calls, real.seconds) == ("data", len(rows), None, None)
     quality = measure(spelled(model, texts), MethodJudge(model.method, LENGTH))
     assert (real.nats, real.entropy) == (quality.nats.value, quality.entropy.value)
     short = run_compare(model, samplers=["left_to_right"], n=2, length=6)[0]
@@ -170,17 +172,36 @@ def test_windows_on_text_are_compared_at_one_length(model, tmp_path):
     text.write_text("".join(short + long.format(who) for who in ("cat", "dog", "king", "queen")))
     real = real_texts(wrapped, 4, LENGTH, pytest.fail, str(text))
     assert real.whole
-    samples = real.first.samples + real.others.samples
-    assert [len(sample.ids) for sample in samples] == [LENGTH - 2] * 8
-    assert "cat" in samples[0].text and "queen" in samples[-1].text  # from all over the text
+    for texts in (real.first, real.others):  # both from all over the text
+        assert [len(sample.ids) for sample in texts.samples] == [LENGTH - 2] * 4
+        assert "cat" in texts.samples[0].text and "queen" in texts.samples[-1].text
+    assert not {s.text for s in real.first.samples} & {s.text for s in real.others.samples}
     rows = run_compare(wrapped, samplers=["left_to_right"], n=4, data=str(text))
-    assert [row.tokens for row in rows] == [4 * (LENGTH - 2), 4 * (LENGTH - 1)]
+    assert [row.tokens for row in rows] == [4 * (LENGTH - 2)] * 2
     text.write_text(short * 40)  # texts end in every row: they are compared up to there
     real = real_texts(wrapped, 4, LENGTH, pytest.fail, str(text))
     assert not real.whole
     assert all(len(sample.ids) < LENGTH - 2 for sample in real.first.samples)
     written = run_compare(wrapped, samplers=["left_to_right"], n=4, data=str(text))[1]
-    assert written.tokens < 4 * (LENGTH - 1)
+    assert written.tokens < 4 * (LENGTH - 2)
+
+
+@pytest.mark.parametrize("count", [3, 7, 8, 31, 32, 33, 48, 500])
+def test_two_sets_of_rows_are_spread_and_apart(count):
+    first, others = _two_sets(np.arange(count), 16)
+    assert len(first) == min(16, count) and len(others) == min(16, count - len(first))
+    assert not set(first) & set(others)
+    assert first[-1] >= count * 0.8 or count <= 16
+    assert list(first) == sorted(set(first)) and list(others) == sorted(set(others))
+
+
+def test_rows_beside_other_real_text_are_not_taken_for_these(model, tmp_path):
+    """Where the model's own text has gone or changed, so has how texts are written, and MAUVE."""
+    file, text = tmp_path / "rows.jsonl", tmp_path / "text.txt"
+    for content in ("The cat sat on the log.\n", "The dog sat on the mat.\n"):
+        text.write_text(content * 4)
+        run_compare(model, samplers=["left_to_right"], data=str(text), file=file)
+    assert len(file.read_text().splitlines()) == 4
 
 
 def test_rows_by_a_run_that_counted_the_frame_are_measured_again(model, tmp_path):
@@ -193,7 +214,7 @@ def test_rows_by_a_run_that_counted_the_frame_are_measured_again(model, tmp_path
     notes: list[str] = []
     again = run_compare(model, samplers=["left_to_right"], file=file, say=notes.append)
     assert [row.nats for row in again] == [row.nats for row in rows]
-    assert "keeps 2 rows of another model, judge" in notes[0]
+    assert "keeps 2 rows of another model, judge" in notes[-1]
     assert len(file.read_text().splitlines()) == 4
 
 

@@ -78,6 +78,9 @@ def test_a_bad_line_takes_its_parallel_line_with_it(tmp_path):
     ]
     assert (faults.passed, faults.seen) == (1, 50)  # pairs, not the lines of both
     assert "t.en:8 is not UTF-8" in faults.first
+    (tmp_path / "t.de").write_bytes(b"\n".join([*sides["de"][:7], b"\xff", *sides["de"][8:]]))
+    faults = read(tmp_path / "t.{de,en}", pairs)[1]
+    assert (faults.passed, faults.seen) == (1, 50)
 
 
 @pytest.mark.parametrize(

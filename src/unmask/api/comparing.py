@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def compare(
     )  # fmt: skip
     bench = _Bench(model, judge, conditions, say, data)
     bench.check(points)
-    kept = Kept(file, conditions)
+    kept = Kept(file, bench.find_text())
     if kept.others:
         say(
             f"{file} keeps {kept.others} rows of another model, judge, n, length, precision or machine: not shown"
@@ -150,6 +151,7 @@ class _Bench:
         self.model, self.conditions, self.say, self.data = model, conditions, say, data
         self.judge = judging(model, judge)
         self.judge_name = described(judge, conditions)
+        self._real: Real | None = None
 
     def check(self, points: list[Setting]) -> None:
         """Every mistake before the first network call."""
@@ -159,6 +161,13 @@ class _Bench:
             self.model.stream(**asked)  # checks its options, and computes nothing yet
         if isinstance(self.judge, CausalJudge):
             check_packages()
+
+    def find_text(self) -> Conditions:
+        """Read the real text, on which it depends how the model's is written and what is a row's fellow."""
+        asked = self.conditions
+        self._real = real_texts(self.model, asked.n, asked.length, self.say, self.data)
+        self.conditions = replace(asked, real=self._real.name if self._real else None)
+        return self.conditions
 
     def row(self, setting: Setting) -> Row | None:
         """The figures of one setting's texts."""
@@ -182,17 +191,11 @@ class _Bench:
     def _texts(self, setting: Setting) -> Texts | None:
         if setting.sampler == DATA:
             return self._real.first if self._real else None
-        stop = self._real is None or not self._real.whole
         return written(
             *(self.model, setting, self.conditions, self.say),
             as_text=self.judge.reads_text,
-            stop=stop,
+            whole=self._real is not None and self._real.whole,
         )
-
-    @cached_property
-    def _real(self) -> Real | None:
-        conditions = self.conditions
-        return real_texts(self.model, conditions.n, conditions.length, self.say, self.data)
 
     def _reference(self, setting: Setting) -> Float[Tensor, "texts width"] | None:
         """The real text that MAUVE compares with; real text itself needs some that is another."""

@@ -17,6 +17,9 @@ from unmask.evaluation import Sample, visible
 Say = Callable[[str], None]
 
 _AT_ONCE = 1024  # rows
+_STRETCHES = 16
+
+Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,12 @@ class Texts:
 
 @dataclass(frozen=True)
 class Real:
-    """Real texts, and as many others from behind them where there are."""
+    """Real texts, and others where there are enough."""
 
     first: Texts
     others: Texts
     whole: bool  # none ends before its length, and none that is held against them should
+    name: str  # which text it is, and how it was cut
 
 
 def written(
@@ -44,12 +48,14 @@ def written(
     say: Say,
     *,
     as_text: bool = True,
-    stop: bool = True,
+    whole: bool = False,
 ) -> Texts:
-    """The texts of a sampler, to be read as text or as tokens, up to their own end or (`stop`) without one."""
+    """The texts of a sampler, to be read as text or as tokens, up to their ends or `whole`, without any."""
     model.generate(length=2)  # the first call of a process pays for the device's start
-    results = model.generate(stop=stop, **options(setting, conditions))
-    samples = _samples(model, [result.ids for result in results])
+    results = model.generate(stop=not whole, **options(setting, conditions))
+    # a whole row of real text is framed by BOS and EOS: what was written in EOS's place is not measured
+    most = conditions.length - 2 if whole else None
+    samples = _samples(model, [result.ids for result in results], most=most)
     if as_text and (broken := sum("\ufffd" in sample.text for sample in samples)):
         say(
             f"{setting}: {broken} of {len(samples)} texts are not UTF-8; a judge reads U+FFFD there"
@@ -68,7 +74,7 @@ def options(setting: Setting, conditions: Conditions) -> dict[str, Any]:
 
 
 def real_texts(model: Model, n: int, length: int, say: Say, data: Source = None) -> Real | None:
-    """`n` rows of real text, cut to the length, and `n` others from behind them, spread over the text.
+    """`n` rows of real text, cut to the length, from all over it, and `n` others.
 
     They are the model's validation text unless `data` is given. Of text that is wrapped into rows,
     each row is a window, and where a text ends in it it is cut there. If that happens in few of them,
@@ -81,24 +87,44 @@ def real_texts(model: Model, n: int, length: int, say: Say, data: Source = None)
             raise
         say(f"no row of real text: {error}")
         return None
-    places, eos = np.arange(len(rows)), model.tokenizer.vocabulary.eos_id
-    whole = model.config.data.packing == "wrap" and (data is None or isinstance(data, str))
-    if whole and eos is not None:
+    places, whole = np.arange(len(rows)), False
+    eos = model.tokenizer.vocabulary.eos_id
+    wrapped = model.config.data.packing == "wrap" and (data is None or isinstance(data, str))
+    if wrapped and eos is not None:
         unended = _unended(rows, eos, length)
         whole = 2 * len(unended) >= len(rows)
         places = unended if whole else places
     count, shorter = min(n, len(places)), min(length, rows.length)
     if (count, shorter) != (n, length):
-        say(f"the real text has {count} rows of {shorter} tokens, not {n} of {length}")
-    taken = min(2 * n, len(places))
-    x, valid = rows[places[np.arange(taken) * len(places) // taken]]
-    ids = [row[there][:length].tolist() for row, there in zip(x, valid, strict=True)]
+        kind = "rows without an end" if whole else "rows"
+        say(f"the real text has {count} {kind} of {shorter} tokens, not {n} of {length}")
     labels = list(model.tokenizer.labels.values())
-    samples = _samples(model, ids, labels)
-    return Real(Texts(samples[:n]), Texts(samples[n:]), whole)
+
+    def texts(chosen: Places) -> Texts:
+        x, valid = rows[chosen]
+        ids = [row[there][:length].tolist() for row, there in zip(x, valid, strict=True)]
+        return Texts(_samples(model, ids, labels))
+
+    first, others = map(texts, _two_sets(places, n))
+    return Real(first, others, whole, f"{rows.digest} {'whole' if whole else 'to its end'}")
 
 
-def _unended(rows: Rows, eos: int, length: int) -> NDArray[np.int64]:
+def _two_sets(places: Places, n: int) -> tuple[Places, Places]:
+    """Up to `n` places from all over, and `n` others: from between, in stretches, as neighbours are alike."""
+    parts = np.array_split(places, _STRETCHES)
+    first, others = np.concatenate(parts[::2]), np.concatenate(parts[1::2])
+    if min(len(first), len(others)) < n:
+        first = _spread(places, n)
+        others = np.setdiff1d(places, first)
+    return _spread(first, n), _spread(others, n)
+
+
+def _spread(places: Places, n: int) -> Places:
+    count = min(n, len(places))
+    return places[(2 * np.arange(count) + 1) * len(places) // max(2 * count, 1)]
+
+
+def _unended(rows: Rows, eos: int, length: int) -> Places:
     """The rows that have no EOS between their first token and their last, of so many."""
     found = []
     for start in range(0, len(rows), _AT_ONCE):
@@ -109,11 +135,14 @@ def _unended(rows: Rows, eos: int, length: int) -> NDArray[np.int64]:
 
 
 def _samples(
-    model: Model, rows: Sequence[Sequence[int]], labels: Sequence[int] = ()
+    model: Model,
+    rows: Sequence[Sequence[int]],
+    labels: Sequence[int] = (),
+    most: int | None = None,
 ) -> list[Sample]:
-    """What a reader sees of rows."""
+    """What a reader sees of rows, of the first tokens at `most`."""
     tokenizer = model.tokenizer
-    texts = [visible(ids, tokenizer.vocabulary, labels) for ids in rows]
+    texts = [visible(ids, tokenizer.vocabulary, labels)[:most] for ids in rows]
     pieces = tokenizer.pieces()
     sizes = None if pieces is None else [len(piece or b"") for piece in pieces]
     return [

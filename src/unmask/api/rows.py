@@ -133,7 +133,7 @@ class Conditions:
     precision: str
     judge_precision: str
     data: str | None = None  # where real text is from, if not from the model's own
-    real: str = "spread"  # how its rows are chosen: once they were the first, all cut at an end
+    real: str | None = None  # which text that is, and how its rows are cut
 
     def to_dict(self) -> dict[str, Any]:
         """As rows are kept with, as they were before other text could be given."""

@@ -50,7 +50,7 @@ def translate(
             "this model was trained on text, not on pairs: data.source_field and data.target_field "
             "make one that translates"
         )
-    if options.get("n", 1) != 1:
+    if options.get("n") not in (None, 1):
         raise UnmaskError("BLEU is of one target for each source: leave n out")
     if sources is not None and sources < 1:
         raise UnmaskError(f"sources must be 1 or more, not {sources}")
@@ -59,7 +59,7 @@ def translate(
         found.setdefault(pair.source, []).append(str(pair))
     references = dict(islice(found.items(), sources))
     scored = defined(list(references.values()))  # what is missing is told before all is written
-    length = options.get("length")
+    _, length = model.usual({}, options.get("length"))
     room = length if isinstance(length, int) else model.length
     fitting = [source for source in references if _fits(model, source, room)]
     ending = {"ending": "first"} if model.method.order == "any" else {}

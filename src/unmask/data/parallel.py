@@ -35,7 +35,11 @@ def read_parallel(
     """The documents of parallel files, which must have equally many lines."""
     columns = reading.columns(list(paths), source)
     with ExitStack() as stack:
-        lines = [stack.enter_context(read_lines(paths[name], faults)) for name in columns]
+        own = [Faults(faults.allowed) for _ in columns]  # of lines, not of records
+        lines = [
+            stack.enter_context(read_lines(paths[name], found))
+            for name, found in zip(columns, own, strict=True)
+        ]
         for number, values in enumerate(zip_longest(*lines, fillvalue=_ENDED), start=1):
             if _ENDED in values:
                 ended, going = (paths[columns[i]] for i in _order(values))
@@ -43,10 +47,13 @@ def read_parallel(
                     f"{ended} ends after {number - 1} lines and {going} goes on: parallel files "
                     "need a line for each line"
                 )
-            faults.seen -= len(columns) - 1  # which counts records, not their lines
-            if None not in values:  # a line that cannot be read takes its fellows with it
-                record = dict(zip(columns, values, strict=True))
-                yield faults.document(reading.document, record, f"{source}:{number}")
+            faults.seen += 1
+            if None in values:  # a line that cannot be read takes its fellows with it
+                faults.add(own[values.index(None)].first)
+                continue
+            record = dict(zip(columns, values, strict=True))
+            yield faults.document(reading.document, record, f"{source}:{number}")
+        faults.files += [file for found in own for file in found.files]
 
 
 def _order(values: tuple[object, ...]) -> tuple[int, int]:

@@ -74,7 +74,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Bleu
 
 
 def defined(references: Sequence[Sequence[str]]) -> bool:
-    """Whether a reference has four words: BLEU counts runs of up to four, and is else 0 for any text."""
+    """Whether a reference has four words: else no run of four can match, and BLEU is 0 or mere smoothing."""
     words = _metric().tokenizer
     return any(len(words(text).split()) >= ORDER for own in references for text in own)
 
