@@ -171,16 +171,18 @@ def test_windows_on_text_are_compared_at_one_length(model, tmp_path):
     short, long = "The cat sat.\n", "The {0} sat on the warm stone of the wall" * 9 + ".\n"
     text.write_text("".join(short + long.format(who) for who in ("cat", "dog", "king", "queen")))
     real = real_texts(wrapped, 4, LENGTH, pytest.fail, str(text))
-    assert real.whole
+    assert real.whole == LENGTH - 2
     for texts in (real.first, real.others):  # both from all over the text
         assert [len(sample.ids) for sample in texts.samples] == [LENGTH - 2] * 4
         assert "cat" in texts.samples[0].text and "queen" in texts.samples[-1].text
     assert not {s.text for s in real.first.samples} & {s.text for s in real.others.samples}
     rows = run_compare(wrapped, samplers=["left_to_right"], n=4, data=str(text))
     assert [row.tokens for row in rows] == [4 * (LENGTH - 2)] * 2
+    rows = run_compare(wrapped, samplers=["left_to_right"], n=4, data=str(text), length=9)
+    assert [row.tokens for row in rows] == [4 * (9 - 1)] * 2  # no EOS ends what is cut
     text.write_text(short * 40)  # texts end in every row: they are compared up to there
     real = real_texts(wrapped, 4, LENGTH, pytest.fail, str(text))
-    assert not real.whole
+    assert real.whole is None
     assert all(len(sample.ids) < LENGTH - 2 for sample in real.first.samples)
     written = run_compare(wrapped, samplers=["left_to_right"], n=4, data=str(text))[1]
     assert written.tokens < 4 * (LENGTH - 2)

@@ -194,7 +194,7 @@ class _Bench:
         return written(
             *(self.model, setting, self.conditions, self.say),
             as_text=self.judge.reads_text,
-            whole=self._real is not None and self._real.whole,
+            whole=self._real.whole if self._real else None,
         )
 
     def _reference(self, setting: Setting) -> Float[Tensor, "texts width"] | None:

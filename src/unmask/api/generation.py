@@ -37,7 +37,9 @@ class Real:
 
     first: Texts
     others: Texts
-    whole: bool  # none ends before its length, and none that is held against them should
+    whole: (
+        int | None
+    )  # tokens, if none ends before its length: as others that are held against them
     name: str  # which text it is, and how it was cut
 
 
@@ -48,14 +50,12 @@ def written(
     say: Say,
     *,
     as_text: bool = True,
-    whole: bool = False,
+    whole: int | None = None,
 ) -> Texts:
-    """The texts of a sampler, to be read as text or as tokens, up to their ends or `whole`, without any."""
+    """The texts of a sampler, to be read as text or as tokens, up to their ends or so many without any."""
     model.generate(length=2)  # the first call of a process pays for the device's start
-    results = model.generate(stop=not whole, **options(setting, conditions))
-    # a whole row of real text is framed by BOS and EOS: what was written in EOS's place is not measured
-    most = conditions.length - 2 if whole else None
-    samples = _samples(model, [result.ids for result in results], most=most)
+    results = model.generate(stop=whole is None, **options(setting, conditions))
+    samples = _samples(model, [result.ids for result in results], most=whole)
     if as_text and (broken := sum("\ufffd" in sample.text for sample in samples)):
         say(
             f"{setting}: {broken} of {len(samples)} texts are not UTF-8; a judge reads U+FFFD there"
@@ -87,13 +87,16 @@ def real_texts(model: Model, n: int, length: int, say: Say, data: Source = None)
             raise
         say(f"no row of real text: {error}")
         return None
-    places, whole = np.arange(len(rows)), False
+    places, whole = np.arange(len(rows)), None
     eos = model.tokenizer.vocabulary.eos_id
     wrapped = model.config.data.packing == "wrap" and (data is None or isinstance(data, str))
     if wrapped and eos is not None:
-        unended = _unended(rows, eos, length)
-        whole = 2 * len(unended) >= len(rows)
-        places = unended if whole else places
+        body = length - (
+            1 if length < rows.length else 2
+        )  # behind BOS, up to the EOS that ends a row
+        unended = _unended(rows, eos, body)
+        if 2 * len(unended) >= len(rows):
+            places, whole = unended, max(body, 1)
     count, shorter = min(n, len(places)), min(length, rows.length)
     if (count, shorter) != (n, length):
         kind = "rows without an end" if whole else "rows"
@@ -124,12 +127,12 @@ def _spread(places: Places, n: int) -> Places:
     return places[(2 * np.arange(count) + 1) * len(places) // max(2 * count, 1)]
 
 
-def _unended(rows: Rows, eos: int, length: int) -> Places:
-    """The rows that have no EOS between their first token and their last, of so many."""
+def _unended(rows: Rows, eos: int, body: int) -> Places:
+    """The rows that have no EOS in so many tokens behind BOS, but for the one that ends a row."""
     found = []
     for start in range(0, len(rows), _AT_ONCE):
         x, _ = rows[range(start, min(start + _AT_ONCE, len(rows)))]
-        ended = (x[:, 1 : min(length, rows.length) - 1] == eos).any(1)
+        ended = (x[:, 1 : min(1 + body, rows.length - 1)] == eos).any(1)
         found.append(start + np.flatnonzero(~ended.numpy()))
     return np.concatenate(found)
 
