@@ -33,13 +33,14 @@ class Texts:
 
 @dataclass(frozen=True)
 class Real:
-    """Real texts, and others where there are enough."""
+    """Real texts, and others where there are enough.
+
+    `whole` is how many tokens each has, and each that is held against them must have, if none ends before.
+    """
 
     first: Texts
     others: Texts
-    whole: (
-        int | None
-    )  # tokens, if none ends before its length: as others that are held against them
+    whole: int | None
     name: str  # which text it is, and how it was cut
 
 
@@ -91,9 +92,10 @@ def real_texts(model: Model, n: int, length: int, say: Say, data: Source = None)
     eos = model.tokenizer.vocabulary.eos_id
     wrapped = model.config.data.packing == "wrap" and (data is None or isinstance(data, str))
     if wrapped and eos is not None:
-        body = length - (
+        framed = (
             1 if length < rows.length else 2
-        )  # behind BOS, up to the EOS that ends a row
+        )  # by BOS, and by EOS where a row is taken to its end
+        body = length - framed
         unended = _unended(rows, eos, body)
         if 2 * len(unended) >= len(rows):
             places, whole = unended, max(body, 1)

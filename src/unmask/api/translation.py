@@ -75,16 +75,12 @@ def translate(
         hypotheses=hypotheses,
         references=wanted,
         bleu=bleu(hypotheses, wanted) if scored else None,
-        exact=sum(_words(text) in map(_words, own) for text, own in matches),
+        exact=sum(text.split() in map(str.split, own) for text, own in matches),
         too_long=len(references) - len(fitting),
         unended=sum(eos not in result.ids for result in results),
         calls=sum(result.calls for result in results) / max(len(results), 1),
         decoding={name: value for name, value in decoding.items() if name != "batch"},
     )
-
-
-def _words(text: str) -> list[str]:
-    return text.split()
 
 
 def _fits(model: Model, source: str, room: int) -> bool:
