@@ -92,9 +92,7 @@ def real_texts(model: Model, n: int, length: int, say: Say, data: Source = None)
     eos = model.tokenizer.vocabulary.eos_id
     wrapped = model.config.data.packing == "wrap" and (data is None or isinstance(data, str))
     if wrapped and eos is not None:
-        framed = (
-            1 if length < rows.length else 2
-        )  # by BOS, and by EOS where a row is taken to its end
+        framed = 1 if length < rows.length else 2  # by BOS, and a whole row by EOS
         body = length - framed
         unended = _unended(rows, eos, body)
         if 2 * len(unended) >= len(rows):
