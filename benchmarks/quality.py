@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from unmask.api.measuring import figures
@@ -30,6 +31,7 @@ TEXT8 = {  # 8 minutes of an H200
     "training.validate_every": "460",
     "training.validation_rows": "512",
 }
+NETWORKS = [*RUNS, "mdlm-seed-1", "no-carry-over-seed-1", "d3pm-seed-1"]
 TABLES = {"table1": 16, "table8": 16, "table11": 8, "schedules": 8}  # draws
 
 
@@ -84,35 +86,40 @@ class Plan:
                 yield self._evaluation(name, recipe, ["--data", test, "--draws", "16"])
 
     def _reproductions(self) -> Iterator[Job]:
-        first, *others = RUNS  # the first makes the tokenizer that all share
+        first, *others = NETWORKS  # the first makes the tokenizer that all share
         runs = [str(self.data), "--runs", str(self.runs), *self._steps("")]
         script = [sys.executable, __file__, *runs]
         yield Job(first, [*script, "--train", first])
         for name in others:
             yield Job(name, [*script, "--train", name], (first,))
-        for name in RUNS:
+        for name in NETWORKS:
             yield Job(f"{name}-bound", [*script, "--measure", name], (name,))
         text = [word for name, path in self._wikipedia().items() for word in (f"--{name}", path)]
         for table, draws in TABLES.items():
             how = ["--scale", "small", "--runs", str(self.runs), "--draws", str(draws), "--json"]
             command = [*UNMASK, "reproduce", table, *text, *how, *self._steps("")]
-            yield Job(table, command, tuple(f"{name}-bound" for name in RUNS))
+            yield Job(table, command, tuple(f"{name}-bound" for name in NETWORKS))
 
     def _multi30k(self) -> Iterator[Job]:
         def pairs(part: str) -> str:
             return f"{self.data / 'multi30k' / part}.{{de,en}}"
 
-        for recipe in ("multi30k", "multi30k-autoregressive"):
-            yield self._training(recipe, {"data.train": pairs("train"), "data.valid": pairs("val")})
+        text = {"data.train": pairs("train"), "data.valid": pairs("val")}
+        for name, seed in product(
+            ("multi30k", "multi30k-autoregressive"), ("", "-seed-1", "-seed-2")
+        ):
+            run = name + seed
+            yield self._training(run, text)
             for test in ("test_2016_flickr", "test_2017_flickr"):
-                yield self._evaluation(
-                    test, recipe, ["--suite", "translation", "--data", pairs(test)]
-                )
+                yield self._evaluation(test, run, ["--suite", "translation", "--data", pairs(test)])
+            yield self._evaluation("bound", run, ["--draws", "16"])
 
-    def _training(self, recipe: str, settings: dict[str, str]) -> Job:
+    def _training(self, run: str, settings: dict[str, str]) -> Job:
+        recipe, _, seed = run.partition("-seed-")
+        settings = settings | ({"seed": seed} if seed else {})
         changes = [word for name, value in settings.items() for word in (f"--{name}", value)]
-        run = ["--run", str(self.runs / recipe), "--training.compile", "true"]
-        return Job(recipe, [*UNMASK, "train", recipe, *run, *changes, *self._steps("training.")])
+        where = ["--run", str(self.runs / run), "--training.compile", "true"]
+        return Job(run, [*UNMASK, "train", recipe, *where, *changes, *self._steps("training.")])
 
     def _evaluation(self, name: str, run: str, options: list[str]) -> Job:
         command = [*UNMASK, "evaluate", str(self.runs / run), *options, "--json"]
@@ -173,7 +180,7 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, help="training steps of every run: to try it out")
     for one in ("--train", "--measure"):
-        parser.add_argument(one, metavar="RUN", choices=RUNS, help=argparse.SUPPRESS)
+        parser.add_argument(one, metavar="RUN", choices=NETWORKS, help=argparse.SUPPRESS)
     parser.add_argument("--list", action="store_true", help="print the commands and stop")
     args = parser.parse_args()
     plan = Plan(args.data, args.runs, args.steps)

@@ -17,11 +17,11 @@ from unmask.api.agreement import Compared, apart, combined, order, ratios, reach
 from unmask.api.measuring import Budget, Measuring
 from unmask.api.paper import PUBLISHED
 from unmask.api.reporting import count_parameters, read_run
-from unmask.api.reproduced import RESULTS, SEEDS, Line, _with_seeds, reproduce, seed_deviation
+from unmask.api.reproduced import RESULTS, Line, _with_seeds, reproduce, seed_deviation
 from unmask.api.reproducing import RUNS, SCALES, Request
 from unmask.api.runs import FirstRows
 from unmask.cli import main
-from unmask.config import flatten
+from unmask.config import RunConfig, flatten
 from unmask.data import load_data
 from unmask.data.tokenizers import build_tokenizer
 from unmask.errors import UnmaskError
@@ -42,6 +42,7 @@ OVERRIDES = [
     ("training.warmup", "2"),
     ("training.save_every", "3"),
 ]
+MDLM = ["mdlm", "mdlm-seed-1"]  # which Table 1 trains twice
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +74,12 @@ def table1(asked):
         found = reproduce(Request("table1", **asked))
     assert len(learned) == 1
     return found
+
+
+def as_trained(request: Request, run: str) -> RunConfig | None:
+    """The configuration of a run, whatever the recipes say."""
+    folder = request.folder / run
+    return read_run(folder).config if folder.is_dir() else None
 
 
 # Runs
@@ -134,7 +141,7 @@ def test_a_row_is_what_its_runs_measure(table1, asked):
     assert [line.row for line in table1.lines] == ["ar", "mdlm", "sedd", "d3pm"]
     for line in table1.lines:
         assert line.paper == PUBLISHED["table1"].figures[line.row]
-        names = SEEDS.get(line.row, (line.row,))
+        names = MDLM if line.row == "mdlm" else [line.row]
         assert line.runs == tuple(str(asked["runs"] / name) for name in names)
         kept = [
             Measuring(asked["runs"] / name, read_run(asked["runs"] / name).config, None).bound()
@@ -358,7 +365,7 @@ def test_table_8_counts_the_seeds_of_table_1(table1, asked, monkeypatch):
     request = Request("table8", only=["mdlm", "d3pm"], **asked)
     found = reproduce(request)
     assert [line.runs for line in found.lines] == [
-        (str(asked["runs"] / name),) for name in ("mdlm", "d3pm")
+        tuple(str(asked["runs"] / name) for name in names) for names in (MDLM, ["d3pm"])
     ]
     assert seed_deviation(request) == (table1.lines[1].facts["seed_deviation"], 1.0)
     nats = {"mdlm": 3.0, "d3pm": 3.02, "mdlm-seed-1": 3.001}
@@ -367,6 +374,25 @@ def test_table_8_counts_the_seeds_of_table_1(table1, asked, monkeypatch):
     assert reproduce(request).agreement[0].agrees == ["mdlm < d3pm"]
     nats["mdlm-seed-1"] = 3.01  # another seed would have changed as much
     assert reproduce(request).agreement[0].open == ["mdlm < d3pm"]
+
+
+def test_more_seeds_are_trained_if_asked_for(table1, asked, tmp_path):
+    mine = copied(asked, tmp_path, "mdlm", "mdlm-seed-1", "d3pm")
+    rows = {"only": ["mdlm", "d3pm"], **mine}
+    first = reproduce(Request("table8", **rows))
+    found = reproduce(Request("table8", seeds=2, **rows))
+    assert [run.name for run in found.runs] == [*MDLM, "d3pm", "d3pm-seed-1"]
+    assert [run.config.seed for run in found.runs] == [0, 1, 0, 1]
+    assert found.lines[0] == first.lines[0]
+    one, two = (found.lines[1].facts[f"nats_{name}"] for name in ("d3pm", "d3pm-seed-1"))
+    assert first.lines[1].facts["nats"] == one != two
+    assert found.lines[1].facts["nats"] == pytest.approx((one + two) / 2)
+    # what is trained is counted from then on, and the spread is that of all seeds
+    request = Request("table8", **rows)
+    assert reproduce(request).lines == found.lines
+    deviations = [line.facts["seed_deviation"] for line in found.lines]
+    pooled = math.sqrt(fmean(each**2 for each in deviations))
+    assert seed_deviation(request) == pytest.approx((pooled, 2.0))
 
 
 def test_figures_keep_their_freedom(table1, asked):
@@ -392,7 +418,7 @@ def test_seeds_that_share_their_noise_err_together(table1, asked):
     """A second seed under the same draws of the same rows does not make the mean's noise any less."""
     bounds = [
         Measuring(asked["runs"] / name, read_run(asked["runs"] / name).config, None).bound()
-        for name in SEEDS["mdlm"]
+        for name in MDLM
     ]
     line = table1.lines[1]
     assert line.facts["nats_error"] == pytest.approx(fmean(bound.error for bound in bounds))
@@ -414,7 +440,7 @@ def test_the_papers_figures_hold_together():
 
 def test_the_command_prints_ours_beside_the_papers(table1, asked, capsys, monkeypatch):
     monkeypatch.setattr("unmask.api.reproducing.load_recipe", lambda name: {})
-    monkeypatch.setattr(Request, "config", lambda self, run: read_run(asked["runs"] / run).config)
+    monkeypatch.setattr(Request, "config", as_trained)
     argv = ["reproduce", "table1", "--runs", str(asked["runs"]), "--only", "ar", "sedd"]
     argv += ["--rows", "4", "--draws", "2", "--device", "cpu", "--data", asked["data"]]
     assert main(argv) == 0
@@ -434,7 +460,7 @@ def test_the_command_prints_ours_beside_the_papers(table1, asked, capsys, monkey
 
 def test_the_command_prints_each_seed_and_signs_bounds(table1, asked, capsys, monkeypatch):
     monkeypatch.setattr("unmask.api.reproducing.load_recipe", lambda name: {})
-    monkeypatch.setattr(Request, "config", lambda self, run: read_run(asked["runs"] / run).config)
+    monkeypatch.setattr(Request, "config", as_trained)
     argv = ["reproduce", "table1", "--runs", str(asked["runs"]), "--only", "ar", "mdlm"]
     argv += ["--rows", "4", "--draws", "2", "--device", "cpu", "--data", asked["data"]]
     assert main(argv) == 0
@@ -442,7 +468,7 @@ def test_the_command_prints_each_seed_and_signs_bounds(table1, asked, capsys, mo
     exact, mean = table1.lines[:2]
     assert f"≤ {mean.facts['nats']:.4f} ± ?" in out  # two draws do not tell
     assert f"≤ {exact.facts['nats']:.4f}" not in out
-    for name in SEEDS["mdlm"]:
+    for name in MDLM:
         assert f"{mean.facts[f'nats_{name}']:.4f}" in out
 
 
@@ -453,7 +479,7 @@ def test_a_bound_beyond_all_numbers_is_printed(table1, asked, capsys, monkeypatc
         return replace(kept(self), nats=1e4)
 
     monkeypatch.setattr(Measuring, "bound", far)
-    monkeypatch.setattr(Request, "config", lambda self, run: read_run(asked["runs"] / run).config)
+    monkeypatch.setattr(Request, "config", as_trained)
     argv = ["reproduce", "table1", "--runs", str(asked["runs"]), "--only", "ar", "sedd"]
     argv += ["--rows", "4", "--draws", "2", "--device", "cpu", "--data", asked["data"]]
     assert main(argv) == 0
@@ -473,6 +499,8 @@ def test_a_bound_beyond_all_numbers_is_printed(table1, asked, capsys, monkeypatc
         (["table1", "--scale", "small"], "scale small has no text of its own: give --data"),
         (["table1", "--only", "mdml"], "unknown row of table1 'mdml'; did you mean 'mdlm'?"),
         (["schedules", "--draws", "1"], "draws must be 2 or more"),
+        (["table8", "--seeds", "0"], "--seeds must be 1 or more, not 0"),
+        (["table11", "--seeds", "2"], "table11 is of one run: --seeds is for table1 and table8"),
         (["table1", "--data", "nothing.txt"], "no file or folder nothing.txt"),
     ],
 )

@@ -4,19 +4,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
-from statistics import fmean, stdev
+from statistics import fmean, stdev, variance
 from typing import Any
 
 from unmask.api.agreement import Agreement, Compared, Error, order, ratios
 from unmask.api.measuring import Point, scaled
 from unmask.api.paper import CONTINUOUS, SCHEDULES_BOUND, Published
 from unmask.api.reporting import Run, read_run
-from unmask.api.reproducing import Request
+from unmask.api.reproducing import RUNS, Request
 from unmask.evaluation import perplexity_of
 from unmask.training.logging import JsonLines
 
 RESULTS = "results.jsonl"
-SEEDS = {"mdlm": ("mdlm", "mdlm-seed-1")}  # rows of Table 1 that are trained more than once
 UNKNOWN: Error = (math.inf, math.inf)
 
 
@@ -92,14 +91,14 @@ Built = tuple[str, list[Line], list[Agreement]]
 
 def _methods(request: Request) -> Built:
     """Table 1: every pair of methods must come in the paper's order."""
-    lines = [_perplexity(request, row, SEEDS.get(row, (row,))) for row in request.rows]
+    lines = [_perplexity(request, row) for row in request.rows]
     found = _with_seeds(lines, seed_deviation(request))
     return "perplexity", lines, [order(combinations(found, 2))]
 
 
 def _ablation(request: Request) -> Built:
     """Table 8: each part that is taken away must change the bound as in the paper."""
-    lines = [_perplexity(request, row, (row,)) for row in request.rows]
+    lines = [_perplexity(request, row) for row in request.rows]
     found = _with_seeds(lines, seed_deviation(request))
     return "perplexity", lines, [order(pairwise(found))]
 
@@ -149,10 +148,10 @@ def _schedules(request: Request) -> Built:
     return "variance, nats²", lines, found
 
 
-def _perplexity(request: Request, row: str, runs: Sequence[str]) -> Line:
+def _perplexity(request: Request, row: str) -> Line:
     """A row's perplexity: the mean of its seeds in nats, with the error of the noise that they share."""
     points: dict[str, Point] = {}
-    for name in runs:
+    for name in request.seeds_of(row):
         point = request.measuring(name).bound()
         assert point is not None  # there is a budget, and the run is trained
         points[name] = point
@@ -171,21 +170,22 @@ def _perplexity(request: Request, row: str, runs: Sequence[str]) -> Line:
         scaled(value, error),
         request.published.figures[row],
         next(iter(points.values())).certificate,
-        tuple(str(request.folder / name) for name in runs),
+        tuple(str(request.folder / name) for name in points),
         facts,
         freedom,
     )
 
 
 def seed_deviation(request: Request) -> Error:
-    """How much, in nats, the bounds of seeds differ that are trained already, whatever rows are asked for."""
-    found = []
-    for runs in SEEDS.values():
-        known = [measuring for name in runs if (measuring := request.known(name))]
-        nats = [point.nats for measuring in known if (point := measuring.bound())]
-        if len(nats) > 1:
-            found.append((stdev(nats), len(nats) - 1.0))
-    return max(found, default=UNKNOWN)
+    """How much, in nats, seeds differ that are trained already, pooled over all rows that have several."""
+    squares, freedom = 0.0, 0.0
+    for row in RUNS:
+        known = [measuring for name in request.seeds_of(row) if (measuring := request.known(name))]
+        if len(known) > 1:
+            nats = [point.nats for measuring in known if (point := measuring.bound())]
+            squares += (len(nats) - 1) * variance(nats)
+            freedom += len(nats) - 1
+    return (math.sqrt(squares / freedom), freedom) if freedom else UNKNOWN
 
 
 def _with_seeds(lines: Sequence[Line], deviation: Error) -> list[Compared]:

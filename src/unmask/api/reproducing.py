@@ -15,20 +15,23 @@ from unmask.errors import UnmaskError, unknown
 Say = Callable[[str], None]
 Overrides = Sequence[tuple[str, str]]
 
-# D3PM must also copy what it sees, which shuts the gates of adaLN-Zero for hundreds of steps; a
-# share of the rows is enough to learn it from.
-_D3PM = {"method": "d3pm", "method.copied": "0.125", "backbone.gate": "1"}
+# D3PM must also copy what it sees; a share of the rows is enough to learn it from.
+_D3PM = {"method": "d3pm", "method.copied": "0.125"}
 
-# The runs that rows are made of, by what they change in the recipe of the scale.
+# The runs that rows are made of, by what they change in the recipe of the scale; with "-seed-1"
+# behind its name, a run is that of another seed.
 RUNS: dict[str, dict[str, str]] = {
     "ar": {"method": "autoregressive", "backbone": "causal"},
     "mdlm": {},
-    "mdlm-seed-1": {"seed": "1"},
     "sedd": {"method": "sedd", "backbone.time_conditioning": "true"},
     "mdlm-1000": {"method.steps": "1000"},
     "no-carry-over": {**_D3PM, "method.zero_masking": "true"},
     "d3pm": _D3PM,
 }
+_SEED = "-seed-"
+
+# The tables whose rows are trained networks, and how many seeds a row has, if not one.
+SEEDS: dict[str, dict[str, int]] = {"table1": {"mdlm": 2}, "table8": {}}
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Request:
     valid: str = ""
     test: str = ""  # what is measured on; the validation text unless given
     only: Sequence[str] = ()
+    seeds: int = 1  # of every row at least
     overrides: Overrides = ()
     budget: Mapping[str, int] = field(default_factory=dict)  # what differs from the scale's
     device: str = "auto"
@@ -72,6 +76,10 @@ class Request:
                 f"scale {self.scale} has no text of its own: give --data, and --valid for other text "
                 "to measure on"
             )
+        if self.seeds < 1:
+            raise UnmaskError(f"--seeds must be 1 or more, not {self.seeds}")
+        if self.seeds > 1 and self.table not in SEEDS:
+            raise UnmaskError(f"{self.table} is of one run: --seeds is for {' and '.join(SEEDS)}")
         for name in self.only:
             if name not in self.published.figures:
                 raise unknown(f"row of {self.table}", name, self.published.figures)
@@ -94,6 +102,14 @@ class Request:
         """The rows to do, in the paper's order."""
         return [name for name in self.published.figures if not self.only or name in self.only]
 
+    def seeds_of(self, row: str) -> list[str]:
+        """The runs that a row is the mean of: the seeds to train, and those that are trained already."""
+        wanted = max(self.seeds, SEEDS[self.table].get(row, 1))
+        found = [row, *(f"{row}{_SEED}{seed}" for seed in range(1, wanted))]
+        while self.known(another := f"{row}{_SEED}{len(found)}"):
+            found.append(another)
+        return found
+
     def config(self, run: str) -> RunConfig:
         """The configuration of a run: the scale's recipe, and what the run changes in it."""
         recipe = load_recipe(SCALES[self.scale].recipe)
@@ -103,7 +119,8 @@ class Request:
             ("training.device", self.device),
         ]
         shared = [*((name, value) for name, value in given if value), *self.overrides]
-        changes = dict(RUNS[run])
+        row, _, seed = run.partition(_SEED)
+        changes = RUNS[row] | ({"seed": seed} if seed else {})
         if "backbone" in changes:  # another network of the same shape
             shape = resolve(recipe, shared).backbone.config
             names = ("width", "depth", "heads", "dropout")

@@ -33,6 +33,12 @@ def add(commands: Commands) -> None:
         "--test", metavar="SOURCE", help="the text to measure on; what is validated on unless given"
     )
     add("--only", nargs="+", metavar="ROW", help="some rows of the table")
+    add(
+        "--seeds",
+        type=int,
+        metavar="N",
+        help="seeds of each row at least (1; table1 has 2 of mdlm)",
+    )
     add("--runs", type=Path, metavar="DIR", help="the folder of all runs (runs/reproduce-SCALE)")
     add(
         "--steps", type=int, metavar="N", help="training steps of each run, other than the recipe's"
@@ -56,7 +62,7 @@ def execute(args: Namespace) -> None:
         log.print(line, markup=False)
 
     steps = [("training.steps", str(args.steps))] if hasattr(args, "steps") else []
-    names = ("table", "scale", "data", "valid", "test", "only", "runs", "device")
+    names = ("table", "scale", "data", "valid", "test", "only", "seeds", "runs", "device")
     request = Request(
         **given(args, *names), budget=given(args, "rows", "draws"), overrides=steps, say=say
     )
