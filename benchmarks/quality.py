@@ -2,6 +2,7 @@
 
 Each job is one command, which takes up what an earlier one left: the same call goes on after an interruption.
 What a job found is in OUT/NAME.json, what it said in OUT/NAME.log; a JSON line is printed when it ends.
+OUT and the runs must be of the same settings: after a change of recipes begin with new folders.
 DATA holds wikipedia.{train,valid,test}.txt.xz, the folder multi30k, and text8.test, some other part of text8.
 """
 
@@ -189,7 +190,10 @@ def main() -> None:
         if args.measure and (bound := run.bound()):
             print(json.dumps({"run": name, **figures(bound)}))
         return
-    jobs = [job for job in plan.jobs() if not args.only or job.name in args.only]
+    jobs = list(plan.jobs())
+    if unknown := set(args.only or []).difference(job.name for job in jobs):
+        parser.error(f"no job {', '.join(sorted(unknown))}: --list prints all")
+    jobs = [job for job in jobs if not args.only or job.name in args.only]
     if args.list:
         for job in jobs:
             print(f"{job.name}: {shlex.join(job.command)}")

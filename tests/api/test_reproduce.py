@@ -14,7 +14,7 @@ from tiny_models import TEXTS, one_line
 
 import unmask
 from unmask.api.agreement import Compared, apart, combined, order, ratios, reach
-from unmask.api.measuring import Budget, Measuring
+from unmask.api.measuring import Budget, Measuring, Point
 from unmask.api.paper import PUBLISHED
 from unmask.api.reporting import count_parameters, read_run
 from unmask.api.reproduced import RESULTS, Line, _with_seeds, reproduce, seed_deviation
@@ -387,12 +387,40 @@ def test_more_seeds_are_trained_if_asked_for(table1, asked, tmp_path):
     one, two = (found.lines[1].facts[f"nats_{name}"] for name in ("d3pm", "d3pm-seed-1"))
     assert first.lines[1].facts["nats"] == one != two
     assert found.lines[1].facts["nats"] == pytest.approx((one + two) / 2)
-    # what is trained is counted from then on, and the spread is that of all seeds
-    request = Request("table8", **rows)
-    assert reproduce(request).lines == found.lines
-    deviations = [line.facts["seed_deviation"] for line in found.lines]
-    pooled = math.sqrt(fmean(each**2 for each in deviations))
-    assert seed_deviation(request) == pytest.approx((pooled, 2.0))
+    assert reproduce(Request("table8", **rows)).lines == found.lines  # which are there now
+
+
+def test_the_seeds_of_all_rows_tell_how_much_seeds_differ(asked, tmp_path, monkeypatch):
+    nats = {"mdlm": [3.0, 3.2], "d3pm": [3.0, 3.0, 3.3], "sedd": [9.0]}
+    runs = {
+        f"{row}-seed-{n}" if n else row: each for row in nats for n, each in enumerate(nats[row])
+    }
+    for run in runs:
+        (tmp_path / run).mkdir()
+    monkeypatch.setattr(Request, "known", lambda self, run: run in runs)
+    monkeypatch.setattr(
+        "unmask.api.reproduced._bound",
+        lambda _, run: Point(0, runs[run], 0.0, "upper", 1.0, tokens=1, draws=2),
+    )
+    pooled = math.sqrt((0.02 + 0.06) / 3)
+    request = Request("table8", **asked | {"runs": tmp_path})
+    assert seed_deviation(request) == pytest.approx((pooled, 3.0))
+
+
+def test_a_seed_is_counted_if_it_is_trained(table1, asked, tmp_path):
+    mine = copied(asked, tmp_path, "mdlm")
+    shutil.copytree(asked["runs"] / "mdlm-seed-1", tmp_path / "mdlm-seed-7")  # of another seed
+    (tmp_path / "mdlm-seed-2").mkdir()  # not begun
+    request = Request("table8", **mine)
+    assert request.seeds_of("mdlm") == ["mdlm"]
+    shutil.copytree(asked["runs"] / "mdlm-seed-1", tmp_path / "mdlm-seed-1")
+    assert request.seeds_of("mdlm") == request.trained_seeds("mdlm") == MDLM
+    assert replace(request, seeds=3).seeds_of("mdlm") == [*MDLM, "mdlm-seed-2"]
+
+
+def test_seeds_count_from_the_first():
+    seeds = [request(overrides=[("seed", "5")]).config(run).seed for run in MDLM]
+    assert seeds == [5, 6]
 
 
 def test_figures_keep_their_freedom(table1, asked):
@@ -500,7 +528,10 @@ def test_a_bound_beyond_all_numbers_is_printed(table1, asked, capsys, monkeypatc
         (["table1", "--only", "mdml"], "unknown row of table1 'mdml'; did you mean 'mdlm'?"),
         (["schedules", "--draws", "1"], "draws must be 2 or more"),
         (["table8", "--seeds", "0"], "--seeds must be 1 or more, not 0"),
-        (["table11", "--seeds", "2"], "table11 is of one run: --seeds is for table1 and table8"),
+        (
+            ["table11", "--seeds", "2"],
+            "table11 measures a single run: --seeds is for table1 and table8",
+        ),
         (["table1", "--data", "nothing.txt"], "no file or folder nothing.txt"),
     ],
 )

@@ -150,11 +150,7 @@ def _schedules(request: Request) -> Built:
 
 def _perplexity(request: Request, row: str) -> Line:
     """A row's perplexity: the mean of its seeds in nats, with the error of the noise that they share."""
-    points: dict[str, Point] = {}
-    for name in request.seeds_of(row):
-        point = request.measuring(name).bound()
-        assert point is not None  # there is a budget, and the run is trained
-        points[name] = point
+    points = {name: _bound(request, name) for name in request.seeds_of(row)}
     nats = fmean(point.nats for point in points.values())
     # the same rows under the same draws: they err together, and their mean no less than each
     error = fmean(point.error for point in points.values())
@@ -176,13 +172,19 @@ def _perplexity(request: Request, row: str) -> Line:
     )
 
 
+def _bound(request: Request, run: str) -> Point:
+    point = request.measuring(run).bound()
+    assert point is not None  # there is a budget, and the run is trained
+    return point
+
+
 def seed_deviation(request: Request) -> Error:
     """How much, in nats, seeds differ that are trained already, pooled over all rows that have several."""
     squares, freedom = 0.0, 0.0
     for row in RUNS:
-        known = [measuring for name in request.seeds_of(row) if (measuring := request.known(name))]
-        if len(known) > 1:
-            nats = [point.nats for measuring in known if (point := measuring.bound())]
+        names = request.trained_seeds(row)
+        if len(names) > 1:
+            nats = [_bound(request, name).nats for name in names]
             squares += (len(nats) - 1) * variance(nats)
             freedom += len(nats) - 1
     return (math.sqrt(squares / freedom), freedom) if freedom else UNKNOWN

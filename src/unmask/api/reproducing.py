@@ -18,8 +18,8 @@ Overrides = Sequence[tuple[str, str]]
 # D3PM must also copy what it sees; a share of the rows is enough to learn it from.
 _D3PM = {"method": "d3pm", "method.copied": "0.125"}
 
-# The runs that rows are made of, by what they change in the recipe of the scale; with "-seed-1"
-# behind its name, a run is that of another seed.
+# The runs that rows are made of, by what they change in the recipe of the scale; "-seed-1" behind
+# a name is the same with the next seed.
 RUNS: dict[str, dict[str, str]] = {
     "ar": {"method": "autoregressive", "backbone": "causal"},
     "mdlm": {},
@@ -79,7 +79,9 @@ class Request:
         if self.seeds < 1:
             raise UnmaskError(f"--seeds must be 1 or more, not {self.seeds}")
         if self.seeds > 1 and self.table not in SEEDS:
-            raise UnmaskError(f"{self.table} is of one run: --seeds is for {' and '.join(SEEDS)}")
+            raise UnmaskError(
+                f"{self.table} measures a single run: --seeds is for {' and '.join(SEEDS)}"
+            )
         for name in self.only:
             if name not in self.published.figures:
                 raise unknown(f"row of {self.table}", name, self.published.figures)
@@ -105,10 +107,13 @@ class Request:
     def seeds_of(self, row: str) -> list[str]:
         """The runs that a row is the mean of: the seeds to train, and those that are trained already."""
         wanted = max(self.seeds, SEEDS[self.table].get(row, 1))
-        found = [row, *(f"{row}{_SEED}{seed}" for seed in range(1, wanted))]
-        while self.known(another := f"{row}{_SEED}{len(found)}"):
-            found.append(another)
-        return found
+        first = [row, *(f"{row}{_SEED}{seed}" for seed in range(1, wanted))]
+        return list(dict.fromkeys([*first, *self.trained_seeds(row)]))
+
+    def trained_seeds(self, row: str) -> list[str]:
+        """The runs of a row that are there."""
+        others = (path.name for path in sorted(self.folder.glob(f"{row}{_SEED}[0-9]*")))
+        return [name for name in (row, *others) if self.known(name)]
 
     def config(self, run: str) -> RunConfig:
         """The configuration of a run: the scale's recipe, and what the run changes in it."""
@@ -120,11 +125,14 @@ class Request:
         ]
         shared = [*((name, value) for name, value in given if value), *self.overrides]
         row, _, seed = run.partition(_SEED)
-        changes = RUNS[row] | ({"seed": seed} if seed else {})
+        changes, base = dict(RUNS[row]), resolve(recipe, shared)
+        if seed:
+            changes["seed"] = str(base.seed + int(seed))
         if "backbone" in changes:  # another network of the same shape
-            shape = resolve(recipe, shared).backbone.config
             names = ("width", "depth", "heads", "dropout")
-            changes |= {f"backbone.{name}": str(getattr(shape, name)) for name in names}
+            changes |= {
+                f"backbone.{name}": str(getattr(base.backbone.config, name)) for name in names
+            }
             shared = [pair for pair in shared if not pair[0].startswith("backbone")]
         return resolve(recipe, [*shared, *changes.items()])
 
