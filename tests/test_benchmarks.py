@@ -273,3 +273,21 @@ def test_quality_does_what_is_left(beside, tmp_path, capsys):
     assert (tmp_path / "broken.log").read_text().count("no\n") == 2
     third = job("third", "echo 3", "second")  # which another call has done
     assert work([third], 1, tmp_path) == 0
+
+
+def test_the_jobs_that_quality_names_are_there(beside, capsys, monkeypatch):
+    """Every `--only` on the page is of jobs, each of which waits for others that are jobs; a wrong name is told."""
+    import quality
+
+    jobs = {job.name: job for job in quality.Plan(Path("data"), Path("runs")).jobs()}
+    assert all(jobs.keys() >= set(job.after) for job in jobs.values())
+    page = (BENCHMARKS / "quality.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    asked = re.findall(r"quality\.py DATA --only ([^`]+)", page)
+    assert len(asked) > 3
+    for names in asked:  # as a shell would spell them out
+        command = ["bash", "-c", f"echo {' '.join(names.split())}"]
+        assert jobs.keys() >= set(subprocess.check_output(command, text=True).split())
+    monkeypatch.setattr(sys, "argv", ["quality.py", "data", "--only", "ar", "typo"])
+    with pytest.raises(SystemExit):
+        quality.main()
+    assert "no job typo: --list prints all" in capsys.readouterr().err

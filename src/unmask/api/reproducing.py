@@ -1,5 +1,6 @@
 """What a table of the paper needs: its runs, trained where they are missing, at one scale."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -112,8 +113,11 @@ class Request:
 
     def trained_seeds(self, row: str) -> list[str]:
         """The runs of a row that are there."""
-        others = (path.name for path in sorted(self.folder.glob(f"{row}{_SEED}[0-9]*")))
-        return [name for name in (row, *others) if self.known(name)]
+        named = re.compile(re.escape(row + _SEED) + "([1-9][0-9]*)")
+        there = (named.fullmatch(path.name) for path in self.folder.glob("*"))
+        seeds = sorted(int(match[1]) for match in there if match)
+        names = [row, *(f"{row}{_SEED}{seed}" for seed in seeds)]
+        return [name for name in names if _trained(self.folder / name, self.config(name))]
 
     def config(self, run: str) -> RunConfig:
         """The configuration of a run: the scale's recipe, and what the run changes in it."""
@@ -147,14 +151,6 @@ class Request:
                 raise UnmaskError(
                     str(error).replace("run folder (--run)", "folder of runs (--runs)")
                 ) from None
-        return self._measuring(run)
-
-    def known(self, run: str) -> Measuring | None:
-        """What measures a run that is trained already."""
-        return self._measuring(run) if _trained(self.folder / run, self.config(run)) else None
-
-    def _measuring(self, run: str) -> Measuring:
-        folder, config = self.folder / run, self.config(run)
         if self.test:
             config = replace(config, data=replace(config.data, valid=self.test))
         return Measuring(folder, config, self.measured, self.device, self.say)

@@ -33,7 +33,7 @@ def add(commands: Commands) -> None:
         "--test", metavar="SOURCE", help="the text to measure on; what is validated on unless given"
     )
     add("--only", nargs="+", metavar="ROW", help="some rows of the table")
-    add("--seeds", type=int, metavar="N", help="seeds of each row to train (1; table1: 2 of mdlm)")
+    add("--seeds", type=int, metavar="N", help="seeds of each row, at least (1; table1: 2 of mdlm)")
     add("--runs", type=Path, metavar="DIR", help="the folder of all runs (runs/reproduce-SCALE)")
     add(
         "--steps", type=int, metavar="N", help="training steps of each run, other than the recipe's"
