@@ -124,6 +124,8 @@ def test_one_draw_of_one_row_has_no_error_to_halve(capsys):
     assert "to halve the error │ 8 draws" in shown(capsys, *one, "2")
     out = shown(capsys, *one, "1")
     assert "± ?" in out and "halve" not in out and "interval" not in out
+    assert "error over texts   │ unknown: all of it is one row" in out
+    assert "error over texts   │ ± " in shown(capsys, "run", "--data", "text.txt", "--draws", "1")
 
 
 @pytest.mark.parametrize(

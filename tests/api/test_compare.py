@@ -127,7 +127,7 @@ def test_real_text_is_the_validation_text_cut_to_the_length(model):
     rows = len(load_data(model.config.data, model.tokenizer).valid)
     real = run_compare(model, samplers=["left_to_right"], n=rows + 1, say=notes.append)[0]
     assert real.n == rows
-    assert notes == [f"the real text has {rows} rows of 24 tokens, not {rows + 1} of 24"]
+    assert notes == [f"rows of real text: {rows} of 24 tokens, not {rows + 1} of 24"]
 
 
 def test_absent_data_is_told(run, tmp_path):

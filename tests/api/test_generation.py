@@ -178,7 +178,7 @@ def test_validation_text_of_one_byte_is_measured_or_told(model, judge, tmp_path)
     rows = run_compare(tiny, judge, say=notes.append)
     assert [row.sampler for row in rows] == ["data", "ancestral"]
     assert (rows[0].n, rows[0].tokens) == (1, 1)
-    assert notes == ["the real text has 1 rows of 24 tokens, not 2 of 24"]
+    assert notes == ["rows of real text: 1 of 24 tokens, not 2 of 24"]
 
 
 # Judges by name

@@ -99,8 +99,8 @@ def real_texts(model: Model, n: int, length: int, say: Say, data: Source = None)
             places, whole = unended, max(body, 1)
     count, shorter = min(n, len(places)), min(length, rows.length)
     if (count, shorter) != (n, length):
-        kind = "rows without an end" if whole else "rows"
-        say(f"the real text has {count} {kind} of {shorter} tokens, not {n} of {length}")
+        kind = " without an end" if whole else ""
+        say(f"rows of real text{kind}: {count} of {shorter} tokens, not {n} of {length}")
     labels = list(model.tokenizer.labels.values())
 
     def texts(chosen: Places) -> Texts:

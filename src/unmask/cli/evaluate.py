@@ -250,8 +250,9 @@ def _show(bound: "Bound", conditions: dict[str, Any]) -> None:
         table.add_row("99% interval", f"{low:.{digits}f} to {high:.{digits}f} nats per token")
     if bound.draws_to_halve is not None:
         table.add_row("to halve the error", f"{bound.draws_to_halve} draws")
-    if math.isfinite(bound.text_error):
-        table.add_row("error over texts", f"± {bound.text_error:.2g} nats per token")
+    known = math.isfinite(bound.text_error)
+    texts = f"± {bound.text_error:.2g} nats per token" if known else "unknown: all of it is one row"
+    table.add_row("error over texts", texts)
     table.add_row("tokens", f"{bound.tokens:,}")
     if bound.left_out:
         table.add_row("left out", f"{bound.left_out:,} pairs that fit into no row")
