@@ -28,6 +28,7 @@ from plain import PlainMDLM, PlainOptimizer
 from safetensors.torch import load_file, save_file
 
 from unmask.backbones import DiT
+from unmask.backbones.dropout import dropout_keys
 from unmask.data import Loader, Rows, load_data
 from unmask.data.config import DataConfig, TokenizerConfig
 from unmask.data.totals import Totals
@@ -36,8 +37,8 @@ from unmask.diffusion.time_sampling import Stratified
 from unmask.evaluation import Bound, likelihood
 from unmask.methods import MDLM
 from unmask.randomness import RowStream
+from unmask.runtime.device import autocast
 from unmask.training import Trainer, TrainingConfig
-from unmask.training.device import autocast, dropout_keys
 from unmask.training.logging import JsonLines
 from unmask.vocabulary import Vocabulary
 

@@ -2,7 +2,9 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +34,70 @@ def _no_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("unmask.training.trainer.draw_curve", lambda run: run)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _bf16_of_the_environment() -> Iterator[None]:
+    """UNMASK_TEST_BF16 = native or emulated is taken for the truth about this CPU."""
+    kind, onednn = os.environ.get("UNMASK_TEST_BF16"), torch.backends.mkldnn
+    with pytest.MonkeyPatch.context() as patch:
+        if kind == "native" and not native_bf16():
+            patch.setattr(onednn, "enabled", False)  # plain products stand in for those of oneDNN
+        if kind:
+            patch.setattr("unmask.runtime.device._cpu_computes_bf16", lambda: kind == "native")
+        yield
+
+
+def native_bf16() -> bool:
+    """True if this CPU computes bf16 natively."""
+    from unmask.runtime.device import native_precisions
+
+    return "bf16" in native_precisions(torch.device("cpu"))
+
+
+@pytest.fixture
+def bf16() -> Iterator[None]:
+    """bf16 for a test of its numbers, as quiet on a CPU that emulates it as on one that computes it."""
+    from unmask.errors import UnmaskWarning
+    from unmask.runtime.device import emulation
+
+    with warnings.catch_warnings(), emulation(torch.device("cpu"), "bf16"):
+        warnings.simplefilter("ignore", UnmaskWarning)
+        yield
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory) -> Path:
+    """The run of a tiny MDLM, trained once."""
+    from tiny_models import train_tiny
+
+    return train_tiny(tmp_path_factory.mktemp("mdlm"), "bpe", "mdlm", "dit")
+
+
+@pytest.fixture(scope="session")
+def model(run) -> Any:
+    """The tiny MDLM."""
+    import unmask
+
+    return unmask.load(run, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def left_to_right(tmp_path_factory) -> Any:
+    """A tiny autoregressive model, trained once."""
+    from tiny_models import train_tiny
+
+    import unmask
+
+    folder = tmp_path_factory.mktemp("autoregressive")
+    run = train_tiny(folder, "characters", "autoregressive", "causal")
+    return unmask.load(run, device="cpu")
+
+
+@pytest.fixture(params=["mdlm", "autoregressive"])
+def either(request, model, left_to_right) -> Any:
+    """Both tiny models, one after the other."""
+    return model if request.param == "mdlm" else left_to_right
 
 
 @pytest.fixture

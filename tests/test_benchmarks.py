@@ -47,6 +47,7 @@ def here(beside, monkeypatch, capsys):
     return run
 
 
+@pytest.mark.slow
 def test_gpu(here, tmp_path):
     """Every row, in small; then the table of what was written."""
     file = tmp_path / "rows.jsonl"
@@ -75,6 +76,7 @@ def test_operations(here):
     assert operations.filling(setting, 10) == pytest.approx(1024 * (10 * call + head))
 
 
+@pytest.mark.slow
 def test_scaling(here, tmp_path):
     """A point of each kind, a budget that is spent, the tables and the picture."""
     file, picture = tmp_path / "points.jsonl", tmp_path / "scaling.png"
@@ -88,6 +90,7 @@ def test_scaling(here, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_curve(here, tmp_path):
     """Both forms of the model take the same steps, up to rounding."""
     data, picture = tmp_path / "data", tmp_path / "curves.png"
@@ -116,6 +119,7 @@ def runs_of_the_curve(seeds: int) -> dict[str, list[str]]:
     return runs(seeds)
 
 
+@pytest.mark.slow
 def test_dense_logits(beside, monkeypatch, capsys):
     """A small network in time; the memory of one variant, in its process."""
     import dense_logits
@@ -203,6 +207,7 @@ def test_imports():
     assert all("torch" not in row["slow"] for row in measured)
 
 
+@pytest.mark.slow
 def test_kills():
     command = [sys.executable, str(BENCHMARKS / "kills.py"), "--kills", "2", "--steps", "14"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -214,6 +219,7 @@ def test_kills():
     assert weights | {"log.jsonl"} <= names
 
 
+@pytest.mark.slow
 def test_corruptions(beside, capsys):
     import corruptions
 

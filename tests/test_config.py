@@ -74,7 +74,7 @@ sections = {
         lr=st.floats(1e-30, 1e30),
         betas=st.tuples(st.floats(0, 0.999), st.floats(0, 0.999)),
         compile=st.booleans(),
-        precision=st.sampled_from(["fp32", "bf16"]),
+        precision=st.sampled_from(["auto", "fp32", "bf16"]),
     ),
 }
 
@@ -226,7 +226,7 @@ def test_the_papers_recipes_hold_the_papers_numbers():
         assert config.data.detokenizer == detokenizer
         training, backbone = config.training, config.backbone.config
         assert (training.steps, training.batch, training.lr) == (1_000_000, 512, 3e-4)
-        assert (training.warmup, training.ema, training.precision) == (2500, 0.9999, "bf16")
+        assert (training.warmup, training.ema, training.precision) == (2500, 0.9999, "auto")
         assert (backbone.width, backbone.depth, backbone.heads) == (768, 12, 12)
 
 

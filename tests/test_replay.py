@@ -5,7 +5,7 @@ import torch
 
 from unmask import replay
 from unmask.replay import WARM_UP, Replay, Replays, doubled, rounded
-from unmask.transfer import to_device
+from unmask.runtime.device import to_device
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]

@@ -1,12 +1,21 @@
-"""The tutorials run from the first cell to the last, and what they were seen to print is kept with them."""
+"""The tutorials run from the first cell to the last, and what they were seen to print is kept with them.
+
+A run prints a handful of samples, which prove nothing: shares are counted over hundreds. Their margins
+come from ten seeds of the tutorial's model (mean, lowest): bound after 500 steps 1.07 (highest 1.11),
+sentences within the rules 0.65 (0.46), gaps filled by the right name 0.94 (0.78), edits 0.97 (0.82),
+bits that a breach adds to a sentence 10.3 (8.8).
+"""
 
 import ast
 import re
 import runpy
+from itertools import product
 from pathlib import Path
 
 import nbformat
 import pytest
+
+import unmask
 
 ROOT = Path(__file__).parents[1]
 TUTORIALS = ROOT / "docs" / "tutorials"
@@ -30,34 +39,40 @@ def lines(notebook: nbformat.NotebookNode, pattern: str) -> list[tuple[str, ...]
     return [match.groups() for match in found if match]
 
 
+VERBS, WHEN = ("found", "lost", "painted", "sold"), ("on Monday", "on Friday", "in May", "in June")
+WOMEN, MEN = {"Anna", "Lily", "Mary"}, {"Ben", "Sam", "Tom"}
+KINDS = ("blue", "green", "old", "red", "small")
+THINGS = ("ball", "boat", "coat", "drum", "house", "kite")
+LANGUAGE = {
+    f"{name} {verb} {whose} {kind} {thing} {when}."
+    for whose, names in (("her", WOMEN), ("his", MEN))
+    for name, verb, kind, thing, when in product(names, VERBS, KINDS, THINGS, WHEN)
+}
 SENTENCE = r"\w+ (?:found|lost|painted|sold) (?:her|his) \w+ \w+ (?:on|in) \w+\."
 
 
 def check_train(notebook: nbformat.NotebookNode) -> None:
-    """It has learned: the bound falls, and what it writes is mostly of the language."""
+    """The bound falls to where ten seeds ended, and five sentences have their place in the language."""
     assert any("500/500" in html for html in shown(notebook, "text/html"))  # the bar
     bounds = {
         int(step): float(bound) for step, bound in lines(notebook, r"step (\d+): ([\d.]+) ± .*")
     }
     assert list(bounds) == [100, 200, 300, 400, 500] and bounds[500] < bounds[100] - 0.1
+    assert bounds[500] < 1.2
     written = lines(notebook, rf"({SENTENCE}) +(in the corpus|new|against the rules)")
     assert len(written) == 5
-    assert [kind for _, kind in written].count("against the rules") <= 2
+    assert all((text in LANGUAGE) == (kind != "against the rules") for text, kind in written)
     assert lines(notebook, r"t = 1\.0 ( +░░░){8}")
 
 
 def check_sample(notebook: nbformat.NotebookNode) -> None:
-    """Text formed to the end, gaps filled by what stands behind them, and constraints held."""
+    """Text formed to the end, gaps filled with names, and constraints held."""
     assert lines(notebook, "runs/sentences is already trained: all 500 steps are done")
     (frame,) = shown(notebook, "text/html")
     assert len(re.findall(SENTENCE, frame)) == 4 and "frame 8" in frame
-    women, men = [set(names) for names in (["Anna", "Lily", "Mary"], ["Ben", "Sam", "Tom"])]
     hers, his = [ast.literal_eval(found) for (found,) in lines(notebook, r"(\[.*\])")]
-    assert len(hers) == len(his) == 6
-    assert sum(name in women for name in hers) >= 4 and sum(name in men for name in his) >= 4
-    edited = lines(notebook, r"(\w+) lost (her|his) red ball on Monday\.")
-    right = [name in (women if whose == "her" else men) for name, whose in edited]
-    assert len(right) == 3 and sum(right) >= 2
+    assert len(hers) == len(his) == 6 and {*hers, *his} <= WOMEN | MEN
+    assert len(lines(notebook, r"(.*) lost (her|his) red ball on Monday\.")) == 3
     constrained = lines(notebook, r"((?:Anna|Tom) .* kite in \w+\.)")
     assert len(constrained) == 3 and not any("green" in text for (text,) in constrained)
 
@@ -80,7 +95,7 @@ def check_evaluate(notebook: nbformat.NotebookNode) -> None:
     for (likelihood,) in exact:
         assert 11 < float(likelihood) < 20
     right, *wrong = (float(bits) for (bits,) in lines(notebook, rf" *{number} bits  Tom lost .*"))
-    assert len(wrong) == 3 and right < min(wrong)
+    assert len(wrong) == 3 and right + 4 < sum(wrong) / 3
 
 
 CHECKS = {"train": check_train, "sample": check_sample, "evaluate": check_evaluate}
@@ -110,3 +125,24 @@ def test_every_tutorial_runs(tmp_path, monkeypatch):
         notebook = script["executed"](path, tmp_path)
         CHECKS[path.stem](notebook)
         assert len(shown(notebook, "image/png")) == 1
+    check_learned(unmask.load(tmp_path / "runs" / "sentences"))
+
+
+def check_learned(model: unmask.Model) -> None:
+    """Shares over hundreds of samples, each well below the lowest of ten seeds."""
+
+    def share(results: list[unmask.Result], right: set[str]) -> float:
+        return sum(str(result) in right for result in results) / len(results)
+
+    def lost(whose: str, names: set[str]) -> set[str]:
+        return {f"{name} lost {whose} red ball on Monday." for name in names}
+
+    hers, his = lost("her", WOMEN), lost("his", MEN)
+    assert share(model.generate(n=300, seed=1), LANGUAGE) > 0.3
+    filled = [
+        share(model.fill(f"[MASK] lost {whose} red ball on Monday.", n=200), right)
+        for whose, right in (("her", hers), ("his", his))
+    ]
+    assert sum(filled) / 2 > 0.65  # a model that does not look has 0.5
+    mistake = "Tom lost her red ball on Monday."
+    assert share(model.edit(mistake, remask_uncertain=1, n=100), hers | his) > 0.6

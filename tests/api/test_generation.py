@@ -365,7 +365,7 @@ def test_files_from_before_rows_knew_their_judge_compare_too(model, judge, tmp_p
     assert "ancestral, old" in capsys.readouterr().out
 
 
-def test_the_precision_of_model_and_judge_is_a_condition(model, run, tmp_path):
+def test_the_precision_of_model_and_judge_is_a_condition(model, run, tmp_path, bf16):
     file = tmp_path / "rows.jsonl"
     half = unmask.load(run, precision="bf16")
     assert digest(half) == digest(model)

@@ -31,7 +31,7 @@ def test_texts_at_few_shapes_are_the_models_own(either, monkeypatch):
     assert [content(result) for result in either.generate("The", **options)] == expected
 
 
-def test_bf16_casts_the_weights_once_and_keeps_the_model(run, model, tmp_path):
+def test_bf16_casts_the_weights_once_and_keeps_the_model(run, model, tmp_path, bf16):
     cast = unmask.load(run, precision="bf16")
     assert {part.dtype for part in cast.method.backbone.frozen} == {torch.bfloat16}
     texts = ["The cat sat on the mat."]

@@ -1,38 +1,12 @@
-"""Small models of text and of pairs, trained once."""
+"""A small model of pairs, trained once."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "api"))  # for tiny_models
-
-from tiny_models import SHAPE, TEXTS, TINY, train_tiny
+from tiny_models import SHAPE, TEXTS, TINY
 
 import unmask
 from unmask.config import resolve
-
-
-@pytest.fixture(scope="session")
-def run(tmp_path_factory) -> Path:
-    return train_tiny(tmp_path_factory.mktemp("mdlm"), "bpe", "mdlm", "dit")
-
-
-@pytest.fixture(scope="session")
-def model(run) -> unmask.Model:
-    return unmask.load(run, "cpu")
-
-
-@pytest.fixture(scope="session")
-def left_to_right(tmp_path_factory) -> unmask.Model:
-    folder = tmp_path_factory.mktemp("autoregressive")
-    return unmask.load(train_tiny(folder, "characters", "autoregressive", "causal"), "cpu")
-
-
-@pytest.fixture(params=["mdlm", "autoregressive"])
-def either(request, model, left_to_right) -> unmask.Model:
-    return model if request.param == "mdlm" else left_to_right
 
 
 @pytest.fixture(scope="session")

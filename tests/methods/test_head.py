@@ -61,7 +61,7 @@ def test_chunks_change_neither_value_nor_gradient(name, chunk):
 
 
 @pytest.mark.parametrize("name", list(METHODS))
-def test_autocast_changes_them_only_by_its_rounding(name):
+def test_autocast_changes_them_only_by_its_rounding(name, bf16):
     row_loss, rows = row_loss_of(name)
     with torch.autocast("cpu", torch.bfloat16):
         rough = chunked(row_loss, rows, 8)

@@ -112,7 +112,7 @@ def test_two_texts_can_be_read_at_a_time():
 
 @pytest.mark.parametrize("name", [*DIFFUSIONS, "autoregressive"])
 @torch.inference_mode()
-def test_cast_weights_round_no_more_than_autocast_does(name):
+def test_cast_weights_round_no_more_than_autocast_does(name, bf16):
     plain, cast = small_method(name), small_method(name)
     cast.serve(torch.bfloat16)
     z = torch.randint(0, MASK, (64, LENGTH), generator=torch.Generator().manual_seed(1))

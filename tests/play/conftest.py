@@ -8,32 +8,11 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "api"))  # for tiny_models
 sys.path.insert(0, str(Path(__file__).parent))
 
 from local_server import LocalServer
-from tiny_models import train_tiny
-
-import unmask
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-@pytest.fixture(scope="session")
-def run(tmp_path_factory) -> Path:
-    return train_tiny(tmp_path_factory.mktemp("mdlm"), "bpe", "mdlm", "dit")
-
-
-@pytest.fixture(scope="session")
-def model(run) -> unmask.Model:
-    return unmask.load(run, device="cpu")
-
-
-@pytest.fixture(scope="session")
-def left_to_right(tmp_path_factory) -> unmask.Model:
-    folder = tmp_path_factory.mktemp("autoregressive")
-    run = train_tiny(folder, "characters", "autoregressive", "causal")
-    return unmask.load(run, device="cpu")
 
 
 @pytest.fixture(scope="session")

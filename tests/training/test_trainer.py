@@ -7,9 +7,7 @@ import pytest
 import torch
 from training_stand_in import LENGTH, TinyLoader, TinyMethod, TinyResult, trainer
 
-from unmask.errors import UnmaskError
 from unmask.training import newest, read_weights, verify
-from unmask.training.device import resolve_device
 from unmask.training.logging import JsonLines
 
 QUIET = {"steps": 6, "save_every": 100, "validate": None, "sample": None, "log_every": 1}
@@ -161,7 +159,7 @@ def test_the_last_checkpoints_are_kept(tmp_path):
     assert names == ["step-00000008", "step-00000010", "step-00000011"]
 
 
-def test_bf16_and_no_average(tmp_path):
+def test_bf16_and_no_average(tmp_path, bf16):
     run = trainer(tmp_path, **QUIET, precision="bf16", ema=0.0)
     run.fit()
     folder = newest(tmp_path, pytest.fail)
@@ -182,10 +180,3 @@ def test_compiling_replaces_features_and_keeps_every_name(tmp_path, monkeypatch)
     run.fit()
     assert len(calls) == 6
     assert list(run.method.state_dict()) == names
-
-
-def test_a_device_that_is_not_there(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UnmaskError, match="cuda"):
-        resolve_device("cuda")
-    assert resolve_device("cpu").type == "cpu"

@@ -22,7 +22,7 @@ from unmask.training import TrainingConfig, learning_rate
         ("min_lr", 1.0, "0 to lr"),
         ("ema", 1.0, "[0, 1)"),
         ("decay", "cosin", "constant, cosine"),
-        ("precision", "fp16", "fp32, bf16"),
+        ("precision", "fp16", "auto, fp32, bf16"),
         ("device", "gpu", "auto, cpu"),
         ("keep", 0, "at least 1"),
     ],

@@ -9,13 +9,12 @@ from unmask.api.loading import load
 from unmask.api.model import Model
 from unmask.api.predicting import Source
 from unmask.api.rows import Conditions
-from unmask.api.saving import PRECISIONS
 from unmask.config import to_dict
 from unmask.errors import UnmaskError
 from unmask.evaluation.causal import CausalJudge, hash_tensors
 from unmask.evaluation.judge_files import DEFAULT, causal_judge
 from unmask.evaluation.judges import Judge, MethodJudge
-from unmask.training import resolve_device
+from unmask.runtime.device import PRECISIONS, resolve_device
 
 DEFAULT_JUDGE = DEFAULT
 NO_TEXTS = "it has no texts to compare; 'unmask evaluate MODEL --suite translation' scores it"

@@ -7,11 +7,12 @@ from unmask import shipped
 from unmask.api.build import restored, within
 from unmask.api.hub_names import hub_name
 from unmask.api.model import Model
-from unmask.api.saving import PRECISIONS, read_model
+from unmask.api.saving import read_model
 from unmask.config import load_recipe, resolve
 from unmask.data import load_tokenizer
-from unmask.errors import UnmaskError, unknown
-from unmask.training import resolve_device, run_weights
+from unmask.errors import UnmaskError
+from unmask.runtime.device import PRECISIONS, resolve_device, resolve_precision
+from unmask.training import run_weights
 
 
 def load(
@@ -27,14 +28,14 @@ def load(
     "hf:name" where there is no owner), is read by our code: see docs/hub.md. `revision` is a branch, a
     tag or a commit there; "owner/name@revision" says the same wherever a model is named.
 
-    `precision` bf16 computes as training in bf16 does, with weights that are cast once. `compile`
-    makes the first texts wait, and those after them come sooner on a GPU.
+    `precision` is fp32, bf16, or auto, the fastest one that the device computes natively. bf16
+    computes as training in bf16 does, with weights that are cast once. `compile` makes the first
+    texts wait, and those after them come sooner on a GPU.
     """
-    if precision not in PRECISIONS:
-        raise unknown("precision", precision, PRECISIONS)
     where = resolve_device(device)
+    dtype = PRECISIONS[resolve_precision(precision, where)]
     model = named(path if revision is None else _pinned(path, revision))
-    model.method.to(where).serve(PRECISIONS[precision], compile)
+    model.method.to(where).serve(dtype, compile)
     return model
 
 

@@ -28,6 +28,7 @@ from unmask.data import (
 from unmask.errors import UnmaskError
 from unmask.evaluation import Bound, likelihood
 from unmask.randomness import row_seeds
+from unmask.runtime.device import resolve_device
 from unmask.training import (
     LOGGERS,
     SEALED,
@@ -42,7 +43,6 @@ from unmask.training import (
     local_device,
     locked,
     recovered,
-    resolve_device,
     run_weights,
     seal,
     verify,

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from unmask.api.build import restored, stored, within
 from unmask.api.sampling import Sampling
 from unmask.config import RunConfig, from_dict, to_dict
@@ -13,6 +11,7 @@ from unmask.config.values import read_value
 from unmask.data import Tokenizer, load_tokenizer
 from unmask.errors import UnmaskError, unknown
 from unmask.methods import Method
+from unmask.runtime.device import PRECISIONS
 from unmask.training import (
     Damaged,
     atomic_folder,
@@ -23,7 +22,6 @@ from unmask.training import (
     write_weights,
 )
 
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 # what a model may have a usual value of: options of `generate`
 USUAL = ("length", "sampler", "steps", "temperature", "top_k", "top_p")
 

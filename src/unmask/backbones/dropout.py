@@ -4,6 +4,9 @@ import torch
 from jaxtyping import Float, Int, Int32
 from torch import Tensor
 
+from unmask.randomness import RowStream
+from unmask.runtime.device import to_device
+
 Keys = Int32[Tensor, "rows 2"]
 
 # odd multipliers of well-mixing 32-bit hashes, and the golden ratio, as signed numbers
@@ -34,6 +37,12 @@ def dropout(
         column = (at % length).int()
     bits = _bits(column[:, None] * x.shape[-1] + channel, first, second)
     return torch.where(bits >= round(p * 2**32) - 2**31, x * (1 / (1 - p)), 0.0)
+
+
+def dropout_keys(stream: RowStream, device: torch.device) -> Keys:
+    """The keys of dropout, a function of (seed, step, row)."""
+    whole = (stream.uniform("dropout", 2) * 2**32).long() - 2**31
+    return to_device(whole, device, torch.int32)
 
 
 def draw_keys(rows: int, device: torch.device) -> Keys:

@@ -4,8 +4,11 @@ import atexit
 import gc
 import os
 import sys
+import warnings
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from unmask import __version__
 from unmask.cli import (
@@ -31,7 +34,7 @@ from unmask.cli import (
     train,
 )
 from unmask.cli.parser import Commands, Parser
-from unmask.errors import UnmaskError, unknown
+from unmask.errors import UnmaskError, UnmaskWarning, unknown
 
 _COMMANDS = (
     *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness),
@@ -57,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     atexit.register(gc.freeze)
     try:
         args = _parse(sys.argv[1:] if argv is None else argv)
-        args.execute(args)
+        with _warnings_in_one_line():
+            args.execute(args)
         sys.stdout.flush()
     except BrokenPipeError:
         # whoever read our output has left; the interpreter's own flush at exit must not complain
@@ -89,6 +93,22 @@ def _parse(argv: Sequence[str]) -> Namespace:
     if argv and not argv[0].startswith("-") and argv[0] not in commands.choices:
         raise unknown("command", argv[0], commands.choices)
     return parser.parse_args(argv)
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Prints a warning of ours without the file and the line that it comes from."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def shown(message: Warning | str, category: type[Warning], *place: Any) -> None:
+            if issubclass(category, UnmaskWarning):
+                print(f"unmask: warning: {message}", file=sys.stderr)
+            else:
+                show(message, category, *place)
+
+        warnings.showwarning = shown
+        yield
 
 
 def _fail(message: str, code: int) -> int:

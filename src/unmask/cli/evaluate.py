@@ -154,7 +154,7 @@ def say_unused(args: Namespace, bound: "Bound") -> None:
 
 def _conditions(args: Namespace, model: "Model") -> dict[str, Any]:
     """What a perplexity depends on beside the draws."""
-    from unmask.api.judging import digest
+    from unmask.api.judging import digest, precision
 
     data = model.config.data
     return {
@@ -165,7 +165,7 @@ def _conditions(args: Namespace, model: "Model") -> dict[str, Any]:
         "packing": getattr(args, "packing", data.packing),
         "length": data.length,
         "tokenizer": f"{data.tokenizer.kind} {model.tokenizer.vocabulary.size}",
-        "precision": getattr(args, "precision", "fp32"),
+        "precision": precision(model),
         "weights": digest(model),
     }
 

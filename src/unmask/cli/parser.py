@@ -154,7 +154,11 @@ def list_of(kind: type[T]) -> Callable[[str], list[T]]:
 def add_arithmetic(group: argparse._ArgumentGroup) -> None:
     """How the network computes; what `load` takes beside a device."""
     add = group.add_argument
-    add("--precision", metavar="TYPE", help="of the arithmetic: fp32, or bf16, faster on a GPU")
+    add(
+        "--precision",
+        metavar="TYPE",
+        help="of the arithmetic: fp32 (default), bf16, or auto, the fastest that is native",
+    )
     add("--compile", action="store_true", help="half a minute of waiting, then faster on a GPU")
 
 

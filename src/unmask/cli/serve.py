@@ -79,7 +79,11 @@ def add_limits(parser: Parser) -> None:
     group = parser.add_argument_group("arithmetic", argument_default=argparse.SUPPRESS)
     add = group.add_argument
     add("--device", help="cpu, cuda, mps; by default the best there is")
-    add("--precision", metavar="TYPE", help="of the arithmetic: fp32, or bf16, faster on a GPU")
+    add(
+        "--precision",
+        metavar="TYPE",
+        help="of the arithmetic: fp32 (default), bf16, or auto, the fastest that is native",
+    )
     add("--workers", type=int, metavar="N", help="network passes side by side (one a CPU core)")
 
 

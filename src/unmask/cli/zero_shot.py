@@ -42,6 +42,7 @@ def execute(args: Namespace) -> None:
     from rich.console import Console
 
     from unmask import api
+    from unmask.api.judging import precision
     from unmask.api.zero_shot import zero_shot
     from unmask.cli.evaluate import say_unused
 
@@ -51,7 +52,7 @@ def execute(args: Namespace) -> None:
     conditions = {
         "model": args.model,
         "tokenizer": f"{model.config.data.tokenizer.kind} {model.tokenizer.vocabulary.size}",
-        "precision": getattr(args, "precision", "fp32"),
+        "precision": precision(model),
     }
 
     def done(row: "SetRow") -> None:

@@ -22,7 +22,7 @@ from unmask.evaluation.sums import Conditions, Sums
 from unmask.evaluation.targets import counted_in, first_targets, given_in
 from unmask.methods.base import Method
 from unmask.randomness import RowStream, child_seed
-from unmask.transfer import to_device
+from unmask.runtime.device import to_device
 
 BLOCK = 32  # rows that share strata, counted from the start of the corpus
 _FLYING = 4  # batches whose results the host has not asked for yet

@@ -13,7 +13,7 @@ from unmask.evaluation.estimators import Batch, ByRow, Estimator, OwnBound
 from unmask.methods.base import Method, Tokens, Valid, padding
 from unmask.methods.diffusion import Diffusion
 from unmask.randomness import RowStream
-from unmask.transfer import to_device
+from unmask.runtime.device import to_device
 
 Order = str | Sequence[int]  # a name, or every place of a row, or of its text, once
 Ranks = Int64[Tensor, "rows length"]  # when each place is written

@@ -18,7 +18,7 @@ from unmask.evaluation.targets import counted_in, given_in
 from unmask.methods.base import Method, targets
 from unmask.methods.diffusion import Diffusion
 from unmask.randomness import RowStream, child_seed
-from unmask.transfer import to_device
+from unmask.runtime.device import to_device
 
 Values = Float64[Tensor, "draws rows"]
 

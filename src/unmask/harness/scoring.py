@@ -15,7 +15,7 @@ from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.base import Tokens, Valid
 from unmask.methods.diffusion import Diffusion
 from unmask.randomness import RowStream
-from unmask.transfer import to_device
+from unmask.runtime.device import to_device
 
 MOST_PLACES = 8192  # that are looked at together: each has a distribution over the vocabulary
 

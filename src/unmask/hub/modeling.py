@@ -15,6 +15,7 @@ from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput
 from unmask.api import Model
 from unmask.api.build import build_method
 from unmask.backbones import recompute_blocks
+from unmask.backbones.dropout import dropout_keys
 from unmask.backbones.freezing import Freezable
 from unmask.config import from_dict
 from unmask.diffusion.schedule import Schedule
@@ -25,7 +26,6 @@ from unmask.hub.noise import NoiseStream
 from unmask.hub.writing import written
 from unmask.methods import Method
 from unmask.methods.base import padding, targets
-from unmask.training.device import dropout_keys
 from unmask.vocabulary import Vocabulary
 
 IGNORED = -100  # the label of a token that is no target

@@ -28,7 +28,7 @@ from unmask.methods.diffusion import cross_entropy
 from unmask.methods.head import head_loss
 from unmask.methods.reading import Reader, Then
 from unmask.randomness import RowStream
-from unmask.transfer import to_device
+from unmask.runtime.device import to_device
 
 
 @METHODS.register("autoregressive")

@@ -1,7 +1,8 @@
 """What a method is: a bound that training minimises and evaluation reports, and a denoiser for samplers."""
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -14,7 +15,7 @@ from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampling import Noise, TimeSampler
 from unmask.randomness import RowStream
 from unmask.registry import Registry
-from unmask.transfer import to_device
+from unmask.runtime.device import emulation, to_device
 from unmask.vocabulary import Vocabulary
 
 Tokens = Int[Tensor, "rows length"]
@@ -119,12 +120,16 @@ class Method(nn.Module, ABC):
         """What graphs are made of: those of another edition read weights that are no longer there."""
         return self.serving, self.backbone.edition
 
-    def arithmetic(self) -> AbstractContextManager[Any]:
-        """What the network computes in: autocast's types, where it serves in half precision."""
+    @contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """Autocast's types, where the network serves in half precision."""
         if self.serving.dtype == torch.float32:
-            return nullcontext()
+            yield
+            return
         # a cache of cast weights would outlive the graph that it was made in
-        return torch.autocast(self.device.type, dtype=self.serving.dtype, cache_enabled=False)
+        cast = torch.autocast(self.device.type, dtype=self.serving.dtype, cache_enabled=False)
+        with emulation(self.device, "bf16"), cast:
+            yield
 
 
 METHODS: Registry[Method] = Registry("method")

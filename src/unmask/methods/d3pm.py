@@ -14,7 +14,7 @@ from unmask.errors import UnmaskError
 from unmask.methods.base import METHODS, Losses, Tokens, Valid, targets
 from unmask.methods.diffusion import Diffusion, cross_entropy
 from unmask.methods.head import RowLoss
-from unmask.transfer import to_device
+from unmask.runtime.device import to_device
 
 
 def divergence(

@@ -29,7 +29,7 @@ from unmask.methods.base import (
 from unmask.methods.head import RowLoss, head_loss
 from unmask.methods.replayed import Replayed
 from unmask.randomness import RowStream
-from unmask.transfer import to_device
+from unmask.runtime.device import to_device
 from unmask.vocabulary import Vocabulary
 
 LARGEST_SIGMA = 20.0  # alpha = 2e-9: where a schedule without a floor would feed infinity

@@ -11,6 +11,7 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from unmask.diffusion.schedule import Schedule
+from unmask.runtime.device import to_device
 from unmask.samplers.base import (
     SAMPLERS,
     Canvas,
@@ -26,7 +27,6 @@ from unmask.samplers.base import (
 from unmask.samplers.draft import Draft
 from unmask.samplers.grid import check_grid, grid_times
 from unmask.samplers.turns import Turns
-from unmask.transfer import to_device
 
 
 @SAMPLERS.register("ancestral")

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from unmask.randomness import row_uniforms
+from unmask.runtime.device import to_device
 from unmask.samplers.base import (
     At,
     Canvas,
@@ -20,7 +21,6 @@ from unmask.samplers.base import (
     Times,
     Uniforms,
 )
-from unmask.transfer import to_device
 
 MOST_PLACES = 8192  # that are looked at together: each has a distribution over the vocabulary
 

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
+from unmask.runtime.device import to_device
 from unmask.samplers.base import SAMPLERS, Canvas, Denoise, Frame, Plan, Reads, Sampler, Uniforms
 from unmask.samplers.draft import Draft
-from unmask.transfer import to_device
 
 PATIENCE = 32  # tokens between two looks at what a GPU has written
 

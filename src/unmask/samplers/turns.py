@@ -9,9 +9,9 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from unmask.replay import doubled
+from unmask.runtime.device import to_device
 from unmask.samplers.base import Manner, Static
 from unmask.samplers.draft import Draft
-from unmask.transfer import to_device
 
 
 class Turns:

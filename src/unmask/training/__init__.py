@@ -13,7 +13,6 @@ from unmask.training.checkpoint import (
     run_weights,
 )
 from unmask.training.config import DistributedConfig, TrainingConfig
-from unmask.training.device import resolve_device
 from unmask.training.ema import EMA
 from unmask.training.group import Group, joined, local_device
 from unmask.training.interrupt import Interrupted
@@ -75,7 +74,6 @@ __all__ = [
     "read_tensors",
     "read_weights",
     "recovered",
-    "resolve_device",
     "run_weights",
     "seal",
     "verify",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from unmask.errors import UnmaskError
 
 DECAYS = ("constant", "cosine")
-PRECISIONS = ("fp32", "bf16")
+PRECISIONS = ("auto", "fp32", "bf16")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 STRATEGIES = ("plain", "ddp", "fsdp")
 
@@ -28,7 +28,7 @@ class TrainingConfig:
     clip: float = 1.0  # global gradient norm; 0 = off
     ema: float = 0.9999  # 0 = off
 
-    precision: str = "fp32"  # fp32 | bf16 (autocast)
+    precision: str = "fp32"  # fp32 | bf16 (autocast) | auto, the fastest that is native
     compile: bool = False
     checkpoint_activations: bool = (
         False  # blocks run again on the way back: less memory, a third more work

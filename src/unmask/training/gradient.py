@@ -4,14 +4,14 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from unmask.backbones.dropout import dropout_keys
 from unmask.methods import Method
 from unmask.methods.base import targets
 from unmask.randomness import RowStream
+from unmask.runtime.device import autocast, to_device
 from unmask.training.config import TrainingConfig
-from unmask.training.device import autocast, dropout_keys
 from unmask.training.source import BatchSource
 from unmask.training.strategy import Plain
-from unmask.transfer import to_device
 
 
 class Gradient:

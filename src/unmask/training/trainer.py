@@ -7,6 +7,7 @@ checkpoint, so a run that was killed and resumed ends with the same bits as one 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,15 @@ from torch import Tensor
 from unmask.backbones import recompute_blocks
 from unmask.errors import UnmaskError
 from unmask.methods import Method
+from unmask.runtime.device import (
+    autocast,
+    deterministic,
+    emulation,
+    resolve_device,
+    resolve_precision,
+)
 from unmask.training.config import DistributedConfig, TrainingConfig
 from unmask.training.curve import draw_curve
-from unmask.training.device import autocast, deterministic, resolve_device
 from unmask.training.ema import EMA
 from unmask.training.gradient import Gradient
 from unmask.training.group import Group, local_device
@@ -58,6 +65,7 @@ class Trainer:
         group: Group | None = None,
     ) -> None:
         self.device = local_device(resolve_device(config.device))
+        config = replace(config, precision=resolve_precision(config.precision, self.device))
         self.group = group or Group()
         self.strategy = choose_strategy(
             distributed or DistributedConfig(), self.group, self.device, config.precision
@@ -125,6 +133,7 @@ class Trainer:
             loggers = open_loggers(names, self.run, state.step, kept, self.say)
             log = stack.enter_context(closing(Log(self.run, loggers, self.group.main)))
             stack.enter_context(deterministic(config.deterministic))
+            stack.enter_context(emulation(self.device, config.precision))
             bar = stack.enter_context(
                 ProgressDisplay(state.step, config.steps, self.say, hidden=not self.group.main)
             )

@@ -1,0 +1,124 @@
+"""Devices, the precisions that they compute in, and tensors on their way to them."""
+
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from torch import Tensor
+
+from unmask.errors import UnmaskError, UnmaskWarning, unknown
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device called `name`; "auto" is the fastest device of this machine."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        name = next((device for device, exists in there.items() if exists), "cpu")
+    if name != "cpu" and not there.get(name):
+        usable = ["auto", "cpu", *(device for device, exists in there.items() if exists)]
+        raise UnmaskError(f"device {name!r} is not on this machine: use {' or '.join(usable)}")
+    return torch.device(name)
+
+
+def native_precisions(device: torch.device) -> tuple[str, ...]:
+    """The precisions that the device computes in hardware, the fastest first."""
+    if device.type == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    elif device.type == "cpu":
+        native = _cpu_computes_bf16()
+    else:
+        native = False
+    return ("bf16", "fp32") if native else ("fp32",)
+
+
+def resolve_precision(name: str, device: torch.device) -> str:
+    """The precision called `name`; "auto" is the fastest one that the device computes natively.
+
+    A precision that the device emulates is slow, and one warning says so.
+    """
+    native = native_precisions(device)
+    if name == "auto":
+        return native[0]
+    if name not in PRECISIONS:
+        raise unknown("precision", name, ["auto", *PRECISIONS])
+    if name not in native and device.type != "mps":
+        machine = "CPU" if device.type == "cpu" else "GPU"
+        warnings.warn(
+            f"this {machine} emulates {name}, which is slow: precision auto takes {native[0]}",
+            UnmaskWarning,
+            stacklevel=2,
+        )
+    return name
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """bf16 arithmetic where torch thinks it safe, or nothing."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+class _WithoutOneDNN:
+    """Switches oneDNN off from the first `with` to the last, in any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock, self._users, self._before = threading.Lock(), 0, True
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._before = torch.backends.mkldnn.enabled
+                torch.backends.mkldnn.enabled = False
+            self._users += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                torch.backends.mkldnn.enabled = self._before
+
+
+_without_onednn = _WithoutOneDNN()
+
+
+def emulation(device: torch.device, precision: str) -> AbstractContextManager[None]:
+    """Where a CPU emulates the precision, products without oneDNN, which cannot compute them.
+
+    At its first such product torch would print thirty lines and switch oneDNN off for the rest of the
+    process, so that every later fp32 product had other bits.
+    """
+    emulated = device.type == "cpu" and precision not in native_precisions(device)
+    return _without_onednn if emulated else nullcontext()
+
+
+def to_device(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """The tensor on the device; a copy to a GPU does not make the CPU wait."""
+    tensor = tensor if dtype is None else tensor.to(dtype)
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+@contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Only kernels that always give the same bits; an operation that has none raises."""
+    before = torch.are_deterministic_algorithms_enabled()
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it by name
+    torch.use_deterministic_algorithms(wanted or before)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def _cpu_computes_bf16() -> bool:
+    """True if the CPU has instructions for products of bf16 matrices, which oneDNN then uses."""
+    if not torch.backends.mkldnn.is_available() or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return False
+    # oneDNN takes any AVX-512 for support, and computes in fp32 where the instructions are missing
+    x86 = torch.cpu._is_avx2_supported()
+    return not x86 or torch.cpu._is_avx512_bf16_supported()
