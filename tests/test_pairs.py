@@ -108,13 +108,15 @@ def command(folder, capsys, monkeypatch, unchecked) -> Iterator[Run]:
     return run
 
 
-def train(command: Run, method: str, network: str, **expected: bool) -> str:
-    """Trains a pair in the folder `run`, a few steps."""
+def train(command: Run, method: str, network: str, refused: bool = False, **fields: str) -> str:
+    """Trains a pair for two steps: its folder, or the line that refuses it."""
     settings = {**NETWORKS[network], **SETTINGS, "method": method, "data.train": "text.txt"}
+    settings |= {f"backbone.{name}": value for name, value in fields.items()}
     options = [part for name, value in settings.items() for part in (f"--{name}", value)]
-    run = f"{method} {network}"
-    said = command("train", "demo", "--run", run, *options, "--data.cache", "cache", **expected)
-    return said if expected else run
+    run = f"{method} {network}{''.join(fields)}"
+    argv = ["train", "demo", "--run", run, *options, "--data.cache", "cache"]
+    said = command(*argv, refused=refused)
+    return said if refused else run
 
 
 @pytest.mark.parametrize(("method", "network"), PAIRS)
@@ -133,6 +135,12 @@ def test_a_pair_is_refused_in_one_line_or_served_by_every_command(method, networ
     written = assert_written(command, run)
     assert_filled(command, run, method)
     assert_exported(command, run, written, f"{method}, {network.removesuffix(', timed')}")
+
+
+def test_rows_longer_than_the_positions_of_a_network_are_refused(command):
+    said = train(command, "mdlm", "bert", positions="8", refused=True)
+    assert said.endswith("set data.length 8 or backbone.positions 12")
+    assert not Path("mdlm bertpositions").exists()
 
 
 def assert_reported(command: Run, run: str, method: str, timed: bool) -> None:

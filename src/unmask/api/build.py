@@ -28,6 +28,12 @@ def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
             f"method {config.method.name} would be shown where targets end: set data.fill_target true"
         )
     backbone = network(config.backbone.config, vocabulary.size)
+    length, longest = config.data.length, backbone.longest
+    if longest is not None and length > longest:
+        raise UnmaskError(
+            f"backbone {config.backbone.name} has {longest} positions, and rows have {length} tokens: "
+            f"set data.length {longest} or backbone.positions {length}"
+        )
     schedule = _component(SCHEDULES, config.schedule)
     times = _component(TIME_SAMPLERS, config.times)
     return kind(config.method.config, backbone, vocabulary, schedule, times)
