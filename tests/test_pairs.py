@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -32,6 +32,7 @@ SETTINGS = {
     "training.sample_every": "0",
     "training.device": "cpu",
 }
+CPU = ["--device", "cpu"]
 TIMED = "backbone.time_conditioning"
 NETWORKS = {name: {"backbone": name} for name in BACKBONES}
 NETWORKS |= {
@@ -90,7 +91,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def command(folder, capsys, monkeypatch, unchecked) -> Iterator[Run]:
+def command(folder, capsys, monkeypatch, unchecked) -> Run:
     """Runs a command in the folder; what it prints, or the one line with which it refuses."""
     monkeypatch.chdir(folder)
 
@@ -129,7 +130,7 @@ def test_a_pair_is_refused_in_one_line_or_served_by_every_command(method, networ
         return
     run = train(command, method, network)
     assert_reported(command, run, method, timed=network.endswith("timed"))
-    measured = json.loads(command("evaluate", run, "--draws", "2", "--json"))
+    measured = json.loads(command("evaluate", run, "--draws", "2", "--json", *CPU))
     assert measured["certificate"] == METHODS[method].certificate
     assert 0 < measured["nats"] < math.inf
     written = assert_written(command, run)
@@ -145,7 +146,7 @@ def test_rows_longer_than_the_positions_of_a_network_are_refused(command):
 
 def assert_reported(command: Run, run: str, method: str, timed: bool) -> None:
     """Tables in the terminal and a page, with all figures that the pair can have."""
-    budget = ["--rows", "2", "--draws", "2", "--device", "cpu"]
+    budget = ["--rows", "2", "--draws", "2", *CPU]
     table = command("report", run, *budget)
     command("report", run, *budget, "--html", "report.html")
     page = Path("report.html").read_text(encoding="utf-8")
@@ -157,14 +158,15 @@ def assert_reported(command: Run, run: str, method: str, timed: bool) -> None:
 
 def assert_written(command: Run, model: str) -> str:
     """A text of the whole length."""
-    told = json.loads(command("generate", model, "--seed", "3", "--no-stop", "--json"))
-    assert len(told["text"]) > 0
-    return str(told["text"])
+    options = ["--seed", "3", "--no-stop", "--json", *CPU]
+    text = json.loads(command("generate", model, *options))["text"]
+    assert len(text) > 0
+    return str(text)
 
 
 def assert_filled(command: Run, run: str, method: str) -> None:
     """A gap is filled and the rest kept; a model that reads from left to right says why it cannot."""
-    gap = ["fill", run, "Num[MASK:2]r 3"]
+    gap = ["fill", run, "Num[MASK:2]r 3", *CPU]
     if METHODS[method].order == "any":
         text = command(*gap).strip("\n")
         assert text.startswith("Num")
@@ -178,7 +180,7 @@ def assert_exported(command: Run, run: str, written: str, kind: str) -> None:
     ours = f"{run} exported/demo"  # as the recipe is called, whose network may be another
     command("export", run, ours)
     card = ["--data", "text.txt", "--about", "Numbers.", "--licence", "CC0"]
-    command("card", ours, *card, "--judge", run, "--draws", "2", "--samples", "2")
+    command("card", ours, *card, "--judge", run, "--draws", "2", "--samples", "2", *CPU)
     assert f"| method, network | {kind} |" in Path(ours, "README.md").read_text(encoding="utf-8")
     theirs = f"{run} pretrained"
     command("export", run, theirs, "--pretrained")
