@@ -218,6 +218,7 @@ def test_the_settings_that_differ_stand_side_by_side(page, measured):
     embedding = sum(p.numel() for p in method.backbone.embedding.parameters())
     head = sum(p.numel() for p in method.backbone.head.parameters())
     total = sum(p.numel() for p in method.parameters())
+    assert facts["network"] == ["dit", "causal"]
     assert facts["parameters"][0] == f"{total:,}"
     assert facts["of them non-embedding"][0] == f"{total - embedding - head:,}"
     assert facts["steps"] == ["40", "40"]

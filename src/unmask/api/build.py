@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from unmask.backbones import BACKBONES
-from unmask.config import Choice, RunConfig
+from unmask.config import Choice, RunConfig, config_class
 from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
 from unmask.errors import UnmaskError
 from unmask.methods import METHODS, Method
@@ -22,21 +22,58 @@ def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
     """The method with its network, untrained."""
     kind: Any = METHODS[config.method.name]
     network: Any = BACKBONES[config.backbone.name]
-    causal = kind.order == "left_to_right"
-    if network.causal != causal:
-        suitable = [name for name in BACKBONES if BACKBONES[name].causal == causal]
-        raise UnmaskError(
-            f"method {config.method.name} needs a {'causal' if causal else 'bidirectional'} network, "
-            f"and {config.backbone.name} is not: set backbone {' or '.join(suitable)}"
-        )
-    if config.data.paired and not config.data.fill_target and not causal:
+    _check_pair(config.method.name, config.backbone.name)
+    if config.data.paired and not config.data.fill_target and kind.order == "any":
         raise UnmaskError(
             f"method {config.method.name} would be shown where targets end: set data.fill_target true"
         )
     backbone = network(config.backbone.config, vocabulary.size)
+    length, longest = config.data.length, backbone.longest
+    if longest is not None and length > longest:
+        raise UnmaskError(
+            f"backbone {config.backbone.name} has {longest} positions, and rows have {length} tokens: "
+            f"set data.length {longest} or backbone.positions {length}"
+        )
     schedule = _component(SCHEDULES, config.schedule)
     times = _component(TIME_SAMPLERS, config.times)
     return kind(config.method.config, backbone, vocabulary, schedule, times)
+
+
+def outline(config: RunConfig, vocabulary: Vocabulary | None = None) -> Method:
+    """The method with a network that takes no memory: it knows its shape and computes nothing.
+
+    It answers for every backbone, whatever settings the backbone has. The size of the vocabulary
+    matters only to the number of parameters.
+    """
+    with torch.device("meta"):
+        return build_method(config, vocabulary or Vocabulary(size=2, mask_id=1))
+
+
+def _check_pair(method: str, backbone: str) -> None:
+    """An error if no network of this kind suits the method."""
+    causal = METHODS[method].order == "left_to_right"
+    timed = METHODS[method].reads_noise_level
+    if BACKBONES[backbone].causal != causal:
+        wanted = f"a {'causal' if causal else 'bidirectional'} network, and {backbone} is not"
+    elif timed and not _can_read_noise_level(backbone):
+        wanted = f"a network that reads the noise level, and {backbone} does not"
+    else:
+        return
+    suitable = [
+        name
+        for name in BACKBONES
+        if BACKBONES[name].causal == causal and (not timed or _can_read_noise_level(name))
+    ]
+    setting = " and backbone.time_conditioning true" if timed else ""
+    raise UnmaskError(
+        f"method {method} needs {wanted}: set backbone {' or '.join(suitable)}{setting}"
+    )
+
+
+def _can_read_noise_level(backbone: str) -> bool:
+    """A network of this kind can be conditioned on the time."""
+    kind: Any = BACKBONES[backbone]
+    return kind.time_conditioning or hasattr(config_class(kind), "time_conditioning")
 
 
 class _Unfilled(TorchFunctionMode):
@@ -62,10 +99,8 @@ def restored(
 ) -> Method:
     """The method with its network and these weights, of the size that it asks for, as stored in `dtype`."""
     with _Unfilled():
-        with torch.device(
-            "meta"
-        ):  # a file may ask for more than there is memory: first without any
-            check_fit(tensors, stored(build_method(config, vocabulary).state_dict(), dtype), where)
+        # a file may ask for more than there is memory: first without any
+        check_fit(tensors, stored(outline(config, vocabulary).state_dict(), dtype), where)
         check_finite(tensors, where)
         method = build_method(config, vocabulary)
     method.load_state_dict(tensors)

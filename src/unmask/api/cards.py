@@ -89,10 +89,13 @@ def _spelled(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def likely_recipe(folder: Path) -> str | None:
-    """The recipe of a folder that is named after what it holds."""
+def likely_recipe(folder: Path, config: RunConfig) -> str | None:
+    """The recipe that a folder is named after, if its components have the model's settings."""
     name = shipped.recipe(folder.name)
-    return name if name in recipes.names() else None
+    if name not in recipes.names():
+        return None
+    own, usual = flatten(config), flatten(resolve(load_recipe(name)))
+    return name if own.keys() == usual.keys() else None
 
 
 def write_card(folder: Path, page: str, facts: dict[str, Any]) -> None:

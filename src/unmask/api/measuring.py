@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from unmask.api.build import outline
 from unmask.api.loading import load
 from unmask.api.model import Model
 from unmask.api.runs import FirstRows, first_sources
@@ -157,6 +158,11 @@ class Measuring:
         return None
 
     @cached_property
+    def _reads_time(self) -> bool:
+        """The network itself says it: not every network has a setting for it."""
+        return outline(self.config).backbone.time_conditioning
+
+    @cached_property
     def _model(self) -> Model:
         return load(self.run, self.device)
 
@@ -215,7 +221,7 @@ class Measuring:
     def _shares(self, steps: int) -> bool:
         """Whether the draws of continuous time tell the bound in so many steps."""
         config = self.config
-        fixed = not config.backbone.config.time_conditioning and config.schedule.name != "learned"
+        fixed = not self._reads_time and config.schedule.name != "learned"
         return fixed and shares_draws(config.schedule.config, config.data.length, steps)
 
     @cached_property
@@ -283,7 +289,7 @@ class Measuring:
         return (
             issubclass(METHODS[config.method.name], Diffusion)
             and not getattr(config.method.config, "steps", 0)
-            and not config.backbone.config.time_conditioning
+            and not self._reads_time
             and config.schedule.name != "learned"
         )
 

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
-
 from unmask.api.arithmetic import (
     GIB,
     USABLE,
@@ -14,10 +12,9 @@ from unmask.api.arithmetic import (
     pass_seconds,
     step_bytes,
 )
-from unmask.api.build import build_method
+from unmask.api.build import outline
 from unmask.config import RunConfig
 from unmask.errors import UnmaskError
-from unmask.methods import Method
 from unmask.vocabulary import Vocabulary
 
 _KNOWN = {"gpt2": 50_258, "bert-base-uncased": 30_522}  # with MASK
@@ -98,8 +95,7 @@ def work_of(config: RunConfig, vocabulary: int) -> Work:
     shape = config.backbone.config
     if not all(hasattr(shape, name) for name in ("width", "depth")):
         raise UnmaskError(f"backbone {config.backbone.name} has no width and depth to plan with")
-    with torch.device("meta"):
-        method: Method = build_method(config, Vocabulary(vocabulary, vocabulary - 1))
+    method = outline(config, Vocabulary(vocabulary, vocabulary - 1))
     blocks = getattr(method.backbone, "blocks", ())
     return Work(
         width=shape.width,

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-
-from unmask.api.build import build_method
+from unmask.api.build import outline
 from unmask.api.measuring import FILE, Budget, Measuring, Point
 from unmask.api.rows import Row, stored
 from unmask.config import RunConfig, flatten, load_recipe, resolve
@@ -152,9 +150,7 @@ def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
 
 def count_parameters(config: RunConfig, vocabulary: Vocabulary) -> Parameters:
     """Counted on a network without memory."""
-    with torch.device("meta"):
-        method = build_method(config, vocabulary)
-    sizes = {name: p.numel() for name, p in method.named_parameters()}
+    sizes = {name: p.numel() for name, p in outline(config, vocabulary).named_parameters()}
     tokens = ("backbone.embedding.", "backbone.head.")
     rest = sum(size for name, size in sizes.items() if not name.startswith(tokens))
     return Parameters(sum(sizes.values()), rest)

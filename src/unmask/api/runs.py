@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from unmask.api.build import build_method
+from unmask.api.build import build_method, outline
 from unmask.api.loading import named
 from unmask.api.model import Model
 from unmask.api.together import Shard, measured_together, written_together
@@ -66,6 +66,7 @@ def train(
     run = Path(run)
     for name in config.training.log_to:
         LOGGERS[name]  # a name that nobody knows is told before any work
+    outline(config)  # refuses a method and a network that do not fit before any data is read
     told = f"nothing was lost; free some room and start {run} again"
     device = local_device(resolve_device(config.training.device))
     with full_disk(lambda: told), joined(config.distributed, device) as group, ExitStack() as stack:

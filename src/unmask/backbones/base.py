@@ -40,6 +40,7 @@ class Backbone(Freezable, ABC):
     compiled: ClassVar[str] = "features"
     head: nn.Linear
     time_conditioning: bool = False
+    longest: int | None = None  # tokens of a row, where positions are learned; None is any number
     dropout_keys: Keys | None = None  # of the rows to come, in training
     frozen: tuple[Tensor, Tensor] | None = None  # the head's weight and bias
 

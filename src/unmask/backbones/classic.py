@@ -93,6 +93,7 @@ class Classic(Backbone):
     def __init__(self, config: ClassicConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
+        self.longest = config.positions
         self.embedding = nn.Embedding(vocabulary, config.width)
         self.positions = nn.Embedding(config.positions, config.width)
         self.blocks = nn.ModuleList(

@@ -37,8 +37,8 @@ def execute(args: Namespace) -> None:
     from unmask.api import cards
     from unmask.api.judging import DEFAULT_JUDGE, load_judge
 
-    recipe = getattr(args, "recipe", None) or cards.likely_recipe(args.folder)
     model = api.load(args.folder, **given(args, "device"))
+    recipe = getattr(args, "recipe", None) or cards.likely_recipe(args.folder, model.config)
     command = recipe and cards.training_command(model.config, recipe)
     judge = load_judge(
         getattr(args, "judge", DEFAULT_JUDGE),

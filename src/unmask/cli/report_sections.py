@@ -50,6 +50,7 @@ def _facts(report: RunReport) -> dict[str, str]:
     of = "" if run.step >= training.steps else f" of {training.steps:,}"
     return {
         "method": config.method.name,
+        "network": config.backbone.name,
         "schedule": config.schedule.name,
         "parameters": f"{size.total:,}",
         "of them non-embedding": f"{size.non_embedding:,}",

@@ -96,9 +96,8 @@ def metadata(model: Model) -> dict[str, str]:
     known["never_ids"] = json.dumps(sorted(id for id in never if id is not None))
     known |= {"method": model.config.method.name, "order": method.order}
     known |= {"length": str(model.length), "shortest": "1"}
-    positions = getattr(model.config.backbone.config, "positions", None)
-    if positions is not None:  # learned ones: there are no more
-        known["longest"] = str(positions)
+    if method.backbone.longest is not None:
+        known["longest"] = str(method.backbone.longest)
     if isinstance(method, Autoregressive):
         # logits at a place are of what comes next; MASK marks the start where the first token is drawn too
         start = v.bos_id if method.lag else v.mask_id

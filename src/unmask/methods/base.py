@@ -56,6 +56,7 @@ class Method(nn.Module, ABC):
 
     certificate: ClassVar[Literal["exact", "upper"]]  # what nll is of the true value
     order: ClassVar[Literal["any", "left_to_right"]] = "any"  # in which tokens can be generated
+    reads_noise_level: ClassVar[bool] = False  # must its network be conditioned on the time?
 
     def __init__(
         self,

@@ -20,6 +20,8 @@ from unmask.methods.head import RowLoss
 class SEDD(Diffusion):
     """Score entropy: learns the concrete score; needs a time-conditioned network."""
 
+    reads_noise_level = True
+
     @dataclass(frozen=True)
     class Config:
         pass

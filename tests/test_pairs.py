@@ -1,0 +1,208 @@
+"""Every method on every network: the pair is refused in one line, or all commands serve it."""
+
+import json
+import math
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import unmask
+from unmask.backbones import BACKBONES
+from unmask.cli import main
+from unmask.config import config_class
+from unmask.methods import METHODS
+
+TEXT = "\n".join(f"Number {number} follows number {number - 1}." for number in range(1, 30))
+SETTINGS = {
+    "data.separator": "line",
+    "data.tokenizer.kind": "characters",
+    "data.length": "12",
+    "backbone.width": "8",
+    "backbone.depth": "1",
+    "backbone.heads": "2",
+    "training.steps": "2",
+    "training.batch": "4",
+    "training.warmup": "1",
+    "training.validation_rows": "4",
+    "training.validation_draws": "2",
+    "training.sample_every": "0",
+    "training.device": "cpu",
+}
+CPU = ["--device", "cpu"]
+TIMED = "backbone.time_conditioning"
+NETWORKS = {name: {"backbone": name} for name in BACKBONES}
+NETWORKS |= {
+    f"{name}, timed": {"backbone": name, TIMED: "true"}
+    for name in BACKBONES
+    if hasattr(config_class(BACKBONES[name]), "time_conditioning")
+}
+
+CAUSAL = "set backbone causal or gpt2"
+BOTH_SIDES = "set backbone bert or dit"
+READS_TIME = f"set backbone dit and {TIMED} true"
+TRAINS = None
+# what training says to a method and a network; a new component has its place here
+ANSWERS = {
+    "autoregressive": {
+        "bert": CAUSAL,
+        "causal": TRAINS,
+        "dit": CAUSAL,
+        "dit, timed": CAUSAL,
+        "gpt2": TRAINS,
+    },
+    "d3pm": {
+        "bert": TRAINS,
+        "causal": BOTH_SIDES,
+        "dit": TRAINS,
+        "dit, timed": TRAINS,
+        "gpt2": BOTH_SIDES,
+    },
+    "mdlm": {
+        "bert": TRAINS,
+        "causal": BOTH_SIDES,
+        "dit": TRAINS,
+        "dit, timed": TRAINS,
+        "gpt2": BOTH_SIDES,
+    },
+    "sedd": {
+        "bert": READS_TIME,
+        "causal": READS_TIME,
+        "dit": f"set {TIMED} true",
+        "dit, timed": TRAINS,
+        "gpt2": READS_TIME,
+    },
+}
+PAIRS = list(product(METHODS, NETWORKS))
+TRAINED = [pair for pair in PAIRS if ANSWERS[pair[0]][pair[1]] is TRAINS]
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A text, and the runs on it."""
+    folder = tmp_path_factory.mktemp("pairs")
+    (folder / "text.txt").write_text(TEXT)
+    return folder
+
+
+@pytest.fixture
+def command(folder, capsys, monkeypatch, unchecked) -> Run:
+    """Runs a command in the folder; what it prints, or the one line with which it refuses."""
+    monkeypatch.chdir(folder)
+
+    def run(*argv: str, refused: bool = False) -> str:
+        capsys.readouterr()
+        code = main(argv)
+        out, err = capsys.readouterr()
+        if not refused:
+            assert (code, "error" in err) == (0, False), err
+            return out
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert err.startswith("unmask: error: ")
+        return err.removeprefix("unmask: error: ").strip()
+
+    return run
+
+
+def train(command: Run, method: str, network: str, refused: bool = False, **fields: str) -> str:
+    """Trains a pair for two steps: its folder, or the line that refuses it."""
+    settings = {**NETWORKS[network], **SETTINGS, "method": method, "data.train": "text.txt"}
+    settings |= {f"backbone.{name}": value for name, value in fields.items()}
+    options = [part for name, value in settings.items() for part in (f"--{name}", value)]
+    run = f"{method} {network}{''.join(fields)}"
+    argv = ["train", "demo", "--run", run, *options, "--data.cache", "cache"]
+    said = command(*argv, refused=refused)
+    return said if refused else run
+
+
+@pytest.mark.parametrize(("method", "network"), PAIRS)
+def test_a_pair_is_refused_in_one_line_or_served_by_every_command(method, network, command):
+    if advice := ANSWERS[method][network]:
+        said = train(command, method, network, refused=True)
+        assert said.endswith(advice)
+        assert method in said.lower()
+        assert not Path(f"{method} {network}").exists()
+        return
+    run = train(command, method, network)
+    assert_reported(command, run, method, timed=network.endswith("timed"))
+    measured = json.loads(command("evaluate", run, "--draws", "2", "--json", *CPU))
+    assert measured["certificate"] == METHODS[method].certificate
+    assert 0 < measured["nats"] < math.inf
+    written = assert_written(command, run)
+    assert_filled(command, run, method)
+    assert_exported(command, run, written, f"{method}, {network.removesuffix(', timed')}")
+
+
+def test_rows_longer_than_the_positions_of_a_network_are_refused(command):
+    said = train(command, "mdlm", "bert", positions="8", refused=True)
+    assert said.endswith("set data.length 8 or backbone.positions 12")
+    assert not Path("mdlm bertpositions").exists()
+
+
+def assert_reported(command: Run, run: str, method: str, timed: bool) -> None:
+    """Tables in the terminal and a page, with all figures that the pair can have."""
+    budget = ["--rows", "2", "--draws", "2", *CPU]
+    table = command("report", run, *budget)
+    command("report", run, *budget, "--html", "report.html")
+    page = Path("report.html").read_text(encoding="utf-8")
+    for text in (table, page):
+        assert "Final bound" in text
+        assert ("Perplexity by T" in text) == (method == "mdlm")
+        assert (f"{run}, by schedule" in text) == (method == "mdlm" and not timed)
+
+
+def assert_written(command: Run, model: str) -> str:
+    """A text of the whole length."""
+    options = ["--seed", "3", "--no-stop", "--json", *CPU]
+    text = json.loads(command("generate", model, *options))["text"]
+    assert len(text) > 0
+    return str(text)
+
+
+def assert_filled(command: Run, run: str, method: str) -> None:
+    """A gap is filled and the rest kept; a model that reads from left to right says why it cannot."""
+    gap = ["fill", run, "Num[MASK:2]r 3", *CPU]
+    if METHODS[method].order == "any":
+        text = command(*gap).strip("\n")
+        assert text.startswith("Num")
+        assert text.endswith("r 3")
+    else:
+        assert "cannot see what follows a gap" in command(*gap, refused=True)
+
+
+def assert_exported(command: Run, run: str, written: str, kind: str) -> None:
+    """A card and both layouts; each model writes what the run writes."""
+    ours = f"{run} exported/demo"  # as the recipe is called, whose network may be another
+    command("export", run, ours)
+    card = ["--data", "text.txt", "--about", "Numbers.", "--licence", "CC0"]
+    command("card", ours, *card, "--judge", run, "--draws", "2", "--samples", "2", *CPU)
+    assert f"| method, network | {kind} |" in Path(ours, "README.md").read_text(encoding="utf-8")
+    theirs = f"{run} pretrained"
+    command("export", run, theirs, "--pretrained")
+    assert kind in Path(theirs, "README.md").read_text(encoding="utf-8")
+    for model in (ours, theirs):
+        assert assert_written(command, model) == written
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "network"), TRAINED)
+def test_the_network_of_every_pair_says_the_same_in_onnx(method, network, command):
+    import onnxruntime
+
+    run = train(command, method, network)
+    assert "is ready for onnxruntime" in command("export", run, "--onnx", f"{run}.onnx")
+    backbone = unmask.load(run, "cpu").method.backbone
+    tokens = torch.arange(20).view(2, 10)
+    sigma = torch.tensor([0.5, 2.0]) if backbone.time_conditioning else None
+    inputs = {"tokens": tokens.numpy()} | ({} if sigma is None else {"sigma": sigma.numpy()})
+    (theirs,) = onnxruntime.InferenceSession(f"{run}.onnx").run(["logits"], inputs)
+    with torch.no_grad():
+        ours = backbone.logits(backbone.features(tokens, sigma)).numpy()
+    there = np.isfinite(theirs)
+    assert there.mean() > 0.9
+    np.testing.assert_allclose(theirs[there], ours[there], rtol=0, atol=1e-4)
