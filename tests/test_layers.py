@@ -14,7 +14,7 @@ ROOT = Path(unmask.__file__).parent
 LAYERS = [
     {
         *("errors", "registry", "vocabulary", "randomness", "notebook"),
-        *("recipes", "shipped", "replay", "transfer", "kernels", "importing"),
+        *("recipes", "shipped", "replay", "transfer", "runtime", "kernels", "importing"),
     },
     {"diffusion", "backbones", "constraints"},
     {"methods", "samplers", "data"},

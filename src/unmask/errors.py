@@ -18,6 +18,10 @@ class UnmaskError(Exception):
         super().__init__(shown if len(message) <= _LONGEST else f"{shown[:_LONGEST]}…")
 
 
+class UnmaskWarning(UserWarning):
+    """Something that works and that a user may want to change; the command line prints it as one line."""
+
+
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 

@@ -30,8 +30,10 @@ from unmask.cli import (
     serve,
     train,
 )
+from unmask.cli.encoding import spell_what_is_missing
 from unmask.cli.parser import Commands, Parser
 from unmask.errors import UnmaskError, unknown
+from unmask.runtime.cores import limit_threads
 
 _COMMANDS = (
     *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness),
@@ -55,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # the interpreter, as it ends, would look for garbage in all of torch: half a second
     atexit.register(gc.freeze)
+    limit_threads()
+    spell_what_is_missing()
     try:
         args = _parse(sys.argv[1:] if argv is None else argv)
         args.execute(args)

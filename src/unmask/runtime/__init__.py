@@ -1,0 +1,1 @@
+"""The machine: devices and the precisions that they compute in."""
