@@ -359,6 +359,11 @@ def test_characters_that_the_terminal_lacks_are_spelt(encoding, bound, monkeypat
     assert err.buffer.getvalue() == b"unmask: error: no file \\udcff...\n"
 
 
+def test_output_may_be_closed(model, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["recipes"]) == main(["generate", "m"]) == main(["evaluate", "m"]) == 0
+
+
 def test_a_reader_that_leaves_early_is_no_error():
     reading, writing = os.pipe()
     os.close(reading)

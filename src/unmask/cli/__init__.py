@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = _parse(sys.argv[1:] if argv is None else argv)
         args.execute(args)
-        sys.stdout.flush()
+        print(end="", flush=True)  # there may be no output: >&- closes it
     except BrokenPipeError:
         # whoever read our output has left; the interpreter's own flush at exit must not complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
