@@ -26,7 +26,7 @@ endif
 	$(UNMASK) fill $(RUN) "If the object is a [MASK], then the [MASK:4] is called." --n 4 --temperature 0.7
 
 test: lint
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 PYTHONUTF8=1 $(VENV)/bin/python -m pytest -n 2 --dist worksteal
 	$(VENV)/bin/python benchmarks/smoke.py
 
 lint: $(VENV)/.ready

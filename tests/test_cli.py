@@ -1,5 +1,6 @@
 """The command line: what it hands to the API, what it prints, and how it fails."""
 
+import io
 import json
 import math
 import os
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from unmask.cli import main
 from unmask.cli.evaluate import with_error
@@ -334,6 +336,32 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr("unmask.api.load", fail)
     assert main(["generate", "m"]) == 130
     assert capsys.readouterr().err == "unmask: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "bound"), [("ascii", b"<= 2.0 +- 0.1"), ("latin-1", b"<= 2.0 \xb1 0.1")]
+)
+def test_characters_that_the_terminal_lacks_are_spelt(encoding, bound, monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding)
+    err = io.TextIOWrapper(io.BytesIO(), encoding, "strict")
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+
+    def execute(args: Any) -> None:
+        Console().print("≤ 2.0 ± 0.1 ☺")
+        raise UnmaskError("no file \udcff…")  # a byte that the name of a file may hold
+
+    monkeypatch.setattr("unmask.cli.config.execute", execute)
+    assert main(["config", "demo"]) == 2
+    for stream in (out, err):
+        stream.flush()
+    assert out.buffer.getvalue() == bound + b" \\u263a\n"
+    assert err.buffer.getvalue() == b"unmask: error: no file \\udcff...\n"
+
+
+def test_output_may_be_closed(model, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["recipes"]) == main(["generate", "m"]) == main(["evaluate", "m"]) == 0
 
 
 def test_a_reader_that_leaves_early_is_no_error():

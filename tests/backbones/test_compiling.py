@@ -10,9 +10,12 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 
 # in a process of its own: no compiler can follow the checks of shapes that tests run with
 COMPARED = """
+import functools
 import sys
 import torch
-from unmask.backbones import DiT
+from torch._inductor.exc import InvalidCxxCompiler
+from unmask.backbones import DiT, compile_backbone, compile_blocks
+from unmask.errors import UnmaskError
 
 device, backend = sys.argv[1:]
 torch.manual_seed(0)
@@ -38,6 +41,20 @@ for precision, expected in plain.items():
     far = {name: float((compiled[name] - g).norm() / g.norm()) for name, g in expected.items()}
     least = 0.03 if precision == "bf16" else 1e-4
     assert max(far.values()) < least, (precision, far)
+
+def no_compiler(graph, inputs):
+    raise InvalidCxxCompiler()
+
+torch.compile = functools.partial(torch.compile, backend=no_compiler)
+for compile in (compile_backbone, compile_blocks):
+    compile(net)
+    try:
+        net.features(tokens)
+    except UnmaskError as error:
+        assert "cannot compile the network (No working C++ compiler" in str(error), error
+    else:
+        raise AssertionError(compile)
+    vars(net).pop("trunk", None)
 """
 
 

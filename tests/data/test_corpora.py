@@ -38,13 +38,16 @@ def parquet(path, **columns):
     return path
 
 
-def test_pydoc_is_english_text_sorted_by_topic():
+def test_pydoc_is_english_text_sorted_by_topic(monkeypatch):
     from pydoc_data.topics import topics
 
     found = documents("builtin:pydoc")
     assert found == [topics[name].strip() for name in sorted(topics)]
     assert sum(map(len, found)) > 300_000
     assert len(digest("builtin:pydoc")) == 32
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    with pytest.raises(UnmaskError, match="this Python came without its documentation"):
+        documents("builtin:pydoc")
     with pytest.raises(UnmaskError, match="did you mean 'pydoc'"):
         documents("builtin:pydocs")
 

@@ -192,8 +192,21 @@ def test_cache_folder_by_argument_environment_and_home(config, tmp_path, monkeyp
     assert cache.cache_folder("~/here") == Path.home() / "here"
     monkeypatch.delenv("UNMASK_CACHE")
     assert cache.cache_folder() == Path.home() / ".cache" / "unmask"
+    monkeypatch.setenv("HOME", "/nowhere")
+    assert cache.cache_folder() == Path("/nowhere/.cache/unmask")
     rows_from(config.train, BYTES, replace(config, cache=str(tmp_path / "mine")))
     assert len(list((tmp_path / "mine").iterdir())) == 2
+
+
+def test_a_user_without_a_home_is_asked_for_a_cache_folder(monkeypatch):
+    def getpwuid(user: int) -> None:
+        raise KeyError(user)
+
+    monkeypatch.delenv("UNMASK_CACHE")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", getpwuid)
+    with pytest.raises(UnmaskError, match=r"has no home folder; set UNMASK_CACHE"):
+        cache.cache_folder()
 
 
 @pytest.mark.parametrize(("size", "width"), [(2**16, 2), (2**16 + 1, 4)])

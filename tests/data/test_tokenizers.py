@@ -153,6 +153,8 @@ def test_covered_counts_the_characters_of_a_prefix(kind, tokenizers, data):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lone_surrogate(kind, tokenizers):
+    with pytest.raises(UnmaskError, match=r"character 0 of a .* \(U\+DCC3\).*; .*LC_ALL=C.UTF-8"):
+        tokenizers[kind].encode("\udcc3\udca4")  # ä on a command line whose locale is ASCII
     with pytest.raises(UnmaskError, match=r"character 2 of a text is a lone surrogate \(U\+D800\)"):
         tokenizers[kind].encode("ab\ud800c")
 

@@ -1,5 +1,6 @@
 """Tokenising that is killed, shared out over processes, or done by two at once gives the same rows."""
 
+import errno
 import hashlib
 import json
 import subprocess
@@ -15,6 +16,7 @@ from unmask.data import DataConfig, TokenizerConfig, blocks, cache, load, load_d
 from unmask.data.packing import PACKERS, pack
 from unmask.data.pairs import Pair
 from unmask.data.totals import Place, Totals
+from unmask.errors import UnmaskWarning
 
 SCRIPT = Path(__file__).with_name("killed_tokenizing.py")
 
@@ -128,6 +130,21 @@ def test_several_processes_give_the_rows_of_one_and_leave_with_their_parent(
     tables = list(pack(corpus.read_text().split("\n"), tokenizer, 20, "wrap", totals := Totals()))
     expected = hashlib.sha256(np.concatenate(tables).tobytes()).hexdigest()
     assert done.stdout.strip() == f"{expected} {totals}"
+
+
+def test_without_semaphores_one_process_tokenises(tokenizers, monkeypatch):
+    def pool(*settings: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(blocks, "ProcessPoolExecutor", pool)
+    with (
+        pytest.warns(UnmaskWarning, match=r"one process tokenises: .*\(Read-only file system\)"),
+        blocks.encoding(tokenizers["bytes"], 2) as encode,
+    ):
+        assert [[ids.tolist() for ids in block] for block in encode([["ab"], ["c"]])] == [
+            [[97, 98]],
+            [[99]],
+        ]
 
 
 def test_two_at_once_tokenise_once(corpus, monkeypatch):

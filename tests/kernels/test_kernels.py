@@ -5,13 +5,15 @@ import math
 import pytest
 import torch
 
+from unmask import kernels
 from unmask.diffusion.categorical import draw
+from unmask.errors import UnmaskWarning
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DRAWN = 60 if DEVICE == "cuda" else 15  # rows, which the interpreter takes one by one
 pytest.importorskip("triton")
 
-from unmask.kernels import drawing, loss  # noqa: E402
+from unmask.kernels import drawing, loss, trial  # noqa: E402
 
 
 def logits(size: int, dtype: torch.dtype, rows: int = 33) -> torch.Tensor:
@@ -88,3 +90,14 @@ def test_the_last_token_with_mass_ends_every_row():
     for u in (0.0, 0.3, 1 - 2.0**-53):
         uniforms = torch.full((2,), u, dtype=torch.float64)
         assert drawing.draw(x.to(DEVICE), uniforms.to(DEVICE)).tolist() == [5, 2999]
+
+
+def test_without_a_c_compiler_torch_does_the_work_of_kernels(monkeypatch):
+    assert float(trial.run_once(DEVICE)) == 1
+
+    def run_once() -> None:
+        raise RuntimeError("Failed to find C compiler.\nPlease specify one")
+
+    monkeypatch.setattr(trial, "run_once", run_once)
+    with pytest.warns(UnmaskWarning, match=r"does not run \(Failed to find C compiler.\): plain"):
+        assert not kernels.available.__wrapped__()

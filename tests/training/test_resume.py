@@ -23,6 +23,7 @@ from unmask.training import (
     storage,
 )
 from unmask.training.checkpoint import begun, restore, save
+from unmask.training.interrupt import interruptible
 from unmask.training.retention import Retention
 
 SCRIPT = Path(__file__).parent / "training_stand_in.py"
@@ -86,6 +87,16 @@ def test_a_signal_saves_says_so_and_loses_nothing(tmp_path, number):
     assert "saved" in said[-1]
     trainer(tmp_path / "stopped", **OPTIONS).fit()
     assert_same(tmp_path / "stopped", tmp_path / "straight")
+
+
+def test_signals_of_a_host_are_left_to_it(monkeypatch):
+    handler = signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "getsignal", lambda number: None)  # as of a handler in C
+        with interruptible():
+            patch.undo()
+            assert signal.getsignal(signal.SIGTERM) is handler
+    assert signal.getsignal(signal.SIGTERM) is handler
 
 
 def test_a_second_sigterm_does_not_cost_the_checkpoint(tmp_path):

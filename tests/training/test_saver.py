@@ -1,5 +1,6 @@
 """Saving behind the loop's back, what stays, and one process at a time."""
 
+import errno
 import os
 import shutil
 import signal
@@ -269,6 +270,16 @@ def test_two_processes_cannot_train_in_one_folder_and_a_killed_one_lets_go(tmp_p
         assert in_use(run)
         assert in_use(run)  # to ask does not let go
     assert not (run / "lock").exists()
+
+
+def test_a_file_system_without_locks_is_trained_on(tmp_path, monkeypatch):
+    def flock(handle: int, how: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with locked(tmp_path / "run"):
+        assert not in_use(tmp_path / "run")
+        (tmp_path / "run" / "work").touch()
 
 
 def test_a_folder_that_was_made_in_vain_is_removed(tmp_path):

@@ -33,8 +33,10 @@ from unmask.cli import (
     serve,
     train,
 )
+from unmask.cli.encoding import spell_what_is_missing
 from unmask.cli.parser import Commands, Parser
 from unmask.errors import UnmaskError, UnmaskWarning, unknown
+from unmask.runtime.cores import limit_threads
 
 _COMMANDS = (
     *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness),
@@ -58,11 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # the interpreter, as it ends, would look for garbage in all of torch: half a second
     atexit.register(gc.freeze)
+    limit_threads()
+    spell_what_is_missing()
     try:
         args = _parse(sys.argv[1:] if argv is None else argv)
         with _warnings_in_one_line():
             args.execute(args)
-        sys.stdout.flush()
+        print(end="", flush=True)  # there may be no output: >&- closes it
     except BrokenPipeError:
         # whoever read our output has left; the interpreter's own flush at exit must not complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

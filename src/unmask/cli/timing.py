@@ -17,7 +17,7 @@ class Stopwatch:
 
     def shown(self) -> None:
         """Text is on its way to the screen: see it off."""
-        sys.stdout.flush()
+        print(end="", flush=True)
         if self.first is None:
             self.first = running()
 
@@ -36,7 +36,7 @@ def running() -> float:
     """Seconds since the process began, or, where the system does not tell, since this import."""
     try:
         # the name, which may hold anything, stands in brackets; behind them field 22 is the 20th
-        started = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+        started = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
         began = int(started) / os.sysconf("SC_CLK_TCK")
         return time.clock_gettime(time.CLOCK_BOOTTIME) - began
     except (OSError, AttributeError, IndexError, ValueError):

@@ -76,4 +76,4 @@ def write(
 
 def _on_a_screen() -> bool:
     """Whether what is printed can be taken back."""
-    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return bool(sys.stdout and sys.stdout.isatty()) and os.environ.get("TERM", "dumb") != "dumb"

@@ -3,6 +3,7 @@
 import os
 import re
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -14,7 +15,8 @@ from multiprocessing.connection import wait
 
 from unmask.data.tokenizer import Ids, Tokenizer
 from unmask.data.tokenizers import parse_tokenizer
-from unmask.errors import UnmaskError
+from unmask.errors import UnmaskError, UnmaskWarning
+from unmask.runtime.cores import available_cores
 
 Encode = Callable[[Iterable[list[str]]], Iterator[list[Ids]]]
 
@@ -89,14 +91,12 @@ def in_this_process(tokenizer: Tokenizer) -> Encode:
 @contextmanager
 def encoding(tokenizer: Tokenizer, workers: int) -> Iterator[Encode]:
     """Encodes blocks in `workers` processes (0: one a core), with the ids that one would give."""
-    workers = workers or os.cpu_count() or 1
-    if workers == 1:
+    workers = workers or available_cores()
+    pool = _pool(tokenizer, workers) if workers > 1 else None
+    if pool is None:
         yield in_this_process(tokenizer)
         return
-    # Spawned, since a fork of a process with threads may hang.
-    with ProcessPoolExecutor(
-        workers, get_context("spawn"), _begin, (tokenizer.files(),)
-    ) as executor:
+    with pool as executor:
 
         def encode(texts: Iterable[list[str]]) -> Iterator[list[Ids]]:
             waiting: deque[Future[list[Ids]]] = deque()
@@ -116,6 +116,20 @@ def encoding(tokenizer: Tokenizer, workers: int) -> Iterator[Encode]:
             ) from None
         finally:
             executor.shutdown(cancel_futures=True)
+
+
+def _pool(tokenizer: Tokenizer, workers: int) -> ProcessPoolExecutor | None:
+    """Processes, spawned since a fork of one with threads may hang; None where semaphores are missing."""
+    try:
+        return ProcessPoolExecutor(workers, get_context("spawn"), _begin, (tokenizer.files(),))
+    except (OSError, ImportError, NotImplementedError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        warnings.warn(
+            f"one process tokenises: others need semaphores, which /dev/shm holds ({reason})",
+            UnmaskWarning,
+            stacklevel=2,
+        )
+        return None
 
 
 _tokenizer: list[Tokenizer] = []  # of a worker

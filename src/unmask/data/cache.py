@@ -28,7 +28,13 @@ _NOTED = 16  # blocks of rows after which the place is noted
 
 def cache_folder(folder: str = "") -> Path:
     """Where caches live: the folder given, or $UNMASK_CACHE, or ~/.cache/unmask."""
-    return Path(folder or os.environ.get("UNMASK_CACHE") or "~/.cache/unmask").expanduser()
+    path = Path(folder or os.environ.get("UNMASK_CACHE") or "~/.cache/unmask")
+    try:
+        return path.expanduser()
+    except RuntimeError:  # neither $HOME nor an entry of the user database
+        raise UnmaskError(
+            f"no folder for {path}: this user has no home folder; set UNMASK_CACHE to a folder"
+        ) from None
 
 
 def cache_key(options: Mapping[str, object]) -> str:

@@ -138,11 +138,21 @@ def _builtin(name: str) -> Corpus:
         raise unknown("builtin corpus", name, ["pydoc"])
 
     def read() -> Iterator[str]:
-        from pydoc_data.topics import topics
-
+        topics = _python_topics()
         return (topics[topic].strip() for topic in sorted(topics))
 
     return Corpus("builtin:pydoc", read, lambda: _hash_documents(read()))
+
+
+def _python_topics() -> dict[str, str]:
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:  # of a Python that was made small
+        raise UnmaskError(
+            "builtin:pydoc is not here, since this Python came without its documentation: set "
+            "data.train to a file or a folder"
+        ) from None
+    return topics
 
 
 def _files(path: Path, reading: Reading) -> Corpus:

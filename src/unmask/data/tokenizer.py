@@ -18,6 +18,8 @@ from unmask.vocabulary import Vocabulary
 
 Ids = NDArray[np.integer]
 
+_LOCALE = "; a command line is read in UTF-8 where the locale is, as LC_ALL=C.UTF-8 makes it"
+
 
 class Tokenizer(ABC):
     """Text to ids and back; the special ids never come out of text."""
@@ -109,7 +111,9 @@ def encoded(text: str, encoding: str = "utf-8") -> bytes:
     try:
         return text.encode(encoding)
     except UnicodeEncodeError as error:
+        code = ord(text[error.start])
+        typed = 0xDC80 <= code <= 0xDCFF  # as Python reads an argument that its locale cannot
         raise UnmaskError(
-            f"character {error.start} of a text is a lone surrogate "
-            f"(U+{ord(text[error.start]):04X}): it is not Unicode text"
+            f"character {error.start} of a text is a lone surrogate (U+{code:04X}): it is not "
+            f"Unicode text{_LOCALE * typed}"
         ) from None

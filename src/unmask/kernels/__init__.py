@@ -1,10 +1,31 @@
 """Triton kernels, for machines that have it, on a GPU; whoever calls them can do without."""
 
 import importlib.util
+import warnings
 from functools import cache
+
+from unmask.errors import UnmaskWarning
 
 
 @cache
 def available() -> bool:
-    """Is Triton there? A CPU build of torch brings none."""
-    return importlib.util.find_spec("triton") is not None
+    """True if Triton is installed and a first kernel runs, which needs a C compiler and a writable folder.
+
+    A CPU build of torch brings no Triton.
+    """
+    if importlib.util.find_spec("triton") is None:
+        return False
+    try:
+        from unmask.kernels.trial import run_once
+
+        run_once()
+    except Exception as error:  # whatever a compiler, a linker or a disk says
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        warnings.warn(
+            f"Triton is installed and does not run ({reason}): plain torch takes its place, more "
+            "slowly; install a C compiler, or set TRITON_CACHE_DIR to a folder that can be written",
+            UnmaskWarning,
+            stacklevel=2,
+        )
+        return False
+    return True

@@ -1,1 +1,1 @@
-"""The machine: devices and the precisions that they compute in."""
+"""The machine: devices, the precisions that they compute in, and cores."""

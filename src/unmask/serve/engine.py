@@ -1,7 +1,6 @@
 """Jobs side by side: each in a thread of its own, their network calls answered together."""
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -13,6 +12,7 @@ import torch
 
 from unmask.api import Model
 from unmask.errors import unknown
+from unmask.runtime.cores import available_cores
 from unmask.samplers.base import attended
 from unmask.serve.batching import Batcher, Counts, Stopped, Ticket
 from unmask.serve.settings import check_capacity
@@ -228,11 +228,3 @@ class _Line(Generic[T]):
             self._loop.call_soon_threadsafe(self._items.put_nowait, item)
         except RuntimeError:  # the loop is closed, so nobody listens
             self.ticket.stopped.set()
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS, Windows
-        return os.cpu_count() or 1

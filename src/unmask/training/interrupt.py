@@ -55,7 +55,9 @@ def interruptible() -> Iterator[Signals]:
     if threading.current_thread() is not threading.main_thread():
         yield signals  # Python hands signals to the main thread only
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # a host that Python is embedded in may have its own, which nothing here could put back
+    before = {number: handler for number, handler in found.items() if handler is not None}
 
     def note(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:  # machines repeat themselves, people insist

@@ -1,5 +1,6 @@
 """One process at a time in a run folder: a lock that dies with its process."""
 
+import errno
 import os
 import socket
 import time
@@ -15,6 +16,7 @@ except ImportError:  # Windows has no such locks
     fcntl = None  # type: ignore[assignment]
 
 FILE = "lock"
+_HELD = (errno.EWOULDBLOCK, errno.EACCES)  # which of the two depends on the system
 _PATIENCE = 1.0  # seconds: somebody may just be asking whether the folder is in use
 
 
@@ -49,8 +51,8 @@ def in_use(run: Path) -> bool:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno in _HELD
     finally:
         os.close(handle)
     return False
@@ -78,12 +80,13 @@ def _take(run: Path) -> int:
 
 
 def _lock(handle: int) -> bool:
+    """Takes the lock; True on a file system without locks, too."""
     if fcntl is None:
         return True
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # which of the two depends on the system
-        return False
+    except OSError as error:
+        return error.errno not in _HELD
     return True
 
 
