@@ -105,11 +105,11 @@ def _warnings_in_one_line() -> Iterator[None]:
     with warnings.catch_warnings():
         show = warnings.showwarning
 
-        def shown(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        def shown(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
             if issubclass(category, UnmaskWarning):
                 print(f"unmask: warning: {message}", file=sys.stderr)
             else:
-                show(message, category, *place)
+                show(message, category, *place, **more)
 
         warnings.showwarning = shown
         yield

@@ -70,15 +70,15 @@ class _WithoutOneDNN:
     def __enter__(self) -> None:
         with self._lock:
             if not self._users:
-                self._before = torch.backends.mkldnn.enabled
-                torch.backends.mkldnn.enabled = False
+                self._before = torch._C._get_mkldnn_enabled()
+                torch._C._set_mkldnn_enabled(False)
             self._users += 1
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
             self._users -= 1
             if not self._users:
-                torch.backends.mkldnn.enabled = self._before
+                torch._C._set_mkldnn_enabled(self._before)
 
 
 _without_onednn = _WithoutOneDNN()
