@@ -1,4 +1,4 @@
-# make demo, make test, make lint, make docs, make dist, make clean; PYTHON=python3.12 chooses the interpreter
+# make demo, make test, make test-all, make lint, make docs, make dist, make clean; PYTHON=python3.12 chooses the interpreter
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 # pip would compile on one core; a file that is no program of this Python is no error
 COMPILE := $(VENV)/bin/python -m compileall -q -j 0 -x /tests/ $(VENV)/lib >/dev/null 2>&1 || true
 
-.PHONY: demo test lint docs dist clean
+.PHONY: demo test test-all lint docs dist clean
 
 demo: $(VENV)/.runs
 ifneq ($(SHIPPED),)
@@ -25,8 +25,15 @@ endif
 	$(UNMASK) generate $(RUN) --prompt "The import statement" --length 64 --temperature 0.7
 	$(UNMASK) fill $(RUN) "If the object is a [MASK], then the [MASK:4] is called." --n 4 --temperature 0.7
 
+PYTEST := PYTHONUTF8=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist worksteal
+
 test: lint
-	OMP_NUM_THREADS=1 PYTHONUTF8=1 $(VENV)/bin/python -m pytest -n 2 --dist worksteal
+	$(PYTEST)
+	$(VENV)/bin/python benchmarks/smoke.py
+
+# the long forms too: shipped models on every page, benchmarks in small, shapes checked in all tests
+test-all: lint
+	$(PYTEST) -m ''
 	$(VENV)/bin/python benchmarks/smoke.py
 
 lint: $(VENV)/.ready

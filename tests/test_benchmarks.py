@@ -26,7 +26,7 @@ def parsed(text: str) -> list[dict]:
 
 
 @pytest.fixture
-def beside(unchecked, monkeypatch):
+def beside(monkeypatch):
     """Benchmarks can be imported, and run as fast as they do outside tests; what they change for the whole process is put back."""
     monkeypatch.syspath_prepend(BENCHMARKS)
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")

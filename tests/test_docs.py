@@ -117,7 +117,6 @@ def folder(trained, tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("models", ["small", pytest.param("shipped", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_everything_on_the_page_runs(page, models, folder, monkeypatch, capsys):

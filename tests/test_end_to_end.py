@@ -16,7 +16,7 @@ import torch
 
 from unmask.cli import main
 
-STEPS = 120
+STEPS = 60
 TEXT = "\n".join(f"Number {number} follows number {number - 1}." for number in range(1, 120))
 SETTINGS = {
     "data.separator": "line",
@@ -32,9 +32,9 @@ SETTINGS = {
     "training.warmup": "10",
     "training.ema": "0.9",
     "training.log_every": "1",
-    "training.save_every": "8",
-    "training.validate_every": "30",
-    "training.sample_every": "50",
+    "training.save_every": "6",
+    "training.validate_every": "20",
+    "training.sample_every": "25",
     "training.device": "cpu",
 }
 
@@ -113,8 +113,8 @@ def test_interrupted_and_killed_at_random_steps_a_run_ends_with_the_same_bits(co
     seed = random.randrange(10**6)
     print(f"seed {seed}")  # pytest shows it if the test fails
     chance = random.Random(seed)
-    assert_ctrl_c_says_how_to_resume(command, "killed", chance.randrange(1, 34))
-    step = chance.randrange(50, 100)
+    assert_ctrl_c_says_how_to_resume(command, "killed", chance.randrange(1, 20))
+    step = chance.randrange(26, 50)
     process = command.start("killed")
     command.wait_for("killed", step, process)
     time.sleep(chance.uniform(0, 0.03))  # anywhere in a step, a validation or a save
@@ -140,7 +140,7 @@ def assert_ctrl_c_says_how_to_resume(command: Command, run: str, step: int) -> N
     stopped = int(line.split("step ")[1].split(";")[0])
     assert (command.folder / run / "checkpoints" / f"step-{stopped:08d}").is_dir()
     assert "resume with: unmask train demo --run " in line
-    assert "--training.steps 120" in line
+    assert f"--training.steps {STEPS}" in line
     assert f"stopped at step {stopped}, saved" in said
 
 
@@ -167,7 +167,7 @@ def test_a_truncated_checkpoint_is_passed_over_and_the_bits_are_those_of_another
     torch.set_num_threads(threads)
     out = capsys.readouterr().out
     assert f"step-{STEPS:08d} is damaged: model.safetensors is not what was written" in out
-    assert f"resuming {run} at step {STEPS - 8}" in out
+    assert f"resuming {run} at step {STEPS - 6}" in out
     assert_same_bits(run, straight)
 
 

@@ -1,6 +1,7 @@
 """What is shipped: a wheel with everything that the package reads, extras that the pip lines name."""
 
 import re
+import shutil
 import tomllib
 import zipfile
 from email.parser import Parser
@@ -17,9 +18,22 @@ SOURCE = ROOT / "src" / "unmask"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> zipfile.ZipFile:
-    (path,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path_factory.mktemp("wheel")))
+@pytest.fixture(scope="module", params=["empty", pytest.param("real", marks=pytest.mark.slow)])
+def wheel(request, tmp_path_factory) -> zipfile.ZipFile:
+    """The wheel, with empty files in place of the weights, which take long to pack."""
+    folder = tmp_path_factory.mktemp("wheel")
+    if request.param == "real":
+        root = ROOT
+    else:
+        root = folder / "tree"
+        skipped = shutil.ignore_patterns("__pycache__", "*.safetensors")
+        shutil.copytree(SOURCE, root / "src" / "unmask", ignore=skipped)
+        for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+            shutil.copy(ROOT / name, root)
+        for weights in SOURCE.rglob("*.safetensors"):
+            (root / weights.relative_to(ROOT)).touch()
+    (path,) = WheelBuilder(str(root)).build(directory=str(folder))
+    assert Path(path).stat().st_size < 100e6
     with zipfile.ZipFile(path) as opened:
         yield opened
 

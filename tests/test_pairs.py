@@ -91,7 +91,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def command(folder, capsys, monkeypatch, unchecked) -> Run:
+def command(folder, capsys, monkeypatch) -> Run:
     """Runs a command in the folder; what it prints, or the one line with which it refuses."""
     monkeypatch.chdir(folder)
 

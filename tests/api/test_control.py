@@ -30,7 +30,6 @@ def assert_alone(model, name: str, prompts: list[str], every: int) -> None:
 THIRTY_TWO = [f"{PROMPTS[i % len(PROMPTS)]}{' the' * (i % 5)}" for i in range(32)]
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ANY_ORDER)
 def test_thirty_two_prompts_together_are_what_they_are_alone(model, name, every):
@@ -160,7 +159,6 @@ def satisfied(text: str, regex: str = "(?s).*", ban=(), include=(), allowed=()) 
     return bool(re.fullmatch(regex, text)) and free and all(phrase in text for phrase in include)
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("name", ANY_ORDER)
 def test_a_constrained_text_satisfies_its_constraint(model, name, rule):

@@ -91,7 +91,6 @@ def check(model, outcomes, rule, sampler, text, length, seed):
             )
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow)])
 def test_random_requests(model, count):
     outcomes = Counter()

@@ -25,9 +25,6 @@ ENTROPY = LANGUAGE.entropy / LANGUAGE.length  # nats per token
 SEEDS, DRAWS = 200, 8
 
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
-
 def method(kind: str, conditionals: torch.Tensor | None = None, **fields: int) -> Method:
     """A denoiser, the exact one unless given, in a process that leaves no end of time out."""
     noise = schedule("loglinear", eps=0.0)

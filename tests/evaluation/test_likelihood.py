@@ -72,7 +72,6 @@ def test_the_terms_make_up_the_bound():
 # The error bar. Seeds are fixed; a fresh choice of them would fail with the stated probability.
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", DIFFUSION)
 def test_an_estimate_lies_within_its_error_of_a_long_run(name):
     """|difference| < 4 standard errors: a false alarm in 16,000."""
@@ -83,7 +82,6 @@ def test_an_estimate_lies_within_its_error_of_a_long_run(name):
     assert long.error < short.error
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(("name", "rows"), [("mdlm", 3), ("mdlm", 12), ("sedd", 12)])
 def test_the_reported_error_is_the_spread_over_seeds(name, rows):
     """The spread of 60 seeds is known to 1 / sqrt(2 * 59) = 9%: within 4 times that, one in 16,000."""

@@ -23,7 +23,6 @@ def table(kind: str, eps: float = 0.0, leak: float = 0.0, **fields: int):
     return table_method(kind, LANGUAGE, noise, network, times="importance", **fields)
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("kind", ["mdlm", "sedd"])
 def test_every_estimator_has_the_mean_of_quadrature(kind, estimator):
@@ -52,7 +51,6 @@ def test_a_term_that_only_some_blocks_have_is_not_lost():
         assert bound.nats * bound.tokens == pytest.approx(by_row, rel=1e-6)
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize(
     ("kind", "own", "steps"),

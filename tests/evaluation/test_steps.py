@@ -70,7 +70,6 @@ def test_draws_are_shared_where_that_is_no_worse():
     ]
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("schedule", "kind"), [("loglinear", Texts), ("linear", Texts), ("linear", Pairs)]
 )

@@ -21,8 +21,6 @@ from unmask.hub.modeling import UnmaskForMaskedLM, UnmaskModel
 ORDERS = [
     "import unmask; import transformers",
     "import transformers; import unmask",
-    "import unmask.hub.modeling",
-    "from transformers import AutoModelForMaskedLM; import unmask",
 ]
 # what both need is imported once, and each order is tried in a process of its own
 EACH = """

@@ -53,7 +53,6 @@ def test_infills_follow_the_enumerated_conditional_distribution(which):
     assert p_value(found, target(sampler, "cosine", INFILL)) > RARELY
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("start", [EMPTY, INFILL], ids=["empty", "infill"])
 @pytest.mark.parametrize("batch", [1, 64])
 @pytest.mark.parametrize("which", EXACT)
