@@ -40,6 +40,14 @@ def _no_pictures() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _on_the_cpu() -> Iterator[None]:
+    """Device auto is the CPU, on a machine with a GPU too: tests of a GPU name it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("unmask.runtime.device._devices", lambda: ["cpu"])
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _bf16_of_the_environment() -> Iterator[None]:
     """UNMASK_TEST_BF16 = native or emulated is taken for the truth about this CPU."""
     kind, onednn = os.environ.get("UNMASK_TEST_BF16"), torch.backends.mkldnn

@@ -189,6 +189,17 @@ def test_naive_sampler(here):
     assert all(row["speedup"] > 0 for row in measured)
 
 
+def test_precisions(beside, bf16, monkeypatch, capsys):
+    import precisions
+
+    monkeypatch.setattr(precisions, "NETWORKS", [(16, 1, 2, 50, 16, 2)])
+    monkeypatch.setattr(precisions, "native_precisions", lambda device: ("bf16", "fp32"))
+    monkeypatch.setattr(sys, "argv", ["precisions.py", "--threads", "1", "--steps", "1"])
+    precisions.main()
+    (row,) = parsed(capsys.readouterr().out)
+    assert row["width"] == 16 and min(row["fp32_ms"], row["bf16_ms"], row["ratio"]) > 0
+
+
 def test_tokenizing(here, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat, and the dog lay on the rug.\n" * 2000)

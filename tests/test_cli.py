@@ -21,6 +21,7 @@ from unmask.config import RunConfig, dump_yaml, load_recipe, resolve
 from unmask.data import ByteTokenizer
 from unmask.errors import UnmaskError
 from unmask.evaluation import Bound
+from unmask.methods.base import Serving
 
 LISTS = ["recipes", "methods", "samplers", "grids", "schedules", "times", "backbones"]
 WORKING = [
@@ -55,7 +56,8 @@ class FakeModel:
 
     config = RunConfig()
     tokenizer = ByteTokenizer()
-    method = torch.nn.Linear(1, 1)  # whose weights evaluate tells apart
+    method = torch.nn.Linear(1, 1)  # whose weights and precision are conditions of a figure
+    method.serving = Serving()
 
     def __init__(self, certificate: str = "upper") -> None:
         self.asked: dict[str, Any] = {}

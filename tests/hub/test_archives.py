@@ -1,5 +1,6 @@
 """Archives that two readers would read differently: what is looked at is what torch loads."""
 
+import re
 import shutil
 import zipfile
 
@@ -28,6 +29,10 @@ def test_what_is_weighed_is_what_torch_reads(tmp_path):
     assert "names builtins.bytearray" in refused(lambda: read_pickle(file))
 
 
+# newer Pythons see by themselves that an archive does not end where it says
+ANOTHER = re.compile("another end than|no checkpoint that torch.save has written")
+
+
 def test_an_archive_with_another_directory_is_refused(tmp_path):
     file = tmp_path / "a.pt"
     torch.save({"a": torch.zeros(2)}, file)
@@ -44,11 +49,11 @@ def test_an_archive_with_another_directory_is_refused(tmp_path):
         # of two archives, Python takes the second and torch the first; a comment hides a second end
         for changed in (whole + whole, whole[:-2] + b"\1\0x"):
             file.write_bytes(changed)
-            assert "another end than" in refused(lambda: read_pickle(file))
+            assert ANOTHER.search(refused(lambda: read_pickle(file)))
     at = large.rindex(b"PK\6\7") + 8
     there = int.from_bytes(large[at : at + 8], "little") - 1
     file.write_bytes(large[:at] + there.to_bytes(8, "little") + large[at + 8 :])
-    assert "another end than" in refused(lambda: read_pickle(file))
+    assert ANOTHER.search(refused(lambda: read_pickle(file)))
 
 
 def test_data_that_several_tensors_claim_count_once(tmp_path):

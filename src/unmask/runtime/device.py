@@ -16,13 +16,19 @@ PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 def resolve_device(name: str) -> torch.device:
     """The device called `name`; "auto" is the fastest device of this machine."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    known = _devices()
     if name == "auto":
-        name = next((device for device, exists in there.items() if exists), "cpu")
-    if name != "cpu" and not there.get(name):
-        usable = ["auto", "cpu", *(device for device, exists in there.items() if exists)]
+        name = known[0]
+    if name not in known:
+        usable = ["auto", "cpu", *known[:-1]]
         raise UnmaskError(f"device {name!r} is not on this machine: use {' or '.join(usable)}")
     return torch.device(name)
+
+
+def _devices() -> list[str]:
+    """The devices of this machine, the fastest first."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return [*(device for device, exists in there.items() if exists), "cpu"]
 
 
 def native_precisions(device: torch.device) -> tuple[str, ...]:
