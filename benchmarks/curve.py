@@ -27,19 +27,23 @@ from machine import DEVICE, Report, read_rows
 from plain import PlainMDLM, PlainOptimizer
 from safetensors.torch import load_file, save_file
 
-from unmask.backbones import DiT
+from unmask.backbones.dit import DiT
 from unmask.backbones.dropout import dropout_keys
-from unmask.data import Loader, Rows, load_data
 from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.load import load_data
+from unmask.data.loader import Loader
+from unmask.data.rows import Rows
 from unmask.data.totals import Totals
 from unmask.diffusion.schedule import LogLinear
 from unmask.diffusion.time_sampling import Stratified
-from unmask.evaluation import Bound, likelihood
-from unmask.methods import MDLM
+from unmask.evaluation.bound import Bound
+from unmask.evaluation.likelihood import likelihood
+from unmask.methods.mdlm import MDLM
 from unmask.randomness import RowStream
 from unmask.runtime.device import autocast
-from unmask.training import Trainer, TrainingConfig
+from unmask.training.config import TrainingConfig
 from unmask.training.logging import JsonLines
+from unmask.training.trainer import Trainer
 from unmask.vocabulary import Vocabulary
 
 FIRST = 50  # steps that must agree up to rounding

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.backbones import DiT
+from unmask.backbones.dit import DiT
 from unmask.diffusion.forward import q_sample
 from unmask.diffusion.schedule import LogLinear
 from unmask.diffusion.time_sampling import Noise, Stratified
-from unmask.methods import MDLM
+from unmask.methods.mdlm import MDLM
 from unmask.randomness import RowStream
 from unmask.vocabulary import Vocabulary
 

@@ -27,7 +27,8 @@ from operations import Setting
 from workloads import Unsaved, mdlm, random_tokens
 
 from unmask.api.arithmetic import GIB, Machine, Work, memory, pass_seconds
-from unmask.training import DistributedConfig, TrainingConfig, joined, local_device
+from unmask.training.config import DistributedConfig, TrainingConfig
+from unmask.training.group import joined, local_device
 from unmask.training.logging import read_log
 
 # strategy, activation checkpointing

@@ -33,20 +33,17 @@ from hostile_files import Files, Seeds, hostile
 from hypothesis import HealthCheck, Phase, given, settings
 
 import unmask
-from unmask.api import Model
 from unmask.api.build import build_method
-from unmask.config import dump_yaml, load_recipe, resolve
-from unmask.data import (
-    ByteTokenizer,
-    DataConfig,
-    TokenizerConfig,
-    build_tokenizer,
-    load_tokenizer,
-    rows_from,
-)
+from unmask.api.model import Model
+from unmask.config.run import dump_yaml, load_recipe, resolve
+from unmask.data.characters import ByteTokenizer
+from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.load import rows_from
+from unmask.data.tokenizers import build_tokenizer, load_tokenizer
 from unmask.errors import UnmaskError
-from unmask.training import checkpoint, read_log
+from unmask.training import checkpoint
 from unmask.training.inspection import inspect, standing
+from unmask.training.logging import read_log
 from unmask.training.state import TrainingState
 
 SECONDS = 60  # that a file may take

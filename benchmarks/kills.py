@@ -23,7 +23,7 @@ import torch._dynamo  # which optimizers import: once, before the forks
 
 import unmask
 import unmask.api
-from unmask.config import RunConfig, load_recipe, resolve
+from unmask.config.run import RunConfig, load_recipe, resolve
 from unmask.training.logging import JsonLines
 
 SETTINGS = {

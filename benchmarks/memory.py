@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.data import DataConfig, TokenizerConfig, load_data
+from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.load import load_data
 
 WORDS, DOCUMENT, BLOCK = 50_000, 300, 1000
 

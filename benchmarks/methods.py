@@ -16,10 +16,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import unmask
-from unmask.config import load_recipe, resolve
-from unmask.data import load_data
-from unmask.evaluation import unigram_nats
-from unmask.training import read_log
+from unmask.config.run import load_recipe, resolve
+from unmask.data.load import load_data
+from unmask.evaluation.baseline import unigram_nats
+from unmask.training.logging import read_log
 
 RECIPES = {
     "MDLM": "demo",

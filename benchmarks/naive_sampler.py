@@ -15,9 +15,9 @@ import torch
 from dense_logits import authors_log_x_theta, model
 from torch import Tensor
 
-from unmask.methods import MDLM
-from unmask.samplers import Ancestral, Canvas, Frame, Plan
-from unmask.samplers.base import At
+from unmask.methods.mdlm import MDLM
+from unmask.samplers.ancestral import Ancestral
+from unmask.samplers.base import At, Canvas, Frame, Plan
 
 STEPS, LENGTH, VOCABULARY = 1000, 256, 8_192
 FORMS = {"naive": "ddpm", "cached": "ddpm_cache"}  # and what the authors call them

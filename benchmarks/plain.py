@@ -8,13 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.backbones import DiT
+from unmask.backbones.dit import DiT
 from unmask.backbones.dropout import dropout
 from unmask.diffusion.nelbo import continuous_weight
 from unmask.diffusion.time_sampling import Noise
-from unmask.methods import MDLM, Losses
-from unmask.training import TrainingConfig, learning_rate
+from unmask.methods.base import Losses
+from unmask.methods.mdlm import MDLM
+from unmask.training.config import TrainingConfig
 from unmask.training.ema import decay_at
+from unmask.training.optimizer import learning_rate
 
 
 class PlainMDLM(MDLM):

@@ -15,7 +15,7 @@ import numpy as np
 from unmask.api import arithmetic
 from unmask.api.arithmetic import GIB, Machine, Work, memory, pass_seconds
 from unmask.api.planning import work_of
-from unmask.config import resolve
+from unmask.config.run import resolve
 
 FILE = Path(__file__).parent / "measured.jsonl"
 TIME = ("train-size-medium", "train-size-tiny", "train-length-4096", "train-batch-16")

@@ -14,7 +14,7 @@ import time
 import torch
 
 from unmask.api.build import build_method
-from unmask.config import load_recipe, resolve
+from unmask.config.run import load_recipe, resolve
 from unmask.randomness import RowStream
 from unmask.runtime.device import autocast, native_precisions, resolve_device, to_device
 from unmask.vocabulary import Vocabulary

@@ -20,8 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.data import Loader
-from unmask.training import newest, verify
+from unmask.data.loader import Loader
+from unmask.training.checkpoint import newest
+from unmask.training.storage import verify
 
 SMALL = {
     "backbone.width": "64", "backbone.depth": "2", "backbone.heads": "2", "backbone.dropout": "0.1",

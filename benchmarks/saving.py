@@ -21,11 +21,13 @@ from torch import Tensor
 
 from unmask.api.build import build_method
 from unmask.api.runs import FirstRows
-from unmask.config import RunConfig, load_recipe, resolve, to_dict
-from unmask.data import Data, Loader, load_data
-from unmask.evaluation import Bound, likelihood
-from unmask.training import Trainer
+from unmask.config.run import RunConfig, load_recipe, resolve, to_dict
+from unmask.data.load import Data, load_data
+from unmask.data.loader import Loader
+from unmask.evaluation.bound import Bound
+from unmask.evaluation.likelihood import likelihood
 from unmask.training.saver import Parts, Saver
+from unmask.training.trainer import Trainer
 
 
 class Timed(Saver):

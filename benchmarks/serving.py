@@ -27,11 +27,13 @@ import httpx
 import torch
 
 from unmask import load
-from unmask.api import Model
 from unmask.api.build import build_method
-from unmask.config import resolve
-from unmask.data import DataConfig, TokenizerConfig, build_tokenizer, open_corpus
+from unmask.api.model import Model
+from unmask.config.run import resolve
+from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.corpora import open_corpus
 from unmask.data.files import Reading
+from unmask.data.tokenizers import build_tokenizer
 
 PROMPTS = [
     "",

@@ -16,16 +16,13 @@ from itertools import islice
 import numpy as np
 from tokenizers import Tokenizer as Backend
 
-from unmask.data import (
-    DataConfig,
-    SubwordTokenizer,
-    Tokenizer,
-    TokenizerConfig,
-    build_tokenizer,
-    open_corpus,
-)
+from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.corpora import open_corpus
 from unmask.data.files import Reading
 from unmask.data.packing import pack
+from unmask.data.subwords import SubwordTokenizer
+from unmask.data.tokenizer import Tokenizer
+from unmask.data.tokenizers import build_tokenizer
 from unmask.data.totals import Totals
 
 BLOCK = 1024  # documents

@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "laws"))
 from kit import Language, Scores, distance
 
 from unmask.diffusion.schedule import LogLinear
-from unmask.samplers import SAMPLERS, Ancestral, Canvas, Plan, Sampler, last_frame
+from unmask.samplers.ancestral import Ancestral
+from unmask.samplers.base import SAMPLERS, Canvas, Plan, Sampler, last_frame
 
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128)
 MANNERS: dict[str, list[dict[str, Any]]] = {

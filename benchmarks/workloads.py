@@ -13,13 +13,18 @@ from machine import DEVICE, peak_gib, reset_peak, wall_seconds
 from operations import Setting
 from torch import Tensor, nn
 
-from unmask.backbones import Causal, DiT
+from unmask.backbones.causal import Causal
+from unmask.backbones.dit import DiT
 from unmask.diffusion.schedule import LogLinear
 from unmask.diffusion.time_sampling import Stratified
-from unmask.evaluation import likelihood
-from unmask.methods import MDLM, Autoregressive, Method
-from unmask.samplers import SAMPLERS, Canvas, Plan, last_frame
-from unmask.training import Trainer, TrainingConfig, read_log
+from unmask.evaluation.likelihood import likelihood
+from unmask.methods.autoregressive import Autoregressive
+from unmask.methods.base import Method
+from unmask.methods.mdlm import MDLM
+from unmask.samplers.base import SAMPLERS, Canvas, Plan, last_frame
+from unmask.training.config import TrainingConfig
+from unmask.training.logging import read_log
+from unmask.training.trainer import Trainer
 from unmask.vocabulary import Vocabulary
 
 Wait = Callable[[], Any]

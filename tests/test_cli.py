@@ -17,10 +17,10 @@ from rich.console import Console
 from unmask.cli import main
 from unmask.cli.evaluate import with_error
 from unmask.cli.fill import filled_spans
-from unmask.config import RunConfig, dump_yaml, load_recipe, resolve
-from unmask.data import ByteTokenizer
+from unmask.config.run import RunConfig, dump_yaml, load_recipe, resolve
+from unmask.data.characters import ByteTokenizer
 from unmask.errors import UnmaskError
-from unmask.evaluation import Bound
+from unmask.evaluation.bound import Bound
 from unmask.methods.base import Serving
 
 LISTS = ["recipes", "methods", "samplers", "grids", "schedules", "times", "backbones"]

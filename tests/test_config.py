@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask import recipes
-from unmask.backbones import BACKBONES
-from unmask.config import (
+from unmask.backbones.base import BACKBONES
+from unmask.config.run import (
     Choice,
     RunConfig,
     config_class,
@@ -21,11 +21,12 @@ from unmask.config import (
     resolve,
     to_dict,
 )
-from unmask.data import DataConfig, TokenizerConfig
-from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
+from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.diffusion.schedule import SCHEDULES
+from unmask.diffusion.time_sampling import TIME_SAMPLERS
 from unmask.errors import UnmaskError
-from unmask.methods import METHODS
-from unmask.training import TrainingConfig
+from unmask.methods.base import METHODS
+from unmask.training.config import TrainingConfig
 
 REGISTRIES = {
     "method": METHODS,

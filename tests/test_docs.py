@@ -30,14 +30,17 @@ from typing import NamedTuple
 import pytest
 
 from unmask import recipes, shipped
-from unmask.backbones import BACKBONES
+from unmask.backbones.base import BACKBONES
 from unmask.cli import main
-from unmask.config import config_class, load_recipe
+from unmask.config.run import config_class, load_recipe
 from unmask.data.config import DataConfig, TokenizerConfig
-from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
-from unmask.methods import METHODS
-from unmask.samplers import SAMPLERS
-from unmask.training import LOGGERS, MAY_CHANGE, DistributedConfig, TrainingConfig
+from unmask.diffusion.schedule import SCHEDULES
+from unmask.diffusion.time_sampling import TIME_SAMPLERS
+from unmask.methods.base import METHODS
+from unmask.samplers.base import SAMPLERS
+from unmask.training.checkpoint import MAY_CHANGE
+from unmask.training.config import DistributedConfig, TrainingConfig
+from unmask.training.loggers import LOGGERS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import unmask.diffusion
-from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
+from unmask.diffusion.schedule import SCHEDULES
+from unmask.diffusion.time_sampling import TIME_SAMPLERS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "equations.md").read_text(encoding="utf-8")
 SYMBOLS = sorted(set(re.findall(r"`(unmask(?:\.\w+)+)`", PAGE)))

@@ -15,7 +15,7 @@ import torch
 
 import unmask
 from unmask.cli import evaluate, main
-from unmask.config import load_recipe, resolve
+from unmask.config.run import load_recipe, resolve
 
 TEXT = "\n".join(f"Line {i} of a text about {'masks' if i % 3 else 'noise'}." for i in range(150))
 

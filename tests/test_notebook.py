@@ -9,9 +9,9 @@ import torch
 from rich.console import Console
 
 from unmask.api.watching import MASK, watch
-from unmask.data import ByteTokenizer
+from unmask.data.characters import ByteTokenizer
 from unmask.notebook import Place
-from unmask.samplers import Frame
+from unmask.samplers.base import Frame
 from unmask.training import progress
 
 BYTES = ByteTokenizer()

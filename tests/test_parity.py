@@ -7,12 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from unmask.backbones import DiT
-from unmask.diffusion import SCHEDULES
+from unmask.backbones.dit import DiT
 from unmask.diffusion.parameterization import log_x_theta, sedd_log_score
-from unmask.diffusion.schedule import LogLinear
+from unmask.diffusion.schedule import SCHEDULES, LogLinear
 from unmask.diffusion.time_sampling import Noise, Uniform
-from unmask.methods import D3PM, MDLM, SEDD
+from unmask.methods.d3pm import D3PM
+from unmask.methods.mdlm import MDLM
+from unmask.methods.sedd import SEDD
 from unmask.vocabulary import Vocabulary
 
 FIXTURE = Path(__file__).parent / "fixtures" / "official-dit-tiny"

@@ -11,9 +11,9 @@ import torch
 from unmask.api import arithmetic
 from unmask.api.arithmetic import GIB, Machine, memory, pass_seconds, step_bytes
 from unmask.api.planning import plan, work_of
-from unmask.backbones import DiT
+from unmask.backbones.dit import DiT
 from unmask.cli import main
-from unmask.config import load_recipe, resolve
+from unmask.config.run import load_recipe, resolve
 from unmask.errors import UnmaskError
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"

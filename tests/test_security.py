@@ -13,10 +13,11 @@ import safetensors.torch
 import torch
 
 import unmask
-from unmask.api import Model
 from unmask.api.build import build_method
-from unmask.config import load_recipe, resolve
-from unmask.data import TokenizerConfig, build_tokenizer, load_tokenizer
+from unmask.api.model import Model
+from unmask.config.run import load_recipe, resolve
+from unmask.data.config import TokenizerConfig
+from unmask.data.tokenizers import build_tokenizer, load_tokenizer
 from unmask.errors import UnmaskError
 
 SOURCE = Path(unmask.__file__).parent

@@ -15,16 +15,17 @@ import torch
 
 import unmask
 from unmask import shipped
-from unmask.api import Model, load_judge
 from unmask.api.build import build_method
 from unmask.api.cards import training_command
+from unmask.api.judging import load_judge
+from unmask.api.model import Model
 from unmask.api.publishing import published
 from unmask.api.watching import MASK
 from unmask.cli import main
 from unmask.cli.parser import Parser
-from unmask.config import load_recipe, resolve
-from unmask.data import TokenizerConfig, build_tokenizer
-from unmask.data.config import Portion
+from unmask.config.run import load_recipe, resolve
+from unmask.data.config import Portion, TokenizerConfig
+from unmask.data.tokenizers import build_tokenizer
 from unmask.errors import UnmaskError
 
 TEXT = "Once upon a time there was a small cat. The cat saw a red ball and was happy. " * 3

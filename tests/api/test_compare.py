@@ -14,18 +14,18 @@ import torch
 from tiny_models import LENGTH, one_line, train_tiny
 
 import unmask
-from unmask.api import compare
-from unmask.api.comparing import default_samplers, settings
+from unmask.api.comparing import compare, default_samplers, settings
 from unmask.api.generation import _two_sets, real_texts
 from unmask.api.judging import digest
 from unmask.api.rows import Row, Setting, stored
 from unmask.cli import main
 from unmask.cli.figures import with_interval
 from unmask.cli.frontier import draw, spread_out
-from unmask.data import load_data
+from unmask.data.load import load_data
 from unmask.errors import UnmaskError
-from unmask.evaluation import MethodJudge, Sample, measure, visible
-from unmask.samplers import SAMPLERS
+from unmask.evaluation.generation import measure, visible
+from unmask.evaluation.judges import MethodJudge, Sample
+from unmask.samplers.base import SAMPLERS
 
 N, STEPS = 6, [2, 5]
 SAMPLED = ["ancestral", "left_to_right"]

@@ -12,14 +12,14 @@ from rich.console import Console
 from tiny_models import one_line
 
 import unmask
-from unmask.api import compare
+from unmask.api.comparing import compare
 from unmask.api.infilling import infill
 from unmask.api.translation import translate
 from unmask.api.watching import MASK, Picture
 from unmask.api.zero_shot import zero_shot
 from unmask.cli import main, translation
 from unmask.cli.parser import Parser
-from unmask.config import resolve
+from unmask.config.run import resolve
 from unmask.errors import UnmaskError
 
 LETTERS = "abcdefgh"

@@ -11,7 +11,9 @@ from tiny_models import LENGTH, PROMPTS, content, one_line, train_tiny
 import unmask
 from unmask.cli.parser import SAMPLING
 from unmask.errors import UnmaskError
-from unmask.samplers import SAMPLERS, Ancestral, FirstHitting, SemiAutoregressive
+from unmask.samplers.ancestral import Ancestral, FirstHitting
+from unmask.samplers.base import SAMPLERS
+from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 ANY_ORDER = [name for name in SAMPLERS if name != "analytic"]  # which needs scores
 

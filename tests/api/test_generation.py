@@ -12,15 +12,16 @@ from tiny_judge import save_judge
 from tiny_models import one_line, train_tiny
 
 import unmask
-from unmask.api import compare, load_judge
+from unmask.api.comparing import compare
 from unmask.api.generation import real_texts
-from unmask.api.judging import digest
+from unmask.api.judging import digest, load_judge
 from unmask.api.rows import FIGURES, Row, Setting, stored
 from unmask.cli import _parse, figures, generation, infilling, main
 from unmask.cli.frontier import draw
-from unmask.data import load_data
+from unmask.data.load import load_data
 from unmask.errors import UnmaskError
-from unmask.evaluation import Sample, measure, visible
+from unmask.evaluation.generation import measure, visible
+from unmask.evaluation.judges import Sample
 from unmask.evaluation.mauve import mauve
 
 ROOT = Path(__file__).parents[2]

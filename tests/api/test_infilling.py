@@ -12,7 +12,7 @@ import unmask
 from unmask.api import infilling
 from unmask.api.infilling import held_out_gaps, infill
 from unmask.api.rows import Setting
-from unmask.data import load_data
+from unmask.data.load import load_data
 from unmask.errors import UnmaskError
 from unmask.evaluation.bootstrap import Figure
 from unmask.evaluation.infilling import Gap, middle_gap, score

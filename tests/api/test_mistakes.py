@@ -6,7 +6,7 @@ import pytest
 from tiny_models import one_line, train_tiny
 
 from unmask.errors import UnmaskError
-from unmask.samplers import Ancestral
+from unmask.samplers.ancestral import Ancestral
 
 
 @pytest.mark.parametrize(

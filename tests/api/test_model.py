@@ -8,7 +8,8 @@ from tiny_models import LENGTH, PROMPTS, TEXTS, content, one_line
 
 from unmask.api import running
 from unmask.errors import UnmaskError
-from unmask.samplers import Ancestral, LeftToRight
+from unmask.samplers.ancestral import Ancestral
+from unmask.samplers.left_to_right import LeftToRight
 
 # Generating: seeds
 

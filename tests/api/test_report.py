@@ -23,11 +23,13 @@ from unmask.cli import main, pictures
 from unmask.cli.evaluate import with_error
 from unmask.cli.report_parts import perplexity
 from unmask.cli.report_sections import sections
-from unmask.config import resolve
-from unmask.data import load_data
-from unmask.diffusion import SCHEDULES
+from unmask.config.run import resolve
+from unmask.data.load import load_data
+from unmask.diffusion.schedule import SCHEDULES
 from unmask.errors import UnmaskError
-from unmask.evaluation import likelihood, nats_by_steps, variance_by_schedule
+from unmask.evaluation.likelihood import likelihood
+from unmask.evaluation.schedules import variance_by_schedule
+from unmask.evaluation.steps import nats_by_steps
 
 ROWS, DRAWS = 2, 4
 OPTIONS = ["--rows", str(ROWS), "--draws", str(DRAWS), "--device", "cpu"]

@@ -21,12 +21,12 @@ from unmask.api.reproduced import RESULTS, Line, _with_seeds, reproduce, seed_de
 from unmask.api.reproducing import RUNS, SCALES, Request
 from unmask.api.runs import FirstRows
 from unmask.cli import main
-from unmask.config import RunConfig, flatten
-from unmask.data import load_data
+from unmask.config.run import RunConfig, flatten
+from unmask.data.load import load_data
 from unmask.data.tokenizers import build_tokenizer
 from unmask.errors import UnmaskError
-from unmask.evaluation import likelihood
-from unmask.methods import METHODS
+from unmask.evaluation.likelihood import likelihood
+from unmask.methods.base import METHODS
 from unmask.vocabulary import Vocabulary
 
 SHAPE = {"width": "32", "depth": "1", "heads": "2", "condition_width": "8"}

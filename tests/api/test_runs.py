@@ -10,8 +10,10 @@ from tiny_models import one_line
 
 import unmask
 from unmask.api.runs import FirstRows, _agreed
-from unmask.config import resolve, to_dict
-from unmask.data import ByteTokenizer, DataConfig, rows_from
+from unmask.config.run import resolve, to_dict
+from unmask.data.characters import ByteTokenizer
+from unmask.data.config import DataConfig
+from unmask.data.load import rows_from
 from unmask.errors import UnmaskError
 from unmask.training.checkpoint import folder, save
 from unmask.training.retention import Retention

@@ -10,10 +10,11 @@ from rich.console import Console
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
-from unmask.api.watching import MASK, Picture, shown, spans, watch
-from unmask.data import ByteTokenizer, CharacterTokenizer, SubwordTokenizer
-from unmask.data.subwords import train_bpe
-from unmask.samplers import Frame
+from unmask.api.watching import MASK, Picture, watch
+from unmask.data.characters import ByteTokenizer, CharacterTokenizer
+from unmask.data.spans import shown, spans
+from unmask.data.subwords import SubwordTokenizer, train_bpe
+from unmask.samplers.base import Frame
 from unmask.vocabulary import Vocabulary
 
 BYTES = ByteTokenizer()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import unmask
-from unmask.config import resolve
+from unmask.config.run import resolve
 
 PLACES = ["mat", "log", "old red chair", "hill by the sea", "warm stone of the wall"]
 TEXTS = [f"The {who} sat on the {place}." for who in ("cat", "dog", "queen") for place in PLACES]

@@ -4,8 +4,12 @@ import pytest
 import torch
 from builders import known
 
-from unmask.backbones import BACKBONES, Causal, DiT, KVCache, recompute_blocks
 from unmask.backbones.attended import sees_the_past
+from unmask.backbones.base import BACKBONES
+from unmask.backbones.cache import KVCache
+from unmask.backbones.causal import Causal
+from unmask.backbones.compiling import recompute_blocks
+from unmask.backbones.dit import DiT
 from unmask.backbones.dropout import draw_keys
 from unmask.backbones.transformer import SIZES
 from unmask.errors import UnmaskError

@@ -7,7 +7,8 @@ import pytest
 import torch
 from builders import known
 
-from unmask.backbones import BACKBONES, compile_backbone
+from unmask.backbones.base import BACKBONES
+from unmask.backbones.compiling import compile_backbone
 from unmask.backbones.products import _Normal, taken
 
 SIZE, ROWS, LENGTH = 11, 3, 8

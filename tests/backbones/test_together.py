@@ -4,9 +4,8 @@ import pytest
 import torch
 from builders import known
 
-from unmask.backbones import BACKBONES, KVCache
-from unmask.backbones.base import Call
-from unmask.backbones.cache import OneMore
+from unmask.backbones.base import BACKBONES, Call
+from unmask.backbones.cache import KVCache, OneMore
 
 NAMES = list(BACKBONES)
 SIZE = 37

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from unmask.constraints import Constraint
+from unmask.constraints.constraint import Constraint
 from unmask.constraints.machine import MOST_STATES, banned, containing, product
 from unmask.constraints.regex import regex
 from unmask.errors import UnmaskError

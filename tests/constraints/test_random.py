@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.constraints import Constraint
+from unmask.constraints.constraint import Constraint
 from unmask.constraints.regex import regex
 from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary

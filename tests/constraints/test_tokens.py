@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import torch
 
-from unmask.constraints import Constraint
+from unmask.constraints.constraint import Constraint
 from unmask.constraints.step import MOST_DENSE
 from unmask.vocabulary import Vocabulary
 

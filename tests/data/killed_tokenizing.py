@@ -5,7 +5,9 @@ import signal
 import sys
 from dataclasses import replace
 
-from unmask.data import DataConfig, TokenizerConfig, blocks, cache, load, load_data
+from unmask.data import blocks, cache, load
+from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.load import load_data
 
 
 def tokenise(source: str, folder: str, packing: str, after: int) -> None:

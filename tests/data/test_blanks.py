@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data import ByteTokenizer, count_blanks, parse_blanks
+from unmask.data.blanks import count_blanks, parse_blanks
+from unmask.data.characters import ByteTokenizer
 from unmask.errors import UnmaskError
 
 SENTENCE = "The [MASK] sat on the [MASK:4]."

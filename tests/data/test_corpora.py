@@ -13,7 +13,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from unmask.data import open_corpus
+from unmask.data.corpora import open_corpus
 from unmask.data.files import Reading
 from unmask.errors import UnmaskError
 

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data import DETOKENIZERS, DataConfig, TokenizerConfig, load_data, rows_from
+from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.detokenizers import DETOKENIZERS
+from unmask.data.load import load_data, rows_from
 from unmask.errors import UnmaskError
 
 EXAMPLES = [

@@ -10,10 +10,12 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from unmask.data import ByteTokenizer, DataConfig, TokenizerConfig, lines, load_data, rows_from
-from unmask.data.config import Portion
+from unmask.data import lines
+from unmask.data.characters import ByteTokenizer
+from unmask.data.config import DataConfig, Portion, TokenizerConfig
 from unmask.data.corpora import open_corpus
 from unmask.data.files import Reading
+from unmask.data.load import load_data, rows_from
 from unmask.errors import UnmaskError
 
 FINE = 300

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data import ByteTokenizer
+from unmask.data.characters import ByteTokenizer
 from unmask.data.fitting import best_fit
 from unmask.data.packing import pack
 from unmask.data.totals import Totals

@@ -6,8 +6,9 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers
 
-from unmask.data import TokenizerConfig, build_tokenizer, load_tokenizer
+from unmask.data.config import TokenizerConfig
 from unmask.data.hugging_face import hugging_face
+from unmask.data.tokenizers import build_tokenizer, load_tokenizer
 from unmask.errors import UnmaskError
 
 

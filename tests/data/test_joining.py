@@ -5,7 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data import ByteTokenizer, Corpus, DataConfig, blocks, first_rows, rows_from
+from unmask.data import blocks
+from unmask.data.characters import ByteTokenizer
+from unmask.data.config import DataConfig
+from unmask.data.corpora import Corpus
+from unmask.data.load import first_rows, rows_from
 from unmask.data.packing import pack
 from unmask.data.totals import Totals
 from unmask.errors import UnmaskError

@@ -10,24 +10,18 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from unmask.data import (
-    ByteTokenizer,
-    DataConfig,
-    LabelDropout,
-    Loader,
-    Rows,
-    TokenizerConfig,
-    blocks,
-    labels,
-    load_data,
-    load_tokenizer,
-    open_corpus,
-    rows_from,
-)
+from unmask.data import blocks, labels
+from unmask.data.characters import ByteTokenizer
+from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.corpora import open_corpus
 from unmask.data.files import Reading
-from unmask.data.labels import Labelled, class_names, label_of
+from unmask.data.labels import LabelDropout, Labelled, class_names, label_of
+from unmask.data.load import load_data, rows_from
+from unmask.data.loader import Loader
 from unmask.data.packing import pack
+from unmask.data.rows import Rows
 from unmask.data.subwords import train_bpe
+from unmask.data.tokenizers import load_tokenizer
 from unmask.data.totals import Totals
 from unmask.errors import UnmaskError
 

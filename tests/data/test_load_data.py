@@ -5,15 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unmask.data import (
-    ByteTokenizer,
-    CharacterTokenizer,
-    DataConfig,
-    TokenizerConfig,
-    cache,
-    load_data,
-    rows_from,
-)
+from unmask.data import cache
+from unmask.data.characters import ByteTokenizer, CharacterTokenizer
+from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.load import load_data, rows_from
 from unmask.errors import UnmaskError
 
 BYTES = ByteTokenizer()

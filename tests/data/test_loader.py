@@ -4,7 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data import Loader, Rows, batches
+from unmask.data.loader import Loader
+from unmask.data.rows import Rows, batches
 from unmask.data.totals import Totals
 from unmask.errors import UnmaskError
 

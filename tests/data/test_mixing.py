@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from unmask.config import dump_yaml, from_dict, load_recipe, resolve
-from unmask.data import DataConfig, Loader, Portion, TokenizerConfig, load_data, pairs_from
+from unmask.config.run import dump_yaml, from_dict, load_recipe, resolve
+from unmask.data.config import DataConfig, Portion, TokenizerConfig
+from unmask.data.load import load_data, pairs_from
+from unmask.data.loader import Loader
 from unmask.errors import UnmaskError
 
 

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data import ByteTokenizer, CharacterTokenizer, blocks
+from unmask.data import blocks
+from unmask.data.characters import ByteTokenizer, CharacterTokenizer
 from unmask.data.packing import pack
 from unmask.data.totals import Totals
 from unmask.errors import UnmaskError

@@ -9,16 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from unmask.data import (
-    ByteTokenizer,
-    DataConfig,
-    Loader,
-    Pair,
-    TokenizerConfig,
-    load_data,
-    rows_from,
-)
-from unmask.data.load import pairs_from
+from unmask.data.characters import ByteTokenizer
+from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.load import load_data, pairs_from, rows_from
+from unmask.data.loader import Loader
+from unmask.data.pairs import Pair
 from unmask.data.subwords import SubwordTokenizer
 from unmask.errors import UnmaskError
 

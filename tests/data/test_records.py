@@ -5,7 +5,8 @@ import lzma
 
 import pytest
 
-from unmask.data import Columns, Lines, Objects, file_corpus, named
+from unmask.data.lines import named
+from unmask.data.records import Columns, Lines, Objects, file_corpus
 from unmask.errors import UnmaskError
 
 PAPERS = Objects("article_text")

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.data import DataConfig, Loader, Rows, ShortRows
+from unmask.data.config import DataConfig
+from unmask.data.loader import Loader
+from unmask.data.rows import Rows
+from unmask.data.shortening import ShortRows
 from unmask.data.totals import Totals
 from unmask.errors import UnmaskError
 

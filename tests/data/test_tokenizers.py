@@ -6,16 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data import (
-    ByteTokenizer,
-    CharacterTokenizer,
-    SubwordTokenizer,
-    Text8Tokenizer,
-    TokenizerConfig,
-    build_tokenizer,
-    load_tokenizer,
-)
-from unmask.data.subwords import train_bpe
+from unmask.data.characters import ByteTokenizer, CharacterTokenizer, Text8Tokenizer
+from unmask.data.config import TokenizerConfig
+from unmask.data.subwords import SubwordTokenizer, train_bpe
+from unmask.data.tokenizers import build_tokenizer, load_tokenizer
 from unmask.errors import UnmaskError
 
 KINDS = ("bpe", "bytes", "characters", "text8", "gpt2", "bert")

@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unmask.data import DataConfig, TokenizerConfig, blocks, cache, load, load_data, rows_from
+from unmask.data import blocks, cache, load
+from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.load import load_data, rows_from
 from unmask.data.packing import PACKERS, pack
 from unmask.data.pairs import Pair
 from unmask.data.totals import Place, Totals

@@ -8,8 +8,7 @@ from builders import schedule
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.diffusion import SCHEDULES
-from unmask.diffusion.schedule import Learned
+from unmask.diffusion.schedule import SCHEDULES, Learned
 from unmask.errors import UnmaskError
 
 NAMES = list(SCHEDULES)

@@ -13,11 +13,11 @@ from builders import schedule
 from kit import expected_bound, table_method
 from toy_corpus import Corpus, listed
 
-from unmask.evaluation import Bound, Sums, choose_estimator, likelihood
+from unmask.evaluation.bound import Bound
 from unmask.evaluation.estimators import ESTIMATORS, Batch
-from unmask.evaluation.likelihood import BLOCK
-from unmask.evaluation.sums import Conditions
-from unmask.methods import Method
+from unmask.evaluation.likelihood import BLOCK, choose_estimator, likelihood
+from unmask.evaluation.sums import Conditions, Sums
+from unmask.methods.base import Method
 from unmask.randomness import RowStream, child_seed
 
 LANGUAGE, ROWS = listed()

@@ -7,11 +7,18 @@ import torch
 from builders import small_method
 
 from unmask.errors import UnmaskError
-from unmask.evaluation import MethodJudge, Quality, Sample, likelihood, measure, visible
 from unmask.evaluation.bootstrap import Figure, mean, ratio
-from unmask.evaluation.generation import distinct, repetition, token_entropy
-from unmask.evaluation.judges import framed
-from unmask.methods import Method
+from unmask.evaluation.generation import (
+    Quality,
+    distinct,
+    measure,
+    repetition,
+    token_entropy,
+    visible,
+)
+from unmask.evaluation.judges import MethodJudge, Sample, framed
+from unmask.evaluation.likelihood import likelihood
+from unmask.methods.base import Method
 from unmask.vocabulary import Vocabulary
 
 SIZE = 11

@@ -9,8 +9,10 @@ import torch
 from builders import small_method
 
 from unmask.errors import UnmaskError
-from unmask.evaluation import Bound, Sums, estimators, likelihood
-from unmask.evaluation.likelihood import BLOCK, nats_by_row, part_of
+from unmask.evaluation import estimators
+from unmask.evaluation.bound import Bound
+from unmask.evaluation.likelihood import BLOCK, likelihood, nats_by_row, part_of
+from unmask.evaluation.sums import Sums
 
 SIZE, LENGTH = 11, 10
 DIFFUSION = ("mdlm", "sedd", "d3pm")

@@ -10,8 +10,7 @@ from kit import expected_bound, table_method
 from toy_corpus import Corpus, listed
 
 from unmask.errors import UnmaskError
-from unmask.evaluation import choose_estimator, likelihood
-from unmask.evaluation.likelihood import nats_by_row
+from unmask.evaluation.likelihood import choose_estimator, likelihood, nats_by_row
 
 LANGUAGE, ROWS = listed()
 WRONG = LANGUAGE.wrong_conditionals()  # every order has another likelihood

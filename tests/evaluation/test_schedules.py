@@ -5,14 +5,12 @@ import math
 import pytest
 import torch
 
-from unmask.backbones import BACKBONES
-from unmask.diffusion import SCHEDULES, TIME_SAMPLERS, Schedule
-from unmask.diffusion.time_sampling import Uniform
+from unmask.backbones.base import BACKBONES
+from unmask.diffusion.schedule import SCHEDULES, Schedule
+from unmask.diffusion.time_sampling import TIME_SAMPLERS, Uniform
 from unmask.errors import UnmaskError
-from unmask.evaluation import variance_by_schedule
-from unmask.evaluation.schedules import _spread
-from unmask.methods import METHODS
-from unmask.methods.base import targets
+from unmask.evaluation.schedules import _spread, variance_by_schedule
+from unmask.methods.base import METHODS, targets
 from unmask.randomness import RowStream, child_seed
 from unmask.vocabulary import Vocabulary
 

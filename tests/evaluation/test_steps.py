@@ -6,10 +6,10 @@ import pytest
 import torch
 from builders import small_method
 
-from unmask.diffusion import SCHEDULES
+from unmask.diffusion.schedule import SCHEDULES
 from unmask.errors import UnmaskError
-from unmask.evaluation import likelihood, nats_by_steps
-from unmask.evaluation.steps import shares_draws, step_weights
+from unmask.evaluation.likelihood import likelihood
+from unmask.evaluation.steps import nats_by_steps, shares_draws, step_weights
 
 SIZE, LENGTH = 11, 10
 

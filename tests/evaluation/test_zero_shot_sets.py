@@ -16,19 +16,16 @@ from typing import ClassVar
 import pytest
 from tokenizers import models
 
-from unmask.data import (
-    ByteTokenizer,
-    Corpus,
-    DataConfig,
-    Lines,
-    Rows,
-    Tokenizer,
-    file_corpus,
-    load_tokenizer,
-    rows_from,
-)
+from unmask.data.characters import ByteTokenizer
+from unmask.data.config import DataConfig
+from unmask.data.corpora import Corpus
 from unmask.data.detokenizers import DETOKENIZERS
+from unmask.data.load import rows_from
+from unmask.data.records import Lines, file_corpus
+from unmask.data.rows import Rows
 from unmask.data.subwords import SubwordTokenizer, byte_level
+from unmask.data.tokenizer import Tokenizer
+from unmask.data.tokenizers import load_tokenizer
 from unmask.errors import UnmaskError
 from unmask.evaluation.zero_shot import MORE_SETS, SETS, coverage, find, zero_shot_set
 from unmask.vocabulary import Vocabulary

@@ -6,7 +6,7 @@ import pytest
 from tiny_models import SHAPE, TEXTS, TINY
 
 import unmask
-from unmask.config import resolve
+from unmask.config.run import resolve
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from tiny_models import one_line
 
 from unmask.errors import UnmaskError
-from unmask.harness import Answers, Options, Question, windows
+from unmask.harness.answers import Answers
+from unmask.harness.options import Options
+from unmask.harness.questions import Question, windows
 
 PAIRS = [
     ("The cat", " sat on the mat."),

@@ -4,8 +4,7 @@ import pytest
 from tiny_models import one_line
 
 from unmask.errors import UnmaskError
-from unmask.harness import Options
-from unmask.harness.options import decoding
+from unmask.harness.options import Options, decoding
 
 GREEDY = {"sampler": "confidence", "strategy": "deterministic"}
 

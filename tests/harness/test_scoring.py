@@ -8,8 +8,9 @@ import torch
 from builders import schedule, small_method
 from kit import Language, table_method
 
-from unmask.harness import Question, Scorer
-from unmask.methods import METHODS
+from unmask.harness.questions import Question
+from unmask.harness.scoring import Scorer
+from unmask.methods.base import METHODS
 
 LANGUAGE = Language.random(3, 4)
 WRONG = LANGUAGE.wrong_conditionals()

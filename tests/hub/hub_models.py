@@ -14,10 +14,11 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from unmask.api import Model
 from unmask.api.build import build_method
-from unmask.config import resolve
-from unmask.data import TokenizerConfig, build_tokenizer
+from unmask.api.model import Model
+from unmask.config.run import resolve
+from unmask.data.config import TokenizerConfig
+from unmask.data.tokenizers import build_tokenizer
 from unmask.errors import UnmaskError
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "official-dit-tiny"

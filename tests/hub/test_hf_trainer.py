@@ -9,13 +9,14 @@ from torch.utils.data import SequentialSampler
 from transformers import AutoTokenizer, Trainer, TrainingArguments
 
 import unmask
-from unmask.api import Model
 from unmask.api.build import build_method
-from unmask.config import RunConfig, resolve
-from unmask.data import Loader, load_data
+from unmask.api.model import Model
+from unmask.config.run import RunConfig, resolve
+from unmask.data.load import load_data
+from unmask.data.loader import Loader
 from unmask.hub.modeling import UnmaskForMaskedLM
 from unmask.randomness import RowStream
-from unmask.training import learning_rate
+from unmask.training.optimizer import learning_rate
 
 STEPS, BATCH = 4, 4
 SMALL = [

@@ -19,7 +19,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 import unmask
-from unmask.api import Model
+from unmask.api.model import Model
 from unmask.cli import main
 from unmask.hub.onnx import export, metadata
 

@@ -9,7 +9,7 @@ from hub_models import refused, tiny
 import unmask
 from unmask.api.cards import training_command
 from unmask.api.publishing import nameless, published
-from unmask.config import load_recipe, resolve
+from unmask.config.run import load_recipe, resolve
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hub_rows import some_tokens
 from transformers import AutoModelForMaskedLM
 
 import unmask
-from unmask.data import Portion, TokenizerConfig
+from unmask.data.config import Portion, TokenizerConfig
 from unmask.hub import own, reading
 
 NAMES = (

@@ -4,9 +4,10 @@ import dataclasses
 
 import torch
 
-from unmask.backbones import BACKBONES
-from unmask.diffusion import SCHEDULES, TIME_SAMPLERS, Schedule
-from unmask.methods import METHODS, Method
+from unmask.backbones.base import BACKBONES
+from unmask.diffusion.schedule import SCHEDULES, Schedule
+from unmask.diffusion.time_sampling import TIME_SAMPLERS
+from unmask.methods.base import METHODS, Method
 from unmask.vocabulary import Vocabulary
 
 

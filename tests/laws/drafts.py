@@ -9,7 +9,7 @@ from kit import Language, Scores
 from torch import Tensor
 
 from unmask.diffusion.parameterization import mean_to_score
-from unmask.samplers import SAMPLERS, Canvas, Frame, Plan, Sampler, last_frame
+from unmask.samplers.base import SAMPLERS, Canvas, Frame, Plan, Sampler, last_frame
 
 SIZE, MASK = 7, 6
 VARIANTS: dict[str, list[dict]] = {

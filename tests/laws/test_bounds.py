@@ -16,8 +16,8 @@ from kit import (
     table_method,
 )
 
-from unmask.diffusion import SCHEDULES
-from unmask.methods import METHODS
+from unmask.diffusion.schedule import SCHEDULES
+from unmask.methods.base import METHODS
 from unmask.methods.diffusion import Diffusion
 
 LANGUAGE = Language.random()

@@ -3,8 +3,9 @@
 import torch
 from builders import small_method
 
-from unmask.diffusion import SCHEDULES
-from unmask.samplers import Canvas, LeftToRight, Plan, last_frame
+from unmask.diffusion.schedule import SCHEDULES
+from unmask.samplers.base import Canvas, Plan, last_frame
+from unmask.samplers.left_to_right import LeftToRight
 
 SIZE, LENGTH, ROWS = 11, 7, 5
 MASK = SIZE - 1

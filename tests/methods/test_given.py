@@ -4,9 +4,8 @@ import pytest
 import torch
 from builders import schedule, small_method
 
-from unmask.diffusion import TIME_SAMPLERS
-from unmask.methods import METHODS
-from unmask.methods.base import targets
+from unmask.diffusion.time_sampling import TIME_SAMPLERS
+from unmask.methods.base import METHODS, targets
 from unmask.randomness import RowStream
 
 NAMES = list(METHODS)

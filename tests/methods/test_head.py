@@ -6,7 +6,8 @@ from builders import small_method
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from unmask.methods import METHODS, head
+from unmask.methods import head
+from unmask.methods.base import METHODS
 from unmask.methods.head import head_loss
 from unmask.randomness import RowStream
 

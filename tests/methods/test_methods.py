@@ -8,11 +8,13 @@ from builders import schedule, small_method
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.backbones import DiT
-from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
+from unmask.backbones.dit import DiT
 from unmask.diffusion.nelbo import discrete_weight, step_alphas
+from unmask.diffusion.schedule import SCHEDULES
+from unmask.diffusion.time_sampling import TIME_SAMPLERS
 from unmask.errors import UnmaskError
-from unmask.methods import METHODS, SEDD, Losses
+from unmask.methods.base import METHODS, Losses
+from unmask.methods.sedd import SEDD
 from unmask.randomness import RowStream
 from unmask.vocabulary import Vocabulary
 

@@ -9,7 +9,7 @@ from types import TracebackType
 import uvicorn
 
 from unmask import Model
-from unmask.play import router
+from unmask.play.routes import router
 from unmask.serve.app import create_app
 from unmask.serve.engine import Engine
 

@@ -12,14 +12,15 @@ import torch
 from fastapi.testclient import TestClient
 from local_server import LocalServer
 
-from unmask.api import Model
 from unmask.api.build import build_method
-from unmask.config import resolve
-from unmask.data import CharacterTokenizer
+from unmask.api.model import Model
+from unmask.config.run import resolve
+from unmask.data.characters import CharacterTokenizer
 from unmask.play.forming import forming
 from unmask.play.page import FILES
 from unmask.play.questions import Forming
-from unmask.samplers import SAMPLERS, Ancestral
+from unmask.samplers.ancestral import Ancestral
+from unmask.samplers.base import SAMPLERS
 
 
 @pytest.fixture(scope="module")

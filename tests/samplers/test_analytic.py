@@ -20,7 +20,8 @@ from kit import (
 
 from unmask.diffusion.parameterization import mean_to_score
 from unmask.errors import UnmaskError
-from unmask.samplers import Analytic, Canvas, Plan, last_frame
+from unmask.samplers.analytic import Analytic
+from unmask.samplers.base import Canvas, Plan, last_frame
 
 LANGUAGE = Language.random()
 RARELY = 1e-4

@@ -6,7 +6,8 @@ from builders import schedule
 from drafts import build, counts
 from kit import Language, p_value
 
-from unmask.samplers import Canvas, EndFirst, Plan, last_frame
+from unmask.samplers.base import Canvas, Plan, last_frame
+from unmask.samplers.end_first import EndFirst
 
 EOS = 2
 

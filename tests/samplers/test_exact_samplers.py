@@ -6,8 +6,10 @@ from builders import schedule
 from drafts import build, conditional, counts, sample, texts
 from kit import Language, p_value, reverse_process
 
-from unmask.diffusion import SCHEDULES
-from unmask.samplers import SAMPLERS, LeftToRight, grid_times
+from unmask.diffusion.schedule import SCHEDULES
+from unmask.samplers.base import SAMPLERS
+from unmask.samplers.grid import grid_times
+from unmask.samplers.left_to_right import LeftToRight
 
 LANGUAGE = Language.random()
 EXACT = [name for name in SAMPLERS if SAMPLERS[name].exact]

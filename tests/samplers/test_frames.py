@@ -8,24 +8,15 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from unmask.diffusion import SCHEDULES
+from unmask.diffusion.schedule import SCHEDULES
 from unmask.errors import UnmaskError
-from unmask.samplers import (
-    SAMPLERS,
-    STRATEGIES,
-    Ancestral,
-    Canvas,
-    EntropyBound,
-    Gibbs,
-    LeftToRight,
-    Margin,
-    Plan,
-    PredictorCorrector,
-    Remask,
-    SemiAutoregressive,
-    Threshold,
-    last_frame,
-)
+from unmask.samplers.ancestral import Ancestral
+from unmask.samplers.base import SAMPLERS, STRATEGIES, Canvas, Plan, last_frame
+from unmask.samplers.gibbs import Gibbs
+from unmask.samplers.left_to_right import LeftToRight
+from unmask.samplers.order import EntropyBound, Margin, Threshold
+from unmask.samplers.revising import PredictorCorrector, Remask
+from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 MANNERS = list(every_sampler())
 every_manner = pytest.mark.parametrize(("name", "fields"), MANNERS, ids=title)

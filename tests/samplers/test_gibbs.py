@@ -6,7 +6,10 @@ from builders import schedule
 from drafts import MASK, canvas_of, counts, plan, run, sample, smooth
 from kit import Language, p_value
 
-from unmask.samplers import Ancestral, Canvas, Gibbs, LeftToRight, Plan, last_frame
+from unmask.samplers.ancestral import Ancestral
+from unmask.samplers.base import Canvas, Plan, last_frame
+from unmask.samplers.gibbs import Gibbs
+from unmask.samplers.left_to_right import LeftToRight
 
 LANGUAGE = Language.random()
 RARELY = 1e-4

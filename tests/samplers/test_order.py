@@ -10,20 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit import Language, p_value
 
-from unmask.diffusion import SCHEDULES
-from unmask.samplers import (
-    Canvas,
-    Confidence,
-    Entropy,
-    EntropyBound,
-    Margin,
-    Plan,
-    Threshold,
-    draft,
-    grid_times,
-    last_frame,
-)
-from unmask.samplers.order import masks_left
+from unmask.diffusion.schedule import SCHEDULES
+from unmask.samplers import draft
+from unmask.samplers.base import Canvas, Plan, last_frame
+from unmask.samplers.grid import grid_times
+from unmask.samplers.order import Confidence, Entropy, EntropyBound, Margin, Threshold, masks_left
 
 LANGUAGE = Language.random()
 RARELY = 1e-4

@@ -9,16 +9,10 @@ from drafts import MASK, SIZE, build, canvas_of, counts, every_sampler, plan, sm
 from kit import Language, p_value, reverse_process, table_method
 
 from unmask.methods.base import Serving
-from unmask.samplers import (
-    SAMPLERS,
-    Ancestral,
-    Canvas,
-    FirstHitting,
-    LeftToRight,
-    Plan,
-    last_frame,
-    left_to_right,
-)
+from unmask.samplers import left_to_right
+from unmask.samplers.ancestral import Ancestral, FirstHitting
+from unmask.samplers.base import SAMPLERS, Canvas, Plan, last_frame
+from unmask.samplers.left_to_right import LeftToRight
 
 LANGUAGE = Language.random()
 RARELY = 1e-4

@@ -8,8 +8,10 @@ from builders import schedule
 from drafts import MASK, build, canvas_of, plan, run, sample, smooth
 from kit import Language, alphas, distance, finished, p_value, starting, transition
 
-from unmask.samplers import Canvas, Draft, Plan, PredictorCorrector, Remask, grid_times
-from unmask.samplers.revising import RULES
+from unmask.samplers.base import Canvas, Plan
+from unmask.samplers.draft import Draft
+from unmask.samplers.grid import grid_times
+from unmask.samplers.revising import RULES, PredictorCorrector, Remask
 
 LANGUAGE = Language.random()
 RARELY = 1e-4

@@ -2,9 +2,9 @@
 
 import torch
 
-from unmask.api import Model
 from unmask.api.build import build_method
-from unmask.config import resolve
+from unmask.api.model import Model
+from unmask.config.run import resolve
 from unmask.data.characters import CharacterTokenizer
 
 LENGTH = 48

@@ -13,7 +13,8 @@ from unmask.backbones.base import Call
 from unmask.backbones.together import LEAST
 from unmask.constraints.tokens import Passes
 from unmask.errors import UnmaskError
-from unmask.samplers import SAMPLERS, order
+from unmask.samplers import order
+from unmask.samplers.base import SAMPLERS
 from unmask.samplers.draft import Draft
 from unmask.serve import batching
 from unmask.serve.engine import AHEAD, Busy, Closing, Engine, TimedOut

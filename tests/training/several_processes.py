@@ -21,22 +21,18 @@ from training_stand_in import VOCABULARY, TinyLoader
 
 import unmask
 import unmask.api
-from unmask.backbones import DiT
-from unmask.config import resolve
+from unmask.backbones.dit import DiT
+from unmask.config.run import resolve
 from unmask.diffusion.schedule import LogLinear
 from unmask.diffusion.time_sampling import Stratified
 from unmask.errors import UnmaskError
-from unmask.methods import MDLM
-from unmask.training import (
-    DistributedConfig,
-    Group,
-    Interrupted,
-    Trainer,
-    TrainingConfig,
-    joined,
-    trainer,
-)
+from unmask.methods.mdlm import MDLM
 from unmask.training import distributed as _  # noqa: F401  # before the forks
+from unmask.training import trainer
+from unmask.training.config import DistributedConfig, TrainingConfig
+from unmask.training.group import Group, joined
+from unmask.training.interrupt import Interrupted
+from unmask.training.trainer import Trainer
 from unmask.vocabulary import Vocabulary
 
 trainer.draw_curve = lambda run: run  # which costs every job a second

@@ -4,8 +4,7 @@ import pytest
 import torch
 from training_stand_in import TinyMethod
 
-from unmask.training import EMA
-from unmask.training.ema import decay_at
+from unmask.training.ema import EMA, decay_at
 
 
 def shifted(model, by):

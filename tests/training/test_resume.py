@@ -13,18 +13,11 @@ import torch
 from training_stand_in import trainer
 
 from unmask.errors import UnmaskError
-from unmask.training import (
-    Interrupted,
-    newest,
-    read_json,
-    read_weights,
-    recovered,
-    run_weights,
-    storage,
-)
-from unmask.training.checkpoint import begun, restore, save
-from unmask.training.interrupt import interruptible
+from unmask.training import storage
+from unmask.training.checkpoint import begun, newest, recovered, restore, run_weights, save
+from unmask.training.interrupt import Interrupted, interruptible
 from unmask.training.retention import Retention
+from unmask.training.storage import read_json, read_weights
 
 SCRIPT = Path(__file__).parent / "training_stand_in.py"
 OPTIONS = {"steps": 20, "micro_batch": 3, "save_every": 4, "validate_every": 5, "log_every": 3}

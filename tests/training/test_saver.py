@@ -17,18 +17,12 @@ from test_resume import assert_same
 from training_stand_in import TinyResult, trainer
 
 from unmask.errors import UnmaskError
-from unmask.training import (
-    Interrupted,
-    checkpoint,
-    locked,
-    read_json,
-    read_weights,
-    storage,
-    verify,
-)
-from unmask.training.lock import in_use
+from unmask.training import checkpoint, storage
+from unmask.training.interrupt import Interrupted
+from unmask.training.lock import in_use, locked
 from unmask.training.retention import Entry, Retention
 from unmask.training.saver import Saver
+from unmask.training.storage import read_json, read_weights, verify
 
 QUIET = {"steps": 12, "save_every": 4, "validate": None, "sample": None, "log_every": 1}
 

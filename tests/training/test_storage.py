@@ -6,17 +6,17 @@ import pytest
 import torch
 
 from unmask.errors import UnmaskError
-from unmask.training import (
+from unmask.training.storage import (
     Damaged,
     atomic_folder,
     full_disk,
     load_weights,
     read_weights,
+    recover,
     verify,
     write_json,
     write_weights,
 )
-from unmask.training.storage import recover
 
 
 def write(folder, value=1.0):

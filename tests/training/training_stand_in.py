@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmask.backbones import Backbone
+from unmask.backbones.base import Backbone
 from unmask.backbones.dropout import dropout
 from unmask.diffusion.schedule import LogLinear
 from unmask.diffusion.time_sampling import Uniform
-from unmask.methods import Denoiser, Losses, Method
+from unmask.methods.base import Denoiser, Losses, Method
 from unmask.randomness import RowStream
-from unmask.training import Trainer, TrainingConfig
+from unmask.training.config import TrainingConfig
 from unmask.training.logging import JsonLines
+from unmask.training.trainer import Trainer
 from unmask.vocabulary import Vocabulary
 
 VOCABULARY, LENGTH = 11, 6

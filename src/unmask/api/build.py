@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from unmask.backbones import BACKBONES
-from unmask.config import Choice, RunConfig, config_class
-from unmask.diffusion import SCHEDULES, TIME_SAMPLERS
+from unmask.backbones.base import BACKBONES
+from unmask.config.run import Choice, RunConfig, config_class
+from unmask.diffusion.schedule import SCHEDULES
+from unmask.diffusion.time_sampling import TIME_SAMPLERS
 from unmask.errors import UnmaskError
-from unmask.methods import METHODS, Method
+from unmask.methods.base import METHODS, Method
 from unmask.registry import Registry
-from unmask.training import check_finite, check_fit
+from unmask.training.storage import check_finite, check_fit
 from unmask.vocabulary import Vocabulary
 
 

@@ -16,12 +16,11 @@ from unmask.api.judging import digest
 from unmask.api.model import Model
 from unmask.api.publishing import published
 from unmask.api.rows import DATA, Row
-from unmask.config import RunConfig, dump_yaml, flatten, load_recipe, resolve
+from unmask.config.run import RunConfig, dump_yaml, flatten, load_recipe, resolve
 from unmask.errors import UnmaskError
-from unmask.evaluation import Bound
+from unmask.evaluation.bound import Bound
 from unmask.evaluation.causal import CausalJudge
-from unmask.training import atomic_folder, read_json, write_json
-from unmask.training.storage import MANIFEST
+from unmask.training.storage import MANIFEST, atomic_folder, read_json, write_json
 
 PICTURED = range(10)  # the seeds whose texts are shown
 _MACHINE = {"training.device", "data.cache"}  # what says where, not what, a run computes

@@ -27,10 +27,11 @@ from unmask.api.predicting import Source
 from unmask.api.rows import DATA, Conditions, Kept, Row, Setting
 from unmask.api.sampling import Sampling, choose_sampler
 from unmask.errors import UnmaskError
-from unmask.evaluation import measure
 from unmask.evaluation.causal import CausalJudge
+from unmask.evaluation.generation import measure
 from unmask.evaluation.mauve import check_packages
-from unmask.samplers import SAMPLERS, SemiAutoregressive
+from unmask.samplers.base import SAMPLERS
+from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 STEPS = (8, 16, 32, 64, 128)
 

@@ -6,11 +6,11 @@ import torch
 
 from unmask.api.canvases import Job
 from unmask.api.sampling import Sampling
-from unmask.constraints import Constraint
-from unmask.data import Tokenizer
+from unmask.constraints.constraint import Constraint
+from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.randomness import row_uniforms
-from unmask.samplers import Plan
+from unmask.samplers.base import Plan
 
 
 def constrained(

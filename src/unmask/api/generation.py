@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from unmask.api.model import Model
 from unmask.api.predicting import Source, rows_of
 from unmask.api.rows import Conditions, Setting
-from unmask.data import Rows
+from unmask.data.rows import Rows
 from unmask.errors import UnmaskError
-from unmask.evaluation import Sample, visible
+from unmask.evaluation.generation import visible
+from unmask.evaluation.judges import Sample
 
 Say = Callable[[str], None]
 

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 from unmask.api.sampling import Sampling
 from unmask.errors import UnmaskError, unknown
-from unmask.methods import TokenClassifier
-from unmask.samplers import ClassifierFree, ClassifierGuided, Denoise
+from unmask.methods.classifier import TokenClassifier
+from unmask.samplers.base import Denoise
+from unmask.samplers.guidance import ClassifierFree, ClassifierGuided
 
 if TYPE_CHECKING:
     from unmask.api.model import Model

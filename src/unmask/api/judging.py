@@ -9,7 +9,7 @@ from unmask.api.loading import load
 from unmask.api.model import Model
 from unmask.api.predicting import Source
 from unmask.api.rows import Conditions
-from unmask.config import to_dict
+from unmask.config.run import to_dict
 from unmask.errors import UnmaskError
 from unmask.evaluation.causal import CausalJudge, hash_tensors
 from unmask.evaluation.judge_files import DEFAULT, causal_judge

@@ -8,11 +8,11 @@ from unmask.api.build import restored, within
 from unmask.api.hub_names import hub_name
 from unmask.api.model import Model
 from unmask.api.saving import read_model
-from unmask.config import load_recipe, resolve
-from unmask.data import load_tokenizer
+from unmask.config.run import load_recipe, resolve
+from unmask.data.tokenizers import load_tokenizer
 from unmask.errors import UnmaskError
 from unmask.runtime.device import PRECISIONS, resolve_device, resolve_precision
-from unmask.training import run_weights
+from unmask.training.checkpoint import run_weights
 
 
 def load(

@@ -13,23 +13,19 @@ from unmask.api.build import outline
 from unmask.api.loading import load
 from unmask.api.model import Model
 from unmask.api.runs import FirstRows, first_sources
-from unmask.config import RunConfig
-from unmask.data import Data, load_data, load_tokenizer
-from unmask.diffusion import SCHEDULES
+from unmask.config.run import RunConfig
+from unmask.data.load import Data, load_data
+from unmask.data.tokenizers import load_tokenizer
+from unmask.diffusion.schedule import SCHEDULES
 from unmask.errors import UnmaskError
-from unmask.evaluation import (
-    Spread,
-    likelihood,
-    nats_by_steps,
-    perplexity_of,
-    shares_draws,
-    variance_by_schedule,
-)
-from unmask.methods import METHODS
+from unmask.evaluation.bound import perplexity_of
+from unmask.evaluation.likelihood import likelihood
+from unmask.evaluation.schedules import Spread, variance_by_schedule
+from unmask.evaluation.steps import nats_by_steps, shares_draws
+from unmask.methods.base import METHODS
 from unmask.methods.diffusion import Diffusion
-from unmask.training import read_json
 from unmask.training.logging import JsonLines
-from unmask.training.storage import MANIFEST
+from unmask.training.storage import MANIFEST, read_json
 
 FILE = "measurements.jsonl"
 STEPS = (10, 20, 50, 100, 200, 500, 1000, 0)  # Table 11's T; 0 is continuous time

@@ -14,14 +14,16 @@ from unmask.api.running import Result, Running
 from unmask.api.sampling import Sampling
 from unmask.api.saving import checked_defaults, write_model
 from unmask.api.watching import watch
-from unmask.config import RunConfig
-from unmask.data import Tokenizer
+from unmask.config.run import RunConfig
+from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
-from unmask.methods import Method
-from unmask.samplers import Frame
+from unmask.methods.base import Method
+from unmask.samplers.base import Frame
 
 if TYPE_CHECKING:
-    from unmask.evaluation import Bound, How, Order
+    from unmask.evaluation.bound import Bound
+    from unmask.evaluation.likelihood import How
+    from unmask.evaluation.orders import Order
 
 Prompts = str | Sequence[str] | None
 Length = int | Literal["auto"] | None

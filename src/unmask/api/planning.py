@@ -13,7 +13,7 @@ from unmask.api.arithmetic import (
     step_bytes,
 )
 from unmask.api.build import outline
-from unmask.config import RunConfig
+from unmask.config.run import RunConfig
 from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
 

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from unmask.data import Rows, load_data, rows_from
+from unmask.data.load import load_data, rows_from
+from unmask.data.rows import Rows
 from unmask.errors import UnmaskError
-from unmask.evaluation import Bound, How, choose_estimator, likelihood
+from unmask.evaluation.bound import Bound
+from unmask.evaluation.likelihood import How, choose_estimator, likelihood
 
 if TYPE_CHECKING:
     from unmask.api.model import Model

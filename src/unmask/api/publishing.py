@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from unmask.api.hub_names import hub_name
-from unmask.config import RunConfig
-from unmask.data import DataConfig, Portion
+from unmask.config.run import RunConfig
+from unmask.data.config import DataConfig, Portion
 from unmask.data.corpora import ELSEWHERE
 
 _NO_FILES = ("builtin:", "hf:")

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 from unmask.api.build import outline
 from unmask.api.measuring import FILE, Budget, Measuring, Point
 from unmask.api.rows import Row, stored
-from unmask.config import RunConfig, flatten, load_recipe, resolve
-from unmask.data import load_tokenizer
+from unmask.config.run import RunConfig, flatten, load_recipe, resolve
+from unmask.data.tokenizers import load_tokenizer
 from unmask.errors import UnmaskError
-from unmask.evaluation import Spread
+from unmask.evaluation.schedules import Spread
 from unmask.training.logging import LOGS, read_log
 from unmask.vocabulary import Vocabulary
 

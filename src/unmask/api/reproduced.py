@@ -12,7 +12,7 @@ from unmask.api.measuring import Point, scaled
 from unmask.api.paper import CONTINUOUS, SCHEDULES_BOUND, Published
 from unmask.api.reporting import Run, read_run
 from unmask.api.reproducing import RUNS, Request
-from unmask.evaluation import perplexity_of
+from unmask.evaluation.bound import perplexity_of
 from unmask.training.logging import JsonLines
 
 RESULTS = "results.jsonl"

@@ -9,8 +9,10 @@ from unmask.api.measuring import Budget, Measuring
 from unmask.api.paper import PUBLISHED, Published
 from unmask.api.reporting import read_run
 from unmask.api.runs import train
-from unmask.config import RunConfig, load_recipe, resolve
-from unmask.data import DataConfig, Tokenizer, load_tokenizer
+from unmask.config.run import RunConfig, load_recipe, resolve
+from unmask.data.config import DataConfig
+from unmask.data.tokenizer import Tokenizer
+from unmask.data.tokenizers import load_tokenizer
 from unmask.errors import UnmaskError, unknown
 
 Say = Callable[[str], None]

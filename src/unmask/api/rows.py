@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UnmaskError
-from unmask.evaluation import Quality, perplexity_of
+from unmask.evaluation.bound import perplexity_of
+from unmask.evaluation.generation import Quality
 from unmask.training.logging import JsonLines
 
 DATA = "data"  # what the row of real text has for a sampler

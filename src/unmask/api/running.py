@@ -15,16 +15,9 @@ from unmask.api.guidance import guided
 from unmask.api.sampling import Sampling, choose_sampler, in_windows
 from unmask.errors import UnmaskError
 from unmask.randomness import child_seed, row_seeds
-from unmask.samplers import (
-    TAIL,
-    Canvas,
-    EndFirst,
-    Frame,
-    Plan,
-    Sampler,
-    SemiAutoregressive,
-    last_frame,
-)
+from unmask.samplers.base import TAIL, Canvas, Frame, Plan, Sampler, last_frame
+from unmask.samplers.end_first import EndFirst
+from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 if TYPE_CHECKING:
     from unmask.api.model import Model

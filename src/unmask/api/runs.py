@@ -14,39 +14,25 @@ from unmask.api.build import build_method, outline
 from unmask.api.loading import named
 from unmask.api.model import Model
 from unmask.api.together import Shard, measured_together, written_together
-from unmask.config import RunConfig, dump_yaml, from_dict, to_dict
-from unmask.data import (
-    Data,
-    LabelDropout,
-    Loader,
-    Rows,
-    ShortRows,
-    Tokenizer,
-    load_data,
-    load_tokenizer,
-)
+from unmask.config.run import RunConfig, dump_yaml, from_dict, to_dict
+from unmask.data.labels import LabelDropout
+from unmask.data.load import Data, load_data
+from unmask.data.loader import Loader
+from unmask.data.rows import Rows
+from unmask.data.shortening import ShortRows
+from unmask.data.tokenizer import Tokenizer
+from unmask.data.tokenizers import load_tokenizer
 from unmask.errors import UnmaskError
-from unmask.evaluation import Bound, likelihood
+from unmask.evaluation.bound import Bound
+from unmask.evaluation.likelihood import likelihood
 from unmask.randomness import row_seeds
 from unmask.runtime.device import resolve_device
-from unmask.training import (
-    LOGGERS,
-    SEALED,
-    Damaged,
-    Group,
-    Trainer,
-    agree,
-    carried,
-    full_disk,
-    joined,
-    load_weights,
-    local_device,
-    locked,
-    recovered,
-    run_weights,
-    seal,
-    verify,
-)
+from unmask.training.checkpoint import SEALED, agree, carried, recovered, run_weights
+from unmask.training.group import Group, joined, local_device
+from unmask.training.lock import locked
+from unmask.training.loggers import LOGGERS
+from unmask.training.storage import Damaged, full_disk, load_weights, seal, verify
+from unmask.training.trainer import Trainer
 
 Say = Callable[[str], None]
 

@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from unmask.config.values import read_value
 from unmask.errors import UnmaskError, unknown
-from unmask.samplers import (
-    SAMPLERS,
-    LeftToRight,
-    Sampler,
-    SemiAutoregressive,
-    given_times,
-)
+from unmask.samplers.base import SAMPLERS, Sampler
+from unmask.samplers.grid import given_times
+from unmask.samplers.left_to_right import LeftToRight
+from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 if TYPE_CHECKING:
     from unmask.api.model import Model

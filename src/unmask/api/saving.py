@@ -6,13 +6,14 @@ from typing import Any
 
 from unmask.api.build import restored, stored, within
 from unmask.api.sampling import Sampling
-from unmask.config import RunConfig, from_dict, to_dict
+from unmask.config.run import RunConfig, from_dict, to_dict
 from unmask.config.values import read_value
-from unmask.data import Tokenizer, load_tokenizer
+from unmask.data.tokenizer import Tokenizer
+from unmask.data.tokenizers import load_tokenizer
 from unmask.errors import UnmaskError, unknown
-from unmask.methods import Method
+from unmask.methods.base import Method
 from unmask.runtime.device import PRECISIONS
-from unmask.training import (
+from unmask.training.storage import (
     Damaged,
     atomic_folder,
     read_json,

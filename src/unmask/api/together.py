@@ -6,10 +6,10 @@ from functools import reduce
 from operator import add
 
 from unmask.api.model import Model
-from unmask.evaluation import Bound
+from unmask.evaluation.bound import Bound
 from unmask.evaluation.likelihood import BLOCK
 from unmask.evaluation.sums import Sums
-from unmask.training import Group
+from unmask.training.group import Group
 
 Shard = tuple[int, int]
 

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from unmask.api.model import Model
-from unmask.data import pairs_from
+from unmask.data.load import pairs_from
 from unmask.errors import UnmaskError
 from unmask.evaluation.translation import Bleu, bleu, defined
 

@@ -16,8 +16,8 @@ from unmask.notebook import Place
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from unmask.data import Tokenizer
-    from unmask.samplers import Frame
+    from unmask.data.tokenizer import Tokenizer
+    from unmask.samplers.base import Frame
 
 MASK = "░"
 _MASKED = "dim"

@@ -8,9 +8,12 @@ from typing import Any
 
 from unmask.api.judging import refuse_pairs
 from unmask.api.model import Model
-from unmask.data import DataConfig, Rows, first_rows, rows_from
+from unmask.data.config import DataConfig
+from unmask.data.load import first_rows, rows_from
+from unmask.data.rows import Rows
 from unmask.errors import UnmaskError
-from unmask.evaluation import Bound, likelihood, perplexity_of
+from unmask.evaluation.bound import Bound, perplexity_of
+from unmask.evaluation.likelihood import likelihood
 from unmask.evaluation.zero_shot import SETS, coverage, find, zero_shot_set
 
 

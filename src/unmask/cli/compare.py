@@ -14,7 +14,8 @@ from unmask.cli.parser import Commands, add_model, given, list_of
 from unmask.errors import UnmaskError, unknown
 
 if TYPE_CHECKING:
-    from unmask.api import Model, Row
+    from unmask.api.model import Model
+    from unmask.api.rows import Row
     from unmask.evaluation.causal import CausalJudge
 
 _OPTIONS = ("n", "length", "top_k", "top_p", "seed", "batch", "data")

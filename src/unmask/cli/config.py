@@ -12,6 +12,6 @@ def add(commands: Commands) -> None:
 
 
 def execute(args: Namespace) -> None:
-    from unmask.config import dump_yaml, load_recipe, resolve
+    from unmask.config.run import dump_yaml, load_recipe, resolve
 
     print(dump_yaml(resolve(load_recipe(args.recipe), args.overrides)), end="")

@@ -24,8 +24,8 @@ from unmask.cli.tables import facts, say
 from unmask.errors import UnmaskError, unknown
 
 if TYPE_CHECKING:
-    from unmask.api import Model
-    from unmask.evaluation import Bound
+    from unmask.api.model import Model
+    from unmask.evaluation.bound import Bound
 
 # modules with add(parser), for options in a group of their own, and execute(args)
 SUITES = {
@@ -189,7 +189,8 @@ def _shard(text: str) -> tuple[int, int]:
 
 def _merged(files: list[Path]) -> tuple["Bound", dict[str, Any]]:
     """The parts in files as one, and the conditions that they share."""
-    from unmask.evaluation import Bound, Sums
+    from unmask.evaluation.bound import Bound
+    from unmask.evaluation.sums import Sums
 
     parts: list[Sums] = []
     first: dict[str, Any] = {}

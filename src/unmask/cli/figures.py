@@ -10,7 +10,7 @@ from unmask.cli.tables import print_whole, signed
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from unmask.api import Row
+    from unmask.api.rows import Row
 
 _MANY = 200  # texts, from which MAUVE begins to tell
 _PUBLISHED = ("openai-community/gpt2-large", "gpt2-large")  # the judge of published figures

@@ -16,7 +16,7 @@ from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
     from unmask.api.infilling import FilledRow
-    from unmask.evaluation import Figure
+    from unmask.evaluation.bootstrap import Figure
     from unmask.evaluation.causal import CausalJudge
 
 
@@ -93,7 +93,7 @@ def _cell(figure: "Figure") -> str:
 
 
 def _perplexity(figure: "Figure | None") -> str:
-    from unmask.evaluation import perplexity_of
+    from unmask.evaluation.bound import perplexity_of
 
     if figure is None or math.isnan(figure.value):
         return ""

@@ -10,8 +10,8 @@ from unmask.api.measuring import Point
 from unmask.api.reporting import Run
 from unmask.api.rows import Row
 from unmask.errors import UnmaskError
-from unmask.evaluation import Spread
 from unmask.evaluation.intervals import FEWEST
+from unmask.evaluation.schedules import Spread
 
 # Okabe and Ito's colours and Tol's "muted", each with a lighter twin for dark pages: colour-blind
 # readers can tell them apart, and marks tell lines apart as well.

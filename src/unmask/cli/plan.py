@@ -32,7 +32,7 @@ def add(commands: Commands) -> None:
 def execute(args: Namespace) -> None:
     from unmask.api.arithmetic import USABLE, Machine
     from unmask.api.planning import plan
-    from unmask.config import load_recipe, resolve
+    from unmask.config.run import load_recipe, resolve
     from unmask.errors import UnmaskError
 
     for name in ("memory", "rate", "bandwidth", "network"):

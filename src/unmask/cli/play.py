@@ -58,7 +58,7 @@ def execute(args: Namespace) -> None:
             threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
 
     def routers(engine: "Engine") -> "list[APIRouter]":
-        from unmask.play import router
+        from unmask.play.routes import router
 
         return [router(engine)]
 

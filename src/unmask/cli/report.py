@@ -123,7 +123,7 @@ def show_tables(tables: "Sequence[Table]") -> None:
 def _plain(report: "RunReport") -> dict[str, Any]:
     """The figures of a run, for a program."""
     from unmask.api.measuring import figures
-    from unmask.config import to_dict
+    from unmask.config.run import to_dict
 
     run = report.run
     return {

@@ -144,7 +144,7 @@ def start(
     routers: "Callable[[Engine], Sequence[APIRouter]]" = lambda engine: (),
 ) -> None:
     """Serves models by name until told to stop; `ready` is called with the address."""
-    from unmask.api import load
+    from unmask.api.loading import load
     from unmask.backbones.together import round_alike
     from unmask.serve.app import create_app
     from unmask.serve.engine import Engine

@@ -25,7 +25,7 @@ def add(commands: Commands) -> None:
 
 def execute(args: Namespace) -> None:
     from unmask import api
-    from unmask.config import load_recipe, resolve
+    from unmask.config.run import load_recipe, resolve
     from unmask.training.checkpoint import begun
 
     config = resolve(load_recipe(args.recipe), args.overrides)

@@ -14,7 +14,7 @@ from unmask.cli.timing import Stopwatch
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
-    from unmask.api import Result
+    from unmask.api.running import Result
 
 
 def write(

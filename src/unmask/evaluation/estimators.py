@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool, Float64
 from torch import Tensor
 
-from unmask.diffusion import TIME_SAMPLERS
 from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampling import (
+    TIME_SAMPLERS,
     FixedCount,
     Importance,
     Noise,

@@ -7,18 +7,11 @@ seven are those of the MDLM paper's Table 3, prepared as the authors' zero-shot 
 from dataclasses import dataclass
 from pathlib import Path
 
-from unmask.data import (
-    DETOKENIZERS,
-    Columns,
-    Corpus,
-    Form,
-    Lines,
-    Objects,
-    Reading,
-    file_corpus,
-    hub_corpus,
-    named,
-)
+from unmask.data.corpora import Corpus, hub_corpus
+from unmask.data.detokenizers import DETOKENIZERS
+from unmask.data.files import Reading
+from unmask.data.lines import named
+from unmask.data.records import Columns, Form, Lines, Objects, file_corpus
 from unmask.errors import UnmaskError, unknown
 
 # Where the hub keeps Parquet copies of datasets that are programs, which nobody should run.

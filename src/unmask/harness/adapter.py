@@ -9,7 +9,7 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
-from unmask.api import load
+from unmask.api.loading import load
 from unmask.evaluation.likelihood import Progress
 from unmask.harness.answers import Answers
 from unmask.harness.options import Options

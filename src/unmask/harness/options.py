@@ -6,7 +6,7 @@ from typing import Any, get_type_hints
 
 from unmask.config.values import read_value
 from unmask.errors import UnmaskError, unknown
-from unmask.evaluation import How
+from unmask.evaluation.likelihood import How
 
 USUAL_BATCH = 32  # of batch_size auto
 SHARPNESS = ("temperature", "top_k", "top_p")

@@ -10,9 +10,8 @@ from torch import Tensor
 from unmask.evaluation.estimators import Batch
 from unmask.evaluation.likelihood import How, Progress, checked, choose_estimator
 from unmask.harness.questions import Question
-from unmask.methods import Method
 from unmask.methods.autoregressive import Autoregressive
-from unmask.methods.base import Tokens, Valid
+from unmask.methods.base import Method, Tokens, Valid
 from unmask.methods.diffusion import Diffusion
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device

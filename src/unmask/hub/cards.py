@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from unmask import __version__
-from unmask.api import Model
+from unmask.api.model import Model
 from unmask.api.publishing import nameless, published
-from unmask.config import dump_yaml
+from unmask.config.run import dump_yaml
 
 FRONT = "---\n"
 

@@ -12,20 +12,19 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput
 
-from unmask.api import Model
 from unmask.api.build import build_method
-from unmask.backbones import recompute_blocks
+from unmask.api.model import Model
+from unmask.backbones.compiling import recompute_blocks
 from unmask.backbones.dropout import dropout_keys
 from unmask.backbones.freezing import Freezable
-from unmask.config import from_dict
+from unmask.config.run import from_dict
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
 from unmask.hub import own
 from unmask.hub.configuration import UnmaskConfig
 from unmask.hub.noise import NoiseStream
 from unmask.hub.writing import written
-from unmask.methods import Method
-from unmask.methods.base import padding, targets
+from unmask.methods.base import Method, padding, targets
 from unmask.vocabulary import Vocabulary
 
 IGNORED = -100  # the label of a token that is no target

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from unmask.api import Model
+from unmask.api.model import Model
 from unmask.backbones.attended import sees_the_past
-from unmask.config import to_dict
+from unmask.config.run import to_dict
 from unmask.data.extras import extra
 from unmask.errors import UnmaskError
 from unmask.methods.autoregressive import Autoregressive

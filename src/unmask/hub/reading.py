@@ -9,13 +9,15 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
-from unmask.api import Model
 from unmask.api.build import restored
 from unmask.api.hub_names import at_revision, hub_name
-from unmask.config import from_dict
-from unmask.data import AbsentTokenizer, Tokenizer, load_tokenizer
+from unmask.api.model import Model
+from unmask.config.run import from_dict
+from unmask.data.absent import AbsentTokenizer
 from unmask.data.extras import extra
 from unmask.data.foreign import foreign_text, refusing
+from unmask.data.tokenizer import Tokenizer
+from unmask.data.tokenizers import load_tokenizer
 from unmask.errors import UnmaskError
 from unmask.hub import own
 from unmask.hub.authors import read_lightning, read_mdlm, read_sedd

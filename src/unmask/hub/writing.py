@@ -7,13 +7,13 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from unmask.api import Model
 from unmask.api.canvases import Job
+from unmask.api.model import Model
 from unmask.api.running import Running
-from unmask.config import from_dict
-from unmask.data import AbsentTokenizer
+from unmask.config.run import from_dict
+from unmask.data.absent import AbsentTokenizer
 from unmask.errors import UnmaskError
-from unmask.methods import Method
+from unmask.methods.base import Method
 from unmask.vocabulary import Vocabulary
 
 

@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from unmask.backbones import Backbone, compile_backbone
+from unmask.backbones.base import Backbone
+from unmask.backbones.compiling import compile_backbone
 from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampling import Noise, TimeSampler
 from unmask.randomness import RowStream

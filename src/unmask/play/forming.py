@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from unmask.api import Model, Sampling
-from unmask.data import count_blanks
+from unmask.api.model import Model
+from unmask.api.sampling import Sampling
+from unmask.data.blanks import count_blanks
 from unmask.errors import UnmaskError
 from unmask.play.questions import Forming
 from unmask.play.spelling import Spelled, row_of, typed_row
-from unmask.samplers import Frame
+from unmask.samplers.base import Frame
 from unmask.serve.settings import Settings
 from unmask.serve.writing import check_sampler
 

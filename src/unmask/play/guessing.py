@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unmask.api import Model
+from unmask.api.model import Model
 from unmask.errors import UnmaskError
 from unmask.play.questions import Guessing
 from unmask.play.spelling import row_of, special_ids

@@ -6,8 +6,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
-from unmask.api import Model
-from unmask.samplers import GRIDS, SAMPLERS, Sampler
+from unmask.api.model import Model
+from unmask.samplers.base import SAMPLERS, Sampler
+from unmask.samplers.grid import GRIDS
 
 TIMES = 101  # at which the page knows alpha_t: 0, 0.01, … 1
 _FOLLOW_THE_MODEL = ("steps", "lead", "end")  # asked apart, or no choice

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from unmask.api import Model
+from unmask.api.model import Model
 from unmask.play.forming import forming
 from unmask.play.guessing import guessing
 from unmask.play.menu import menu

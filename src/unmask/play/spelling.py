@@ -5,9 +5,10 @@ from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any
 
-from unmask.api import Model
-from unmask.data import Tokenizer, count_blanks, parse_blanks
+from unmask.api.model import Model
+from unmask.data.blanks import count_blanks, parse_blanks
 from unmask.data.spans import spans
+from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.randomness import row_uniforms
 

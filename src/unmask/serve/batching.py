@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unmask.backbones.base import Call
 from unmask.backbones.together import filled
-from unmask.methods import Method
+from unmask.methods.base import Method
 from unmask.methods.diffusion import Diffusion
 
 # tokens in one pass: beyond that a CPU is no faster, because activations leave its caches

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from unmask.api import Model
+from unmask.api.model import Model
 from unmask.errors import unknown
 from unmask.runtime.cores import available_cores
 from unmask.samplers.base import attended

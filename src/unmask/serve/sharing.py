@@ -9,12 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unmask.api import Model
-from unmask.backbones import KVCache
+from unmask.api.model import Model
 from unmask.backbones.base import Call
+from unmask.backbones.cache import KVCache
 from unmask.errors import UnmaskError
-from unmask.methods import Method
-from unmask.methods.base import At, LogProbabilities, Tokens
+from unmask.methods.base import At, LogProbabilities, Method, Tokens
 from unmask.methods.diffusion import Diffusion
 from unmask.serve.batching import Batcher, Question, Ticket
 

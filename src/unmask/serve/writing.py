@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from unmask.api import Model, Sampling
 from unmask.api.guidance import first_tokens
-from unmask.api.sampling import choose_sampler
-from unmask.data import count_blanks, parse_blanks
+from unmask.api.model import Model
+from unmask.api.sampling import Sampling, choose_sampler
+from unmask.data.blanks import count_blanks, parse_blanks
 from unmask.errors import UnmaskError
 from unmask.randomness import row_seeds
 from unmask.serve.questions import Completing

@@ -5,8 +5,7 @@ from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from unmask.backbones.dropout import dropout_keys
-from unmask.methods import Method
-from unmask.methods.base import targets
+from unmask.methods.base import Method, targets
 from unmask.randomness import RowStream
 from unmask.runtime.device import autocast, to_device
 from unmask.training.config import TrainingConfig

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from unmask.methods import Method
+from unmask.methods.base import Method
 from unmask.training.ema import EMA
 from unmask.training.optimizer import NamedAdamW
 from unmask.training.storage import check_fit, read_weights

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmask.backbones import recompute_blocks
+from unmask.backbones.compiling import recompute_blocks
 from unmask.errors import UnmaskError
-from unmask.methods import Method
+from unmask.methods.base import Method
 from unmask.runtime.device import (
     autocast,
     deterministic,
