@@ -38,11 +38,11 @@ from unmask.diffusion.schedule import LogLinear
 from unmask.diffusion.time_sampling import Stratified
 from unmask.evaluation.bound import Bound
 from unmask.evaluation.likelihood import likelihood
+from unmask.files.jsonl import JsonLines
 from unmask.methods.mdlm import MDLM
 from unmask.randomness import RowStream
 from unmask.runtime.device import autocast
 from unmask.training.config import TrainingConfig
-from unmask.training.logging import JsonLines
 from unmask.training.trainer import Trainer
 from unmask.vocabulary import Vocabulary
 

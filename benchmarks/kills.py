@@ -24,7 +24,7 @@ import torch._dynamo  # which optimizers import: once, before the forks
 import unmask
 import unmask.api
 from unmask.config.run import RunConfig, load_recipe, resolve
-from unmask.training.logging import JsonLines
+from unmask.files.jsonl import JsonLines
 
 SETTINGS = {
     "backbone.width": 64, "backbone.depth": 1, "training.batch": 16, "training.warmup": 10,

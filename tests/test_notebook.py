@@ -10,7 +10,7 @@ from rich.console import Console
 
 from unmask.api.watching import MASK, watch
 from unmask.data.characters import ByteTokenizer
-from unmask.notebook import Place
+from unmask.runtime.notebook import Place
 from unmask.samplers.base import Frame
 from unmask.training import progress
 

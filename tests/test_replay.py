@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from unmask import replay
-from unmask.replay import WARM_UP, Replay, Replays, doubled, rounded
+from unmask.runtime import cuda_graphs as replay
+from unmask.runtime.cuda_graphs import WARM_UP, Replay, Replays, doubled, rounded
 from unmask.runtime.device import to_device
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

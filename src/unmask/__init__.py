@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from unmask.errors import UnmaskError
 from unmask.hub.arrival import meet as _meet_transformers
-from unmask.importing import lazily as _lazily
+from unmask.imports import lazy_exports as _lazy_exports
 from unmask.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -41,6 +41,6 @@ _HOMES = {
     "load": "unmask.api",
     "train": "unmask.api",
 }
-__getattr__, __dir__ = _lazily(__name__, _HOMES)
+__getattr__, __dir__ = _lazy_exports(__name__, _HOMES)
 
 _meet_transformers()

@@ -436,7 +436,7 @@ def test_an_unknown_interval_is_a_question_mark(model, judge):
 )
 def test_a_mistake_is_one_line(run, folder, monkeypatch, module, argv, message):
     monkeypatch.setattr("socket.getaddrinfo", lambda *a, **k: (_ for _ in ()).throw(OSError()))
-    monkeypatch.setattr("unmask.data.hub.getproxies", dict)
+    monkeypatch.setattr("unmask.files.hub.getproxies", dict)
     argv = [{"FOLDER": str(folder), "RUN": str(run)}.get(word, word) for word in argv]
     with pytest.raises(UnmaskError) as caught:
         module.execute(parse(str(run), *argv))

@@ -11,8 +11,8 @@ from tiny_models import PROMPTS, TEXTS, content, one_line
 
 import unmask
 from unmask.errors import UnmaskError
-from unmask.training import storage
-from unmask.training.storage import atomic_folder
+from unmask.files import storage
+from unmask.files.storage import atomic_folder
 
 
 def test_an_exported_model_is_the_same_model(either, tmp_path):

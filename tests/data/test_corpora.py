@@ -221,7 +221,7 @@ def test_a_hub_that_is_not_there_is_not_waited_for(monkeypatch, put_datasets):
         raise OSError("Name or service not known")
 
     told: list[bool] = []
-    monkeypatch.setattr("unmask.data.hub.getproxies", dict)
+    monkeypatch.setattr("unmask.files.hub.getproxies", dict)
     for lookup, offline in [(nowhere, True), (lambda *address: ["an address"], False)]:
         monkeypatch.setattr("socket.getaddrinfo", lookup)
         put_datasets(load_dataset)

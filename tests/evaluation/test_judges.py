@@ -173,7 +173,7 @@ def test_a_judge_that_is_missing(folder, tmp_path, monkeypatch, capfd):
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", offline)
-    monkeypatch.setattr("unmask.data.hub.getproxies", dict)
+    monkeypatch.setattr("unmask.files.hub.getproxies", dict)
     line = one_line("openai-community/gpt2-large")
     assert "hub cannot be reached" in line and "--judge" in line
     assert "there is no such file" in one_line(tmp_path / "none.gguf")

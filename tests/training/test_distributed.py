@@ -21,11 +21,12 @@ from test_resume import assert_same
 from training_stand_in import TinyMethod, trainer
 
 from unmask.errors import UnmaskError
+from unmask.files.jsonl import JsonLines
+from unmask.files.storage import read_json
+from unmask.files.tensors import read_weights
 from unmask.training.checkpoint import newest
 from unmask.training.config import DistributedConfig
 from unmask.training.group import Group, joined
-from unmask.training.logging import JsonLines
-from unmask.training.storage import read_json, read_weights
 from unmask.training.strategy import choose_strategy
 
 SCRIPT = Path(__file__).parent / "several_processes.py"

@@ -11,6 +11,8 @@ from test_resume import assert_same
 from training_stand_in import TinyLoader, TinyMethod, TinyResult, trainer
 
 from unmask.errors import UnmaskError
+from unmask.files.storage import read_json
+from unmask.files.tensors import read_weights
 from unmask.training.checkpoint import newest
 from unmask.training.config import TrainingConfig
 from unmask.training.guards import review
@@ -18,7 +20,6 @@ from unmask.training.interrupt import Interrupted
 from unmask.training.memory import MicroBatch, memory_told
 from unmask.training.optimizer import NamedAdamW
 from unmask.training.state import TrainingState
-from unmask.training.storage import read_json, read_weights
 
 OPTIONS = {
     "steps": 30, "save_every": 4, "log_every": 2, "validate": None, "sample": None, "max_skips": 3,

@@ -17,12 +17,14 @@ from test_resume import assert_same
 from training_stand_in import TinyResult, trainer
 
 from unmask.errors import UnmaskError
-from unmask.training import checkpoint, storage
+from unmask.files import storage
+from unmask.files.lock import in_use, locked
+from unmask.files.storage import read_json, verify
+from unmask.files.tensors import read_weights
+from unmask.training import checkpoint
 from unmask.training.interrupt import Interrupted
-from unmask.training.lock import in_use, locked
 from unmask.training.retention import Entry, Retention
 from unmask.training.saver import Saver
-from unmask.training.storage import read_json, read_weights, verify
 
 QUIET = {"steps": 12, "save_every": 4, "validate": None, "sample": None, "log_every": 1}
 
@@ -240,7 +242,7 @@ def test_the_best_and_every_nth_stay(tmp_path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from unmask.training.lock import locked
+from unmask.files.lock import locked
 with locked(Path(sys.argv[1])):
     (Path(sys.argv[1]) / "work").touch()
     print("held", flush=True)

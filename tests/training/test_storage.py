@@ -6,17 +6,8 @@ import pytest
 import torch
 
 from unmask.errors import UnmaskError
-from unmask.training.storage import (
-    Damaged,
-    atomic_folder,
-    full_disk,
-    load_weights,
-    read_weights,
-    recover,
-    verify,
-    write_json,
-    write_weights,
-)
+from unmask.files.storage import Damaged, atomic_folder, full_disk, recover, verify, write_json
+from unmask.files.tensors import load_weights, read_weights, write_weights
 
 
 def write(folder, value=1.0):

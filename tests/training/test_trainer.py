@@ -7,9 +7,10 @@ import pytest
 import torch
 from training_stand_in import LENGTH, TinyLoader, TinyMethod, TinyResult, trainer
 
+from unmask.files.jsonl import JsonLines
+from unmask.files.storage import verify
+from unmask.files.tensors import read_weights
 from unmask.training.checkpoint import newest
-from unmask.training.logging import JsonLines
-from unmask.training.storage import read_weights, verify
 
 QUIET = {"steps": 6, "save_every": 100, "validate": None, "sample": None, "log_every": 1}
 

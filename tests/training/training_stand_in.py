@@ -16,10 +16,10 @@ from unmask.backbones.base import Backbone
 from unmask.backbones.dropout import dropout
 from unmask.diffusion.schedule import LogLinear
 from unmask.diffusion.time_sampling import Uniform
+from unmask.files.jsonl import JsonLines
 from unmask.methods.base import Denoiser, Losses, Method
 from unmask.randomness import RowStream
 from unmask.training.config import TrainingConfig
-from unmask.training.logging import JsonLines
 from unmask.training.trainer import Trainer
 from unmask.vocabulary import Vocabulary
 

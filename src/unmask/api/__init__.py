@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from unmask.importing import lazily
+from unmask.imports import lazy_exports
 
 if TYPE_CHECKING:
     from unmask.api.comparing import compare
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Model", "Result", "Row", "Sampling", "compare", "load", "load_judge", "train"]
 
 # whoever loads a model need not wait for what trains and compares them
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "Model": "unmask.api.model",

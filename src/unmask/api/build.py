@@ -13,9 +13,9 @@ from unmask.config.run import Choice, RunConfig, config_class
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampling import TIME_SAMPLERS
 from unmask.errors import UnmaskError
+from unmask.files.tensors import check_finite, check_fit
 from unmask.methods.base import METHODS, Method
 from unmask.registry import Registry
-from unmask.training.storage import check_finite, check_fit
 from unmask.vocabulary import Vocabulary
 
 

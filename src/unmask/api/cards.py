@@ -20,7 +20,7 @@ from unmask.config.run import RunConfig, dump_yaml, flatten, load_recipe, resolv
 from unmask.errors import UnmaskError
 from unmask.evaluation.bound import Bound
 from unmask.evaluation.causal import CausalJudge
-from unmask.training.storage import MANIFEST, atomic_folder, read_json, write_json
+from unmask.files.storage import MANIFEST, atomic_folder, read_json, write_json
 
 PICTURED = range(10)  # the seeds whose texts are shown
 _MACHINE = {"training.device", "data.cache"}  # what says where, not what, a run computes

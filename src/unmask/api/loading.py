@@ -5,12 +5,12 @@ from pathlib import Path
 
 from unmask import shipped
 from unmask.api.build import restored, within
-from unmask.api.hub_names import hub_name
 from unmask.api.model import Model
 from unmask.api.saving import read_model
 from unmask.config.run import load_recipe, resolve
 from unmask.data.tokenizers import load_tokenizer
 from unmask.errors import UnmaskError
+from unmask.files.hub import hub_name
 from unmask.runtime.device import PRECISIONS, resolve_device, resolve_precision
 from unmask.training.checkpoint import run_weights
 

@@ -22,10 +22,10 @@ from unmask.evaluation.bound import perplexity_of
 from unmask.evaluation.likelihood import likelihood
 from unmask.evaluation.schedules import Spread, variance_by_schedule
 from unmask.evaluation.steps import nats_by_steps, shares_draws
+from unmask.files.jsonl import JsonLines
+from unmask.files.storage import MANIFEST, read_json
 from unmask.methods.base import METHODS
 from unmask.methods.diffusion import Diffusion
-from unmask.training.logging import JsonLines
-from unmask.training.storage import MANIFEST, read_json
 
 FILE = "measurements.jsonl"
 STEPS = (10, 20, 50, 100, 200, 500, 1000, 0)  # Table 11's T; 0 is continuous time

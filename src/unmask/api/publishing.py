@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from unmask.api.hub_names import hub_name
 from unmask.config.run import RunConfig
 from unmask.data.config import DataConfig, Portion
 from unmask.data.corpora import ELSEWHERE
+from unmask.files.hub import hub_name
 
 _NO_FILES = ("builtin:", "hf:")
 _UNNAMED = "data"  # a path without a name, such as the folder where one stands

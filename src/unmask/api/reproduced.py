@@ -13,7 +13,7 @@ from unmask.api.paper import CONTINUOUS, SCHEDULES_BOUND, Published
 from unmask.api.reporting import Run, read_run
 from unmask.api.reproducing import RUNS, Request
 from unmask.evaluation.bound import perplexity_of
-from unmask.training.logging import JsonLines
+from unmask.files.jsonl import JsonLines
 
 RESULTS = "results.jsonl"
 UNKNOWN: Error = (math.inf, math.inf)

@@ -8,7 +8,7 @@ from typing import Any
 from unmask.errors import UnmaskError
 from unmask.evaluation.bound import perplexity_of
 from unmask.evaluation.generation import Quality
-from unmask.training.logging import JsonLines
+from unmask.files.jsonl import JsonLines
 
 DATA = "data"  # what the row of real text has for a sampler
 

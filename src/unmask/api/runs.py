@@ -25,13 +25,14 @@ from unmask.data.tokenizers import load_tokenizer
 from unmask.errors import UnmaskError
 from unmask.evaluation.bound import Bound
 from unmask.evaluation.likelihood import likelihood
+from unmask.files.lock import locked
+from unmask.files.storage import Damaged, full_disk, seal, verify
+from unmask.files.tensors import load_weights
 from unmask.randomness import row_seeds
 from unmask.runtime.device import resolve_device
 from unmask.training.checkpoint import SEALED, agree, carried, recovered, run_weights
 from unmask.training.group import Group, joined, local_device
-from unmask.training.lock import locked
 from unmask.training.loggers import LOGGERS
-from unmask.training.storage import Damaged, full_disk, load_weights, seal, verify
 from unmask.training.trainer import Trainer
 
 Say = Callable[[str], None]

@@ -11,17 +11,10 @@ from unmask.config.values import read_value
 from unmask.data.tokenizer import Tokenizer
 from unmask.data.tokenizers import load_tokenizer
 from unmask.errors import UnmaskError, unknown
+from unmask.files.storage import Damaged, atomic_folder, read_json, verify, write_json
+from unmask.files.tensors import read_tensors, write_weights
 from unmask.methods.base import Method
 from unmask.runtime.device import PRECISIONS
-from unmask.training.storage import (
-    Damaged,
-    atomic_folder,
-    read_json,
-    read_tensors,
-    verify,
-    write_json,
-    write_weights,
-)
 
 # what a model may have a usual value of: options of `generate`
 USUAL = ("length", "sampler", "steps", "temperature", "top_k", "top_p")

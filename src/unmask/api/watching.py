@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from unmask.data.spans import BROKEN, shown, spans, start
-from unmask.notebook import Place
+from unmask.runtime.notebook import Place
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unmask.backbones.base import Rule, attention_mask
 from unmask.backbones.cache import KVCache
-from unmask.replay import doubled
+from unmask.runtime.cuda_graphs import doubled
 
 
 class Rotation(NamedTuple):

@@ -63,7 +63,7 @@ def check_target(folder: Path, pretrained: bool) -> None:
     if folder.exists() and not _replaceable(folder, pretrained):
         raise UnmaskError(f"{folder} is there already and is no model of ours: give another folder")
     if pretrained:
-        from unmask.data.extras import extra
+        from unmask.imports import extra
 
         extra("huggingface_hub", "--pretrained", "hub")
 

@@ -34,7 +34,7 @@ def execute(parser: Parser, args: Namespace) -> None:
     if args.arguments in ([], ["-h"], ["--help"]):
         parser.print_help()
         parser.exit()
-    from unmask.data.extras import extra
+    from unmask.imports import extra
 
     command = extra("lm_eval.__main__", "unmask harness", "harness")
     import_module("unmask.harness.adapter")  # makes the model known

@@ -114,7 +114,7 @@ def execute(args: Namespace) -> None:
 
 def needs(purpose: str) -> None:
     """Names what is to be installed, if it is not there."""
-    from unmask.data.extras import extra
+    from unmask.imports import extra
 
     for module in ("fastapi", "uvicorn", "prometheus_client"):
         extra(module, purpose, "serve")

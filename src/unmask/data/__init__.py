@@ -11,7 +11,7 @@ from unmask.data.labels import LabelDropout
 from unmask.data.subwords import SubwordTokenizer
 from unmask.data.tokenizer import Tokenizer
 from unmask.data.tokenizers import build_tokenizer, load_tokenizer
-from unmask.importing import lazily
+from unmask.imports import lazy_exports
 
 if TYPE_CHECKING:
     from unmask.data.corpora import Corpus, hub_corpus, open_corpus
@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 # who has a tokenizer need not wait for what reads text to train on
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "Columns": "unmask.data.records",

@@ -21,20 +21,10 @@ from unmask.data.faults import Faults
 from unmask.data.rows import TEXT, Layout, Rows
 from unmask.data.totals import Place, Table, Totals
 from unmask.errors import UnmaskError
+from unmask.files.lock import _locked, _same_file
 
 _FORMAT = 3  # raised when the same text and options would give other rows
 _NOTED = 16  # blocks of rows after which the place is noted
-
-
-def cache_folder(folder: str = "") -> Path:
-    """Where caches live: the folder given, or $UNMASK_CACHE, or ~/.cache/unmask."""
-    path = Path(folder or os.environ.get("UNMASK_CACHE") or "~/.cache/unmask")
-    try:
-        return path.expanduser()
-    except RuntimeError:  # neither $HOME nor an entry of the user database
-        raise UnmaskError(
-            f"no folder for {path}: this user has no home folder; set UNMASK_CACHE to a folder"
-        ) from None
 
 
 def cache_key(options: Mapping[str, object]) -> str:
@@ -151,20 +141,3 @@ def making(folder: Path, key: str) -> Iterator[bool]:
             f"the cache cannot be written to {folder}: {error.strerror or error}; "
             "free space there or set UNMASK_CACHE to another folder"
         ) from None
-
-
-def _locked(file: int) -> bool:
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except (ImportError, OSError):
-        return False
-    return True
-
-
-def _same_file(file: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file), path.stat())
-    except FileNotFoundError:
-        return False

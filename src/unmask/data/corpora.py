@@ -16,7 +16,6 @@ from functools import cached_property
 from io import BufferedReader
 from pathlib import Path
 
-from unmask.data.extras import extra
 from unmask.data.faults import Faults
 from unmask.data.files import (
     Reading,
@@ -26,11 +25,12 @@ from unmask.data.files import (
     read_documents,
     read_text,
 )
-from unmask.data.hub import asked_once
 from unmask.data.labels import Labelled
 from unmask.data.pairs import Pair, sides
 from unmask.data.parallel import parallel_files, read_parallel
 from unmask.errors import UnmaskError, unknown
+from unmask.files.hub import asked_once
+from unmask.imports import extra
 
 ELSEWHERE = "elsewhere:"  # before the name of a file on the machine that a model comes from
 LONGEST_NAME, LONGEST_PATH = 255, 4095  # bytes

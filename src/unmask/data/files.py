@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unmask.data.extras import extra
 from unmask.data.faults import Faults
 from unmask.data.labels import Labelled, class_name
 from unmask.data.lines import LONGEST, Stream, decoded_lines, form_suffix, opened, readable
 from unmask.data.pairs import pair_of
 from unmask.errors import UnmaskError
+from unmask.imports import extra
 
 _TEXT = (".txt", ".text", ".md", ".rst")
 _JSON_LINES = (".jsonl", ".ndjson", ".json")

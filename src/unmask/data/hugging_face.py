@@ -8,10 +8,10 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from unmask.data.extras import extra
-from unmask.data.foreign import foreign_text, refusing
 from unmask.data.subwords import SubwordTokenizer, byte_level
 from unmask.errors import UnmaskError
+from unmask.files.untrusted import foreign_text, refusing
+from unmask.imports import extra
 from unmask.vocabulary import Vocabulary
 
 # The names that a folder's own settings give each role, and what the role is called without them.

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from unmask.data.blocks import Encode, encoding
-from unmask.data.cache import UnfinishedRows, cache_folder, cache_key, making, stored_rows
+from unmask.data.cache import UnfinishedRows, cache_key, making, stored_rows
 from unmask.data.config import STREAMS, DataConfig
 from unmask.data.corpora import Corpus, open_corpus, sample
 from unmask.data.detokenizers import DETOKENIZERS
@@ -24,6 +24,7 @@ from unmask.data.tokenizer import Tokenizer
 from unmask.data.tokenizers import build_tokenizer
 from unmask.data.totals import Table, Totals
 from unmask.errors import UnmaskError
+from unmask.files.storage import cache_folder
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from unmask.data.foreign import stopped
 from unmask.data.tokenizer import Ids, Tokenizer, encoded, own_specials
 from unmask.data.units import Units, cuttable
 from unmask.errors import UnmaskError
+from unmask.files.untrusted import stopped
 from unmask.vocabulary import Vocabulary
 
 _ID = np.dtype(np.uintc)  # what array calls I

@@ -8,11 +8,11 @@ from pathlib import Path
 from unmask.data.absent import AbsentTokenizer
 from unmask.data.characters import ByteTokenizer, CharacterTokenizer, Text8Tokenizer
 from unmask.data.config import TokenizerConfig
-from unmask.data.foreign import foreign_text, refusing
 from unmask.data.hugging_face import hugging_face
 from unmask.data.subwords import parse_subwords, train_bpe
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UnmaskError, unknown
+from unmask.files.untrusted import foreign_text, refusing
 from unmask.vocabulary import Vocabulary
 
 _FILES = ("vocabulary.json", "tokenizer.json", "alphabet.json")

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from unmask.data.cache import cache_folder
-from unmask.data.extras import extra
-from unmask.data.hub import reachable
 from unmask.errors import UnmaskError
 from unmask.evaluation.causal import CausalJudge
+from unmask.files.hub import reachable
+from unmask.files.storage import cache_folder
+from unmask.imports import extra
 
 DEFAULT = "openai-community/gpt2-large"  # the judge of published figures
 _HINT = "give --judge a folder, a .gguf file or a run"

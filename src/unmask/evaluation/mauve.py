@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from unmask.data.extras import extra
 from unmask.evaluation.bootstrap import Figure, Values
+from unmask.imports import extra
 
 SEEDS = 5  # k-means is begun anew from each, and the figure is their mean
 SCALE = 5.0  # the paper's c: exp(-c KL)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unmask.data.extras import extra
 from unmask.errors import UnmaskError
 from unmask.evaluation.intervals import FEWEST
+from unmask.imports import extra
 
 RESAMPLES = 1000
 ORDER = 4  # words, in the longest runs that BLEU counts

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from unmask.api.model import Model
 from unmask.backbones.attended import sees_the_past
 from unmask.config.run import to_dict
-from unmask.data.extras import extra
 from unmask.errors import UnmaskError
+from unmask.imports import extra
 from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.diffusion import LARGEST_SIGMA
 

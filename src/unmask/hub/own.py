@@ -15,16 +15,16 @@ from unmask.api.model import Model
 from unmask.api.publishing import travelling
 from unmask.api.saving import USUAL
 from unmask.config.run import from_dict, to_dict
-from unmask.data.extras import extra
-from unmask.data.foreign import foreign_text, refusing
 from unmask.data.tokenizer import Tokenizer
 from unmask.data.tokenizers import parse_tokenizer
 from unmask.errors import UnmaskError
+from unmask.files.storage import atomic_folder, write_json
+from unmask.files.untrusted import foreign_text, refusing
 from unmask.hub.arrival import MODEL_TYPE as MODEL_TYPE
 from unmask.hub.cards import page
 from unmask.hub.parts import FLOATS, as_float
 from unmask.hub.tokenizer_files import tokenizer_files
-from unmask.training.storage import atomic_folder, write_json
+from unmask.imports import extra
 
 GENERATION = "generation_config.json"
 # the tokenizer as `load_tokenizer` reads it; beside it, as AutoTokenizer does

@@ -10,20 +10,20 @@ import safetensors.torch
 from torch import Tensor
 
 from unmask.api.build import restored
-from unmask.api.hub_names import at_revision, hub_name
 from unmask.api.model import Model
 from unmask.config.run import from_dict
 from unmask.data.absent import AbsentTokenizer
-from unmask.data.extras import extra
-from unmask.data.foreign import foreign_text, refusing
 from unmask.data.tokenizer import Tokenizer
 from unmask.data.tokenizers import load_tokenizer
 from unmask.errors import UnmaskError
+from unmask.files.hub import at_revision, hub_name
+from unmask.files.untrusted import foreign_text, refusing
 from unmask.hub import own
 from unmask.hub.authors import read_lightning, read_mdlm, read_sedd
 from unmask.hub.classics import read_bert, read_gpt2
 from unmask.hub.parts import Parts, grown
 from unmask.hub.pickles import read_pickle, with_own_data
+from unmask.imports import extra
 from unmask.vocabulary import Vocabulary
 
 Reader = Callable[[Mapping[str, Any], Mapping[str, Tensor], str], Parts]

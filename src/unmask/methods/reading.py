@@ -11,7 +11,7 @@ from torch import Tensor
 from unmask.backbones.cache import KVCache, OneMore
 from unmask.errors import UnmaskError
 from unmask.methods.base import Tokens
-from unmask.replay import Replays
+from unmask.runtime.cuda_graphs import Replays
 
 if TYPE_CHECKING:
     from unmask.methods.autoregressive import Autoregressive

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unmask.methods.base import At, LogProbabilities, Tokens
-from unmask.replay import Replay, Replays, doubled, rounded
+from unmask.runtime.cuda_graphs import Replay, Replays, doubled, rounded
 
 MOST_ELEMENTS = 1 << 24  # log-probabilities that a graph gives out: 64 MiB
 

@@ -16,7 +16,7 @@ from unmask.diffusion.categorical import check_sharpness, draw, sharpen
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError, unknown
 from unmask.registry import Registry
-from unmask.replay import Replay
+from unmask.runtime.cuda_graphs import Replay
 
 Tokens = Int[Tensor, "rows length"]
 Places = Bool[Tensor, "rows length"]

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from unmask.replay import doubled
+from unmask.runtime.cuda_graphs import doubled
 from unmask.runtime.device import to_device
 from unmask.samplers.base import Manner, Static
 from unmask.samplers.draft import Draft

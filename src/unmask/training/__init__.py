@@ -2,7 +2,25 @@
 
 from typing import TYPE_CHECKING
 
-from unmask.importing import lazily
+from unmask.files.lock import locked
+from unmask.files.storage import (
+    Damaged,
+    atomic_folder,
+    full_disk,
+    read_json,
+    seal,
+    verify,
+    write_json,
+)
+from unmask.files.tensors import (
+    check_finite,
+    check_fit,
+    load_weights,
+    read_tensors,
+    read_weights,
+    write_weights,
+)
+from unmask.imports import lazy_exports
 from unmask.training.checkpoint import (
     MAY_CHANGE,
     SEALED,
@@ -16,27 +34,11 @@ from unmask.training.config import DistributedConfig, TrainingConfig
 from unmask.training.ema import EMA
 from unmask.training.group import Group, joined, local_device
 from unmask.training.interrupt import Interrupted
-from unmask.training.lock import locked
 from unmask.training.loggers import LOGGERS, Logger, Unavailable
 from unmask.training.logging import read_log
 from unmask.training.optimizer import learning_rate
 from unmask.training.source import BatchSource
 from unmask.training.state import TrainingState, ValidationResult
-from unmask.training.storage import (
-    Damaged,
-    atomic_folder,
-    check_finite,
-    check_fit,
-    full_disk,
-    load_weights,
-    read_json,
-    read_tensors,
-    read_weights,
-    seal,
-    verify,
-    write_json,
-    write_weights,
-)
 
 if TYPE_CHECKING:
     from unmask.training.trainer import Trainer
@@ -82,4 +84,4 @@ __all__ = [
 ]
 
 # the loop brings much that whoever reads what it wrote can do without
-__getattr__, __dir__ = lazily(__name__, {"Trainer": "unmask.training.trainer"})
+__getattr__, __dir__ = lazy_exports(__name__, {"Trainer": "unmask.training.trainer"})

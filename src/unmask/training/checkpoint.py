@@ -11,21 +11,20 @@ from typing import Any
 from torch import Tensor
 
 from unmask.errors import UnmaskError
-from unmask.training.logging import LOGS
-from unmask.training.retention import Entry, Retention
-from unmask.training.state import read_saved
-from unmask.training.storage import (
+from unmask.files.storage import (
     Damaged,
     atomic_folder,
     damages,
     read_json,
-    read_weights,
     recover,
     remove,
     replace,
     write_json,
-    write_weights,
 )
+from unmask.files.tensors import read_weights, write_weights
+from unmask.training.logging import LOGS
+from unmask.training.retention import Entry, Retention
+from unmask.training.state import read_saved
 
 Say = Callable[[str], None]
 

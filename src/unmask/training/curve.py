@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from unmask.training.logging import JsonLines
+from unmask.files.jsonl import JsonLines
 
 
 def draw_curve(run: Path) -> Path | None:

@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from unmask.errors import UnmaskError
+from unmask.files.jsonl import whole_lines
+from unmask.files.lock import in_use
+from unmask.files.storage import MANIFEST, Damaged, damages
 from unmask.training.checkpoint import CARRIED, SEALED, by_step, step_of, wrong_with
-from unmask.training.lock import in_use
-from unmask.training.logging import LOGS, whole_lines
+from unmask.training.logging import LOGS
 from unmask.training.state import Saved, TrainingState, read_saved
-from unmask.training.storage import MANIFEST, Damaged, damages
 
 _LOOKS = 10  # at what changes while it is looked at
 _PAUSE = 0.2  # seconds between them

@@ -1,40 +1,14 @@
 """What a run writes down: JSON lines always, and what its loggers take."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unmask.files.jsonl import JsonLines
 from unmask.training.loggers import Logger
 
 # Everything in these is a function of (seed, step, row), except for the clock's file.
 LOGS = ("log.jsonl", "samples.jsonl", "clock.jsonl")
-
-
-class JsonLines:
-    """A file of one JSON object a line, each with its `step`."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def write(self, record: Mapping[str, Any]) -> None:
-        """Append one line; the file is closed again, so a kill loses nothing."""
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
-
-    def read(self) -> list[dict[str, Any]]:
-        """Every whole line; one that was cut short by a kill or a full disk is left out."""
-        if not self.path.exists():
-            return []
-        records = []
-        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(record, dict):
-                records.append(record)
-        return records
 
 
 class Log:
@@ -81,11 +55,3 @@ def read_log(run: Path) -> list[dict[str, Any]]:
     times, lines = ([line for line in file if isinstance(line.get("step"), int)] for file in files)
     clock = {record["step"]: record for record in times}
     return [line | clock.get(line["step"], {}) if "loss" in line else line for line in lines]
-
-
-def whole_lines(content: bytes) -> bool:
-    """Whether every line is one that `JsonLines` wrote to its end."""
-    try:
-        return all(isinstance(json.loads(line), dict) for line in content.splitlines())
-    except (ValueError, RecursionError):
-        return False

@@ -7,7 +7,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from unmask.notebook import Place
+from unmask.runtime.notebook import Place
 
 _PAUSE = 5.0  # seconds between two plain lines
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from unmask.errors import UnmaskError
+from unmask.files.storage import is_full
 from unmask.training import checkpoint
 from unmask.training.retention import Retention
-from unmask.training.storage import is_full
 
 Parts = Mapping[str, Mapping[str, Tensor]]
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol, get_origin, runtime_checkable
 
-from unmask.training.storage import Damaged, read_json
+from unmask.files.storage import Damaged, read_json
 
 _LARGEST = 2**48  # of a counter: with it the places of rows stay within 64 bits
 _DEEPEST = 20  # sections of a configuration, one in another

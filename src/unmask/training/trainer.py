@@ -16,6 +16,7 @@ from torch import Tensor
 
 from unmask.backbones.compiling import recompute_blocks
 from unmask.errors import UnmaskError
+from unmask.files.storage import full_disk
 from unmask.methods.base import Method
 from unmask.runtime.device import (
     autocast,
@@ -42,7 +43,6 @@ from unmask.training.saver import Saver
 from unmask.training.snapshot import Snapshot
 from unmask.training.source import BatchSource
 from unmask.training.state import TrainingState, ValidationResult
-from unmask.training.storage import full_disk
 from unmask.training.strategy import choose_strategy
 
 

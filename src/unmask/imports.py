@@ -1,13 +1,25 @@
-"""Names that are fetched when they are first asked for: torch, and what needs it, takes seconds to import."""
+"""Lazy exports of a package, and optional libraries with the pip line that installs them."""
 
 import gc
+import importlib
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from unmask.errors import UnmaskError
 
-def lazily(
+
+def extra(module: str, purpose: str, group: str = "data") -> Any:
+    """The module, or an error that says how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        package = module.partition(".")[0]
+        raise UnmaskError(f"{purpose} needs {package}: pip install 'unmask[{group}]'") from None
+
+
+def lazy_exports(
     package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A package's `__getattr__`, which fetches each of these names once from its home, and `__dir__`."""

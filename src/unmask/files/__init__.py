@@ -1,0 +1,1 @@
+"""Files: atomic folders, tensors, locks, JSON lines, untrusted content and the hub."""
