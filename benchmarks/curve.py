@@ -28,14 +28,14 @@ from plain import PlainMDLM, PlainOptimizer
 from safetensors.torch import load_file, save_file
 
 from unmask.backbones.dit import DiT
-from unmask.backbones.dropout import dropout_keys
+from unmask.backbones.layers.dropout import dropout_keys
 from unmask.data.config import DataConfig, TokenizerConfig
 from unmask.data.load import load_data
 from unmask.data.loader import Loader
 from unmask.data.rows import Rows
 from unmask.data.totals import Totals
 from unmask.diffusion.schedule import LogLinear
-from unmask.diffusion.time_sampling import Stratified
+from unmask.diffusion.time_sampler import Stratified
 from unmask.evaluation.bound import Bound
 from unmask.evaluation.likelihood import likelihood
 from unmask.files.jsonl import JsonLines

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.backbones.dit import DiT
-from unmask.diffusion.forward import q_sample
+from unmask.diffusion.process import q_sample
 from unmask.diffusion.schedule import LogLinear
-from unmask.diffusion.time_sampling import Noise, Stratified
+from unmask.diffusion.time_sampler import Noise, Stratified
 from unmask.methods.mdlm import MDLM
 from unmask.randomness import RowStream
 from unmask.vocabulary import Vocabulary

@@ -17,7 +17,9 @@ from torch import Tensor
 
 from unmask.methods.mdlm import MDLM
 from unmask.samplers.ancestral import Ancestral
-from unmask.samplers.base import At, Canvas, Frame, Plan
+from unmask.samplers.core.canvas import Canvas, Frame
+from unmask.samplers.core.token_sampler import Plan
+from unmask.shapes import At
 
 STEPS, LENGTH, VOCABULARY = 1000, 256, 8_192
 FORMS = {"naive": "ddpm", "cached": "ddpm_cache"}  # and what the authors call them

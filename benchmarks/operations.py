@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unmask.backbones.transformer import SIZES
+from unmask.backbones.layers.transformer_block import SIZES
 
 
 @dataclass(frozen=True)

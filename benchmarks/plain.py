@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.backbones.dit import DiT
-from unmask.backbones.dropout import dropout
+from unmask.backbones.layers.dropout import dropout
 from unmask.diffusion.nelbo import continuous_weight
-from unmask.diffusion.time_sampling import Noise
-from unmask.methods.base import Losses
+from unmask.diffusion.time_sampler import Noise
 from unmask.methods.mdlm import MDLM
+from unmask.methods.method import Losses
 from unmask.training.config import TrainingConfig
 from unmask.training.ema import decay_at
 from unmask.training.optimizer import learning_rate

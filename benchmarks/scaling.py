@@ -21,7 +21,7 @@ from machine import Report, alone, machine_row, read_rows
 from operations import Setting, against
 from workloads import mdlm, ready, sample, train
 
-from unmask.backbones.transformer import SIZES
+from unmask.backbones.layers.transformer_block import SIZES
 
 BASE = Setting(1024, 50_257, 64)
 LETTERS = {"steps": "T", "length": "L", "vocabulary": "V", "batch": "B", "size": "size"}

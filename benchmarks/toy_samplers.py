@@ -22,7 +22,9 @@ from kit import Language, Scores, distance
 
 from unmask.diffusion.schedule import LogLinear
 from unmask.samplers.ancestral import Ancestral
-from unmask.samplers.base import SAMPLERS, Canvas, Plan, Sampler, last_frame
+from unmask.samplers.core.canvas import Canvas, last_frame
+from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.sampler import SAMPLERS, Sampler
 
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128)
 MANNERS: dict[str, list[dict[str, Any]]] = {

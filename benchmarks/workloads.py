@@ -16,12 +16,14 @@ from torch import Tensor, nn
 from unmask.backbones.causal import Causal
 from unmask.backbones.dit import DiT
 from unmask.diffusion.schedule import LogLinear
-from unmask.diffusion.time_sampling import Stratified
+from unmask.diffusion.time_sampler import Stratified
 from unmask.evaluation.likelihood import likelihood
 from unmask.methods.autoregressive import Autoregressive
-from unmask.methods.base import Method
 from unmask.methods.mdlm import MDLM
-from unmask.samplers.base import SAMPLERS, Canvas, Plan, last_frame
+from unmask.methods.method import Method
+from unmask.samplers.core.canvas import Canvas, last_frame
+from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.sampler import SAMPLERS
 from unmask.training.config import TrainingConfig
 from unmask.training.logging import read_log
 from unmask.training.trainer import Trainer

@@ -21,7 +21,7 @@ from unmask.config.run import RunConfig, dump_yaml, load_recipe, resolve
 from unmask.data.characters import ByteTokenizer
 from unmask.errors import UnmaskError
 from unmask.evaluation.bound import Bound
-from unmask.methods.base import Serving
+from unmask.methods.method import Serving
 
 LISTS = ["recipes", "methods", "samplers", "grids", "schedules", "times", "backbones"]
 WORKING = [

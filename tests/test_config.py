@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask import recipes
-from unmask.backbones.base import BACKBONES
+from unmask.backbones.backbone import BACKBONES
 from unmask.config.run import (
     Choice,
     RunConfig,
@@ -23,9 +23,9 @@ from unmask.config.run import (
 )
 from unmask.data.config import DataConfig, TokenizerConfig
 from unmask.diffusion.schedule import SCHEDULES
-from unmask.diffusion.time_sampling import TIME_SAMPLERS
+from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.errors import UnmaskError
-from unmask.methods.base import METHODS
+from unmask.methods.method import METHODS
 from unmask.training.config import TrainingConfig
 
 REGISTRIES = {

@@ -30,14 +30,14 @@ from typing import NamedTuple
 import pytest
 
 from unmask import recipes, shipped
-from unmask.backbones.base import BACKBONES
+from unmask.backbones.backbone import BACKBONES
 from unmask.cli import main
 from unmask.config.run import config_class, load_recipe
 from unmask.data.config import DataConfig, TokenizerConfig
 from unmask.diffusion.schedule import SCHEDULES
-from unmask.diffusion.time_sampling import TIME_SAMPLERS
-from unmask.methods.base import METHODS
-from unmask.samplers.base import SAMPLERS
+from unmask.diffusion.time_sampler import TIME_SAMPLERS
+from unmask.methods.method import METHODS
+from unmask.samplers.sampler import SAMPLERS
 from unmask.training.checkpoint import MAY_CHANGE
 from unmask.training.config import DistributedConfig, TrainingConfig
 from unmask.training.loggers import LOGGERS

@@ -11,7 +11,7 @@ import pytest
 
 import unmask.diffusion
 from unmask.diffusion.schedule import SCHEDULES
-from unmask.diffusion.time_sampling import TIME_SAMPLERS
+from unmask.diffusion.time_sampler import TIME_SAMPLERS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "equations.md").read_text(encoding="utf-8")
 SYMBOLS = sorted(set(re.findall(r"`(unmask(?:\.\w+)+)`", PAGE)))
@@ -48,10 +48,9 @@ def equations(module: str) -> set[str]:
 
 
 def lines(module: str) -> list[str]:
-    """The symbols in the tables of a module's section."""
-    section = re.search(rf"^## [^\n]*`{re.escape(module)}`\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
-    assert section, f"docs/equations.md has no section for {module}"
-    return re.findall(r"`([\w.]+)` \|$", section[1], re.MULTILINE)
+    """The symbols in the tables of a module's sections."""
+    sections = re.findall(rf"^## [^\n]*`{re.escape(module)}`\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
+    return re.findall(r"`([\w.]+)` \|$", "".join(sections), re.MULTILINE)
 
 
 @pytest.mark.parametrize("symbol", SYMBOLS)

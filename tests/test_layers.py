@@ -13,8 +13,8 @@ ROOT = Path(unmask.__file__).parent
 # lowest first; the members of one layer may not import each other, except in the first
 LAYERS = [
     {
-        *("errors", "registry", "vocabulary", "randomness", "notebook"),
-        *("recipes", "shipped", "replay", "runtime", "kernels", "importing"),
+        *("errors", "registry", "vocabulary", "randomness"),
+        *("recipes", "shipped", "files", "runtime", "imports", "shapes"),
     },
     {"diffusion", "backbones", "constraints"},
     {"methods", "samplers", "data"},

@@ -11,7 +11,7 @@ from rich.console import Console
 from unmask.api.watching import MASK, watch
 from unmask.data.characters import ByteTokenizer
 from unmask.runtime.notebook import Place
-from unmask.samplers.base import Frame
+from unmask.samplers.core.canvas import Frame
 from unmask.training import progress
 
 BYTES = ByteTokenizer()

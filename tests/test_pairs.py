@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import unmask
-from unmask.backbones.base import BACKBONES
+from unmask.backbones.backbone import BACKBONES
 from unmask.cli import main
 from unmask.config.run import config_class
-from unmask.methods.base import METHODS
+from unmask.methods.method import METHODS
 
 TEXT = "\n".join(f"Number {number} follows number {number - 1}." for number in range(1, 30))
 SETTINGS = {

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from unmask.backbones.dit import DiT
 from unmask.diffusion.parameterization import log_x_theta, sedd_log_score
 from unmask.diffusion.schedule import SCHEDULES, LogLinear
-from unmask.diffusion.time_sampling import Noise, Uniform
+from unmask.diffusion.time_sampler import Noise, Uniform
 from unmask.methods.d3pm import D3PM
 from unmask.methods.mdlm import MDLM
 from unmask.methods.sedd import SEDD

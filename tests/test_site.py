@@ -47,7 +47,7 @@ def test_every_public_name_is_in_the_reference(site):
 def test_equations_lead_to_their_functions(site):
     page = (site / "equations.html").read_text(encoding="utf-8")
     links = re.findall(r'href="mathematics\.html#([\w.]+)"', page)
-    assert "unmask.diffusion.posterior.unmask_probability" in links
+    assert "unmask.diffusion.process.unmask_probability" in links
     reference = (site / "mathematics.html").read_text(encoding="utf-8")
     assert [link for link in links if f'id="{link}"' not in reference] == []
 

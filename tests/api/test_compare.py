@@ -25,7 +25,7 @@ from unmask.data.load import load_data
 from unmask.errors import UnmaskError
 from unmask.evaluation.generation import measure, visible
 from unmask.evaluation.judges import MethodJudge, Sample
-from unmask.samplers.base import SAMPLERS
+from unmask.samplers.sampler import SAMPLERS
 
 N, STEPS = 6, [2, 5]
 SAMPLED = ["ancestral", "left_to_right"]

@@ -12,7 +12,7 @@ import unmask
 from unmask.cli.parser import SAMPLING
 from unmask.errors import UnmaskError
 from unmask.samplers.ancestral import Ancestral, FirstHitting
-from unmask.samplers.base import SAMPLERS
+from unmask.samplers.sampler import SAMPLERS
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 ANY_ORDER = [name for name in SAMPLERS if name != "analytic"]  # which needs scores

@@ -12,7 +12,7 @@ from tiny_models import one_line
 
 import unmask
 from unmask.errors import UnmaskError
-from unmask.samplers.base import SAMPLERS
+from unmask.samplers.sampler import SAMPLERS
 
 LETTERS = "The cat sdogqun."
 ATOMS = ["a", "The", " ", r"\w", ".", "[a-d]", "[^ ]", "(cat|dog)", r"\.", "é"]

@@ -26,7 +26,7 @@ from unmask.data.load import load_data
 from unmask.data.tokenizers import build_tokenizer
 from unmask.errors import UnmaskError
 from unmask.evaluation.likelihood import likelihood
-from unmask.methods.base import METHODS
+from unmask.methods.method import METHODS
 from unmask.vocabulary import Vocabulary
 
 SHAPE = {"width": "32", "depth": "1", "heads": "2", "condition_width": "8"}

@@ -6,7 +6,7 @@ from tiny_models import PROMPTS, content, one_line
 
 import unmask
 from unmask.errors import UnmaskError
-from unmask.methods.base import Serving
+from unmask.methods.method import Serving
 
 PROMPTED = [f"{PROMPTS[i % len(PROMPTS)]}{' the' * (i % 3)}" for i in range(13)]
 

@@ -14,7 +14,7 @@ from unmask.api.watching import MASK, Picture, watch
 from unmask.data.characters import ByteTokenizer, CharacterTokenizer
 from unmask.data.spans import shown, spans
 from unmask.data.subwords import SubwordTokenizer, train_bpe
-from unmask.samplers.base import Frame
+from unmask.samplers.core.canvas import Frame
 from unmask.vocabulary import Vocabulary
 
 BYTES = ByteTokenizer()

@@ -4,14 +4,14 @@ import pytest
 import torch
 from builders import known
 
-from unmask.backbones.attended import sees_the_past
-from unmask.backbones.base import BACKBONES
-from unmask.backbones.cache import KVCache
+from unmask.backbones.backbone import BACKBONES
 from unmask.backbones.causal import Causal
-from unmask.backbones.compiling import recompute_blocks
+from unmask.backbones.compile import recompute_blocks
 from unmask.backbones.dit import DiT
-from unmask.backbones.dropout import draw_keys
-from unmask.backbones.transformer import SIZES
+from unmask.backbones.layers.attention import sees_the_past
+from unmask.backbones.layers.dropout import draw_keys
+from unmask.backbones.layers.state import KVCache
+from unmask.backbones.layers.transformer_block import SIZES
 from unmask.errors import UnmaskError
 
 NAMES = list(BACKBONES)

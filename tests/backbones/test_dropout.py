@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from unmask.backbones.dropout import draw_keys, dropout
+from unmask.backbones.layers.dropout import draw_keys, dropout
 
 ROWS, LENGTH, WIDTH, P = 24, 64, 96, 0.1
 KEYS = draw_keys(ROWS, torch.device("cpu"))

@@ -7,9 +7,9 @@ import pytest
 import torch
 from builders import known
 
-from unmask.backbones.base import BACKBONES
-from unmask.backbones.compiling import compile_backbone
-from unmask.backbones.products import _Normal, taken
+from unmask.backbones.backbone import BACKBONES
+from unmask.backbones.compile import compile_backbone
+from unmask.backbones.layers.ops import _Normal, taken
 
 SIZE, ROWS, LENGTH = 11, 3, 8
 KINDS = [("dit", False), ("dit", True), ("causal", False)]

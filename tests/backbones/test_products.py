@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from unmask.backbones.products import gelu
+from unmask.backbones.layers.ops import gelu
 
 
 def test_gelu_is_the_same_with_and_without_gradients():

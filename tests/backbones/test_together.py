@@ -4,8 +4,9 @@ import pytest
 import torch
 from builders import known
 
-from unmask.backbones.base import BACKBONES, Call
-from unmask.backbones.cache import KVCache, OneMore
+from unmask.backbones.backbone import BACKBONES
+from unmask.backbones.layers.packed_batch import Call
+from unmask.backbones.layers.state import KVCache, OneMore
 
 NAMES = list(BACKBONES)
 SIZE = 37

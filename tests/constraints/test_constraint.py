@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from unmask.constraints.byte_automaton import MOST_STATES, banned, containing, product
+from unmask.constraints.compiled import compile_constraint
 from unmask.constraints.constraint import Constraint
-from unmask.constraints.machine import MOST_STATES, banned, containing, product
 from unmask.constraints.regex import regex
 from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
@@ -45,7 +46,7 @@ REFUSED = [
 @pytest.mark.parametrize(("constraint", "z", "never", "message"), REFUSED)
 def test_what_no_text_can_satisfy_is_refused_with_the_reason(constraint, z, never, message):
     with pytest.raises(UnmaskError) as error:
-        constraint.compile(ALL, VOCABULARY, never).check(z, 1)
+        compile_constraint(constraint, ALL, VOCABULARY, never).check(z, 1)
     assert str(error.value) == message
 
 
@@ -65,13 +66,13 @@ def test_what_no_text_can_satisfy_is_refused_with_the_reason(constraint, z, neve
 )  # fmt: skip
 def test_requests_that_mean_nothing(make, message):
     with pytest.raises(UnmaskError, match=message):
-        make().compile(ALL, VOCABULARY).check(row("", 200), 1)
+        compile_constraint(make(), ALL, VOCABULARY).check(row("", 200), 1)
 
 
 def test_a_tokenizer_without_pieces_takes_token_sets_alone():
     with pytest.raises(UnmaskError, match="need characters, bytes or a byte-level BPE"):
-        Constraint("a").compile(None, VOCABULARY)
-    compiled = Constraint(allowed={2: {3, 4}}).compile(None, VOCABULARY)
+        compile_constraint(Constraint("a"), None, VOCABULARY)
+    compiled = compile_constraint(Constraint(allowed={2: {3, 4}}), None, VOCABULARY)
     at = torch.tensor([0, 0]), torch.tensor([1, 2])
     free, bound = compiled.machine.allowed(row("", 3), at, 1)
     assert bound.nonzero()[:, 0].tolist() == [3, 4] and free[5]
@@ -82,7 +83,7 @@ def test_nothing_asked_for():
 
 
 def test_a_fixed_end_closes_the_text():
-    compiled = Constraint("ab").compile(PIECES, VOCABULARY, (EOS,))
+    compiled = compile_constraint(Constraint("ab"), PIECES, VOCABULARY, (EOS,))
     z = torch.tensor([[BOS, MASK, MASK, EOS, MASK]])
     allowed = compiled.machine.allowed(z, (torch.tensor([0, 0]), torch.tensor([1, 4])), 1)
     assert allowed[0].nonzero()[:, 0].tolist() == [0] and allowed[1].sum() > 20
@@ -118,7 +119,9 @@ def place(compiled, z, ways, seed=0):
 
 
 def test_phrases_are_placed_evenly_where_they_fit():
-    compiled = Constraint("0*[a-f]*0*", include=("abc",)).compile(ALL, VOCABULARY, (EOS,))
+    compiled = compile_constraint(
+        Constraint("0*[a-f]*0*", include=("abc",)), ALL, VOCABULARY, (EOS,)
+    )
     z = row("0", 5, "d0").repeat(300, 1)  # the d forbids a zero between
     placed = place(compiled, z, [[spell("abc")]])
     where = (placed == spell("a")[0]).int().argmax(1)
@@ -131,7 +134,7 @@ def test_phrases_are_placed_evenly_where_they_fit():
 
 
 def test_the_first_way_that_fits_is_taken():
-    compiled = Constraint(include=("cafe",)).compile(ALL, VOCABULARY)
+    compiled = compile_constraint(Constraint(include=("cafe",)), ALL, VOCABULARY)
     ways = [spell("cafg"), [PIECES.index(b" cafe")], spell("cafe")]
     placed = place(compiled, row("a", 6), [ways])[0].tolist()
     assert PIECES.index(b" cafe") in placed and placed.count(MASK) == 5
@@ -140,20 +143,22 @@ def test_the_first_way_that_fits_is_taken():
 
 
 def test_phrases_that_are_there_or_fit_nowhere_are_left_to_the_machine():
-    compiled = Constraint(include=("abc", "fed")).compile(ALL, VOCABULARY)
+    compiled = compile_constraint(Constraint(include=("abc", "fed")), ALL, VOCABULARY)
     z = row("abc", 3)
     assert (
         place(compiled, z, [[spell("abc")], [spell("fed")]]).tolist() == row("abcfed", 0).tolist()
     )
-    alone = Constraint(include=("abc",)).compile(ALL, VOCABULARY)
+    alone = compile_constraint(Constraint(include=("abc",)), ALL, VOCABULARY)
     rows = torch.cat([row("abc", 5), row("", 8)])
     assert [ids.count(MASK) for ids in place(alone, rows, [[spell("abc")]]).tolist()] == [5, 5]
-    with_sets = Constraint(include=("fed",), allowed={2: spell("ab")}).compile(ALL, VOCABULARY)
+    with_sets = compile_constraint(
+        Constraint(include=("fed",), allowed={2: spell("ab")}), ALL, VOCABULARY
+    )
     assert (place(with_sets, row("", 4), [[spell("fed")]]) == row("", 4)).all()
 
 
 def test_a_phrase_leaves_room_for_the_others():
-    compiled = Constraint(include=("hh0", "gg1")).compile(ALL, VOCABULARY, (EOS,))
+    compiled = compile_constraint(Constraint(include=("hh0", "gg1")), ALL, VOCABULARY, (EOS,))
     half = torch.cat([row("hh0", 3), row("", 6).repeat(40, 1)])
     placed = place(compiled, half, [[spell("hh0")], [spell("gg1")]]).tolist()
     written = ["".join(PIECES[token].decode() for token in ids[1:]) for ids in placed]
@@ -161,6 +166,6 @@ def test_a_phrase_leaves_room_for_the_others():
 
 
 def test_a_phrase_is_placed_where_it_is_seen():
-    compiled = Constraint(include=("abc",)).compile(ALL, VOCABULARY)
+    compiled = compile_constraint(Constraint(include=("abc",)), ALL, VOCABULARY)
     z = torch.tensor([[BOS, *[MASK] * 3, EOS, *[MASK] * 5]]).repeat(20, 1)
     assert place(compiled, z, [[spell("abc")]])[:, 1:4].tolist() == [spell("abc")] * 20

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from unmask.constraints.machine import MOST_STATES
+from unmask.constraints.byte_automaton import MOST_STATES
 from unmask.constraints.regex import regex
 from unmask.errors import UnmaskError
 

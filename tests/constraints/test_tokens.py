@@ -6,8 +6,9 @@ from itertools import product
 import pytest
 import torch
 
+from unmask.constraints.compiled import compile_constraint
 from unmask.constraints.constraint import Constraint
-from unmask.constraints.step import MOST_DENSE
+from unmask.constraints.transition import MOST_DENSE
 from unmask.vocabulary import Vocabulary
 
 # one vocabulary of overlapping pieces, one of broken characters; then BOS, EOS, PAD, MASK
@@ -77,7 +78,7 @@ class Listing:
 def test_allowed_is_what_some_completion_has(pieces, constraint, never):
     truth = Listing(pieces, constraint, never)
     vocabulary = Vocabulary(truth.mask + 1, truth.mask, truth.pad, truth.bos, truth.eos)
-    compiled = constraint.compile([*pieces, None, None, None, None], vocabulary, never)
+    compiled = compile_constraint(constraint, [*pieces, None, None, None, None], vocabulary, never)
     # the middle place also holds BOS or PAD: shown as nothing
     outer = [*range(truth.bos), truth.eos, truth.mask]
     partial = list(product([truth.bos], outer, range(truth.mask + 1), outer))
@@ -99,7 +100,7 @@ def test_allowed_is_what_some_completion_has(pieces, constraint, never):
 
 
 def test_no_place_asked_for():
-    compiled = Constraint("a*").compile([b"a", None, None], Vocabulary(3, 2, eos_id=1))
+    compiled = compile_constraint(Constraint("a*"), [b"a", None, None], Vocabulary(3, 2, eos_id=1))
     none = torch.zeros(0, dtype=torch.long)
     assert compiled.machine.allowed(torch.tensor([[2, 2]]), (none, none), 0).shape == (0, 3)
 
@@ -112,7 +113,7 @@ def test_large_machines_agree_with_small_ones():
     z[1, 5:36] = 0
     at = torch.tensor([0, 1, 1]), torch.tensor([20, 3, 39])
     for most in (120, MOST_DENSE + 40):  # 40 tokens write at most 120 letters
-        compiled = Constraint(f"a{{50,{most}}}").compile(pieces, vocabulary)
+        compiled = compile_constraint(Constraint(f"a{{50,{most}}}"), pieces, vocabulary)
         assert (len(compiled.machine.accepting) > MOST_DENSE) == (most > MOST_DENSE)
         assert compiled.machine.feasible(z, 0).tolist() == [True, True]
         assert compiled.machine.allowed(z, at, 0).int().tolist() == [
@@ -120,5 +121,5 @@ def test_large_machines_agree_with_small_ones():
             [1, 1, 0, 0],
             [1, 1, 1, 0],
         ]
-    tight = Constraint(f"a{{{3 * 9 + 31 - 1},300}}").compile(pieces, vocabulary)
+    tight = compile_constraint(Constraint(f"a{{{3 * 9 + 31 - 1},300}}"), pieces, vocabulary)
     assert tight.machine.allowed(z, at, 0)[1:].int().tolist() == [[0, 1, 0, 0], [0, 1, 0, 0]]

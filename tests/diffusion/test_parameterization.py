@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unmask.diffusion.nelbo import score_entropy
 from unmask.diffusion.parameterization import (
     log_expm1,
     log_x_theta,
@@ -15,7 +16,6 @@ from unmask.diffusion.parameterization import (
     sedd_log_score,
     zero_masking_bias,
 )
-from unmask.diffusion.score_entropy import score_entropy
 
 SIZE, MASK = 6, 2
 

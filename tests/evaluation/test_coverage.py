@@ -17,7 +17,7 @@ from unmask.evaluation.bound import Bound
 from unmask.evaluation.estimators import ESTIMATORS, Batch
 from unmask.evaluation.likelihood import BLOCK, choose_estimator, likelihood
 from unmask.evaluation.sums import Conditions, Sums
-from unmask.methods.base import Method
+from unmask.methods.method import Method
 from unmask.randomness import RowStream, child_seed
 
 LANGUAGE, ROWS = listed()

@@ -18,7 +18,7 @@ from unmask.evaluation.generation import (
 )
 from unmask.evaluation.judges import MethodJudge, Sample, framed
 from unmask.evaluation.likelihood import likelihood
-from unmask.methods.base import Method
+from unmask.methods.method import Method
 from unmask.vocabulary import Vocabulary
 
 SIZE = 11

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from unmask.backbones.base import BACKBONES
+from unmask.backbones.backbone import BACKBONES
 from unmask.diffusion.schedule import SCHEDULES, Schedule
-from unmask.diffusion.time_sampling import TIME_SAMPLERS, Uniform
+from unmask.diffusion.time_sampler import TIME_SAMPLERS, Uniform
 from unmask.errors import UnmaskError
 from unmask.evaluation.schedules import _spread, variance_by_schedule
-from unmask.methods.base import METHODS, targets
+from unmask.methods.method import METHODS, targets
 from unmask.randomness import RowStream, child_seed
 from unmask.vocabulary import Vocabulary
 

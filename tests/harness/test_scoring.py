@@ -10,7 +10,7 @@ from kit import Language, table_method
 
 from unmask.harness.questions import Question
 from unmask.harness.scoring import Scorer
-from unmask.methods.base import METHODS
+from unmask.methods.method import METHODS
 
 LANGUAGE = Language.random(3, 4)
 WRONG = LANGUAGE.wrong_conditionals()

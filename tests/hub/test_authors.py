@@ -10,7 +10,7 @@ from hub_models import CAUSAL, FIXTURE, ORDER, authors_settings, lightning, logi
 from safetensors.torch import load_file, save_file
 
 import unmask
-from unmask.diffusion.time_sampling import Noise
+from unmask.diffusion.time_sampler import Noise
 from unmask.hub.reading import read
 
 CLOSE = {"rtol": 0, "atol": 1e-4}

@@ -11,7 +11,7 @@ from hub_models import FIXTURE, fill, logits, refused
 from safetensors.torch import load_file, save_file
 
 import unmask
-from unmask.backbones.cache import KVCache
+from unmask.backbones.layers.state import KVCache
 from unmask.config.run import from_dict
 
 CLOSE = {"rtol": 0, "atol": 1e-4}

@@ -14,7 +14,7 @@ from hub_rows import some_tokens
 from transformers import AutoModelForMaskedLM
 
 import unmask
-from unmask.backbones import base
+from unmask.backbones import backbone as base
 from unmask.hub import arrival
 from unmask.hub.modeling import UnmaskForMaskedLM, UnmaskModel
 

@@ -4,10 +4,10 @@ import dataclasses
 
 import torch
 
-from unmask.backbones.base import BACKBONES
+from unmask.backbones.backbone import BACKBONES
 from unmask.diffusion.schedule import SCHEDULES, Schedule
-from unmask.diffusion.time_sampling import TIME_SAMPLERS
-from unmask.methods.base import METHODS, Method
+from unmask.diffusion.time_sampler import TIME_SAMPLERS
+from unmask.methods.method import METHODS, Method
 from unmask.vocabulary import Vocabulary
 
 

@@ -9,7 +9,9 @@ from kit import Language, Scores
 from torch import Tensor
 
 from unmask.diffusion.parameterization import mean_to_score
-from unmask.samplers.base import SAMPLERS, Canvas, Frame, Plan, Sampler, last_frame
+from unmask.samplers.core.canvas import Canvas, Frame, last_frame
+from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.sampler import SAMPLERS, Sampler
 
 SIZE, MASK = 7, 6
 VARIANTS: dict[str, list[dict]] = {

@@ -10,12 +10,12 @@ from itertools import pairwise, product
 import torch
 from torch import Tensor, nn
 
-from unmask.backbones.base import Backbone
+from unmask.backbones.backbone import Backbone
 from unmask.diffusion.parameterization import mean_to_score
-from unmask.diffusion.posterior import posterior
+from unmask.diffusion.process import posterior
 from unmask.diffusion.schedule import Schedule
-from unmask.diffusion.time_sampling import TIME_SAMPLERS, Noise, TimeSampler
-from unmask.methods.base import METHODS, Method
+from unmask.diffusion.time_sampler import TIME_SAMPLERS, Noise, TimeSampler
+from unmask.methods.method import METHODS, Method
 from unmask.randomness import RowStream
 from unmask.vocabulary import Vocabulary
 

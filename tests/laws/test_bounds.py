@@ -17,8 +17,8 @@ from kit import (
 )
 
 from unmask.diffusion.schedule import SCHEDULES
-from unmask.methods.base import METHODS
-from unmask.methods.diffusion import Diffusion
+from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.method import METHODS
 
 LANGUAGE = Language.random()
 SCHEDULE_NAMES = list(SCHEDULES)

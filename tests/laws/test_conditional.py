@@ -7,9 +7,9 @@ import torch
 from builders import schedule
 from kit import Language, TableBackbone, expected_terms, mask_probability, table_method, times_of
 
-from unmask.diffusion.time_sampling import TIME_SAMPLERS, Noise
+from unmask.diffusion.time_sampler import TIME_SAMPLERS, Noise
 from unmask.evaluation.likelihood import likelihood
-from unmask.methods.base import METHODS
+from unmask.methods.method import METHODS
 from unmask.randomness import RowStream
 
 LANGUAGE = Language.random(3, 3)

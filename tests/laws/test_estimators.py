@@ -9,7 +9,7 @@ from kit import Language, expected_terms, gauss_legendre, table_method
 
 from unmask.diffusion.binomial import binomial
 from unmask.diffusion.schedule import SCHEDULES
-from unmask.diffusion.time_sampling import TIME_SAMPLERS, Noise
+from unmask.diffusion.time_sampler import TIME_SAMPLERS, Noise
 from unmask.randomness import RowStream
 
 LANGUAGE = Language.random(3, 3)

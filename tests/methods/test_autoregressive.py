@@ -4,7 +4,8 @@ import torch
 from builders import small_method
 
 from unmask.diffusion.schedule import SCHEDULES
-from unmask.samplers.base import Canvas, Plan, last_frame
+from unmask.samplers.core.canvas import Canvas, last_frame
+from unmask.samplers.core.token_sampler import Plan
 from unmask.samplers.left_to_right import LeftToRight
 
 SIZE, LENGTH, ROWS = 11, 7, 5

@@ -8,7 +8,7 @@ from builders import small_method
 from torch.nn.functional import one_hot
 
 from unmask.errors import UnmaskError
-from unmask.methods.classifier import TokenClassifier
+from unmask.methods.token_classifier import TokenClassifier
 
 MASK, LABELS = 10, (7, 8, 9)
 TEXT = torch.tensor([[5, 10, 2, 10, 1], [10, 3, 10, 10, 6], [7, 10, 10, 10, 10]])

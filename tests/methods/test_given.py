@@ -4,8 +4,8 @@ import pytest
 import torch
 from builders import schedule, small_method
 
-from unmask.diffusion.time_sampling import TIME_SAMPLERS
-from unmask.methods.base import METHODS, targets
+from unmask.diffusion.time_sampler import TIME_SAMPLERS
+from unmask.methods.method import METHODS, targets
 from unmask.randomness import RowStream
 
 NAMES = list(METHODS)

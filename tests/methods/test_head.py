@@ -6,9 +6,9 @@ from builders import small_method
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from unmask.methods import head
-from unmask.methods.base import METHODS
-from unmask.methods.head import head_loss
+from unmask.methods.compute import chunked_loss as head
+from unmask.methods.compute.chunked_loss import head_loss
+from unmask.methods.method import METHODS
 from unmask.randomness import RowStream
 
 TOKENS, WIDTH, SIZE = 37, 8, 11

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from unmask.methods.diffusion import cross_entropy
-from unmask.methods.head import head_loss
+from unmask.methods.compute.chunked_loss import head_loss
+from unmask.methods.masked_diffusion import cross_entropy
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from unmask.backbones.dit import DiT
 from unmask.diffusion.nelbo import discrete_weight, step_alphas
 from unmask.diffusion.schedule import SCHEDULES
-from unmask.diffusion.time_sampling import TIME_SAMPLERS
+from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.errors import UnmaskError
-from unmask.methods.base import METHODS, Losses
+from unmask.methods.method import METHODS, Losses
 from unmask.methods.sedd import SEDD
 from unmask.randomness import RowStream
 from unmask.vocabulary import Vocabulary

@@ -6,8 +6,8 @@ import pytest
 import torch
 from builders import small_method
 
-from unmask.methods import replayed
-from unmask.methods.base import Serving
+from unmask.methods.compute import graph_denoiser as replayed
+from unmask.methods.method import Serving
 
 SIZE, LENGTH, MASK = 11, 7, 10
 DIFFUSIONS = ["mdlm", "d3pm", "sedd"]

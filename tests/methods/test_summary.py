@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from unmask.methods.head import head_loss
+from unmask.methods.compute.chunked_loss import head_loss
 
 IDS = torch.tensor([[0, 6], [3, 6], [6, 2], [5, 5]])
 WEIGHTS = torch.arange(1.0, 5.0)

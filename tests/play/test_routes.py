@@ -20,7 +20,7 @@ from unmask.play.forming import forming
 from unmask.play.page import FILES
 from unmask.play.questions import Forming
 from unmask.samplers.ancestral import Ancestral
-from unmask.samplers.base import SAMPLERS
+from unmask.samplers.sampler import SAMPLERS
 
 
 @pytest.fixture(scope="module")

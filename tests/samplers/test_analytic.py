@@ -21,7 +21,8 @@ from kit import (
 from unmask.diffusion.parameterization import mean_to_score
 from unmask.errors import UnmaskError
 from unmask.samplers.analytic import Analytic
-from unmask.samplers.base import Canvas, Plan, last_frame
+from unmask.samplers.core.canvas import Canvas, last_frame
+from unmask.samplers.core.token_sampler import Plan
 
 LANGUAGE = Language.random()
 RARELY = 1e-4

@@ -6,8 +6,9 @@ from builders import schedule
 from drafts import build, counts
 from kit import Language, p_value
 
-from unmask.samplers.base import Canvas, Plan, last_frame
-from unmask.samplers.end_first import EndFirst
+from unmask.samplers.core.canvas import Canvas, last_frame
+from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.length_first import EndFirst
 
 EOS = 2
 

@@ -7,9 +7,9 @@ from drafts import build, conditional, counts, sample, texts
 from kit import Language, p_value, reverse_process
 
 from unmask.diffusion.schedule import SCHEDULES
-from unmask.samplers.base import SAMPLERS
-from unmask.samplers.grid import grid_times
+from unmask.samplers.core.time_grid import grid_times
 from unmask.samplers.left_to_right import LeftToRight
+from unmask.samplers.sampler import SAMPLERS
 
 LANGUAGE = Language.random()
 EXACT = [name for name in SAMPLERS if SAMPLERS[name].exact]

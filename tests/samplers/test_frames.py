@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.errors import UnmaskError
 from unmask.samplers.ancestral import Ancestral
-from unmask.samplers.base import SAMPLERS, STRATEGIES, Canvas, Plan, last_frame
+from unmask.samplers.confidence import EntropyBound, Margin, Threshold
+from unmask.samplers.core.canvas import Canvas, last_frame
+from unmask.samplers.core.token_sampler import STRATEGIES, Plan
 from unmask.samplers.gibbs import Gibbs
 from unmask.samplers.left_to_right import LeftToRight
-from unmask.samplers.order import EntropyBound, Margin, Threshold
-from unmask.samplers.revising import PredictorCorrector, Remask
+from unmask.samplers.remasking import PredictorCorrector, Remask
+from unmask.samplers.sampler import SAMPLERS
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 MANNERS = list(every_sampler())

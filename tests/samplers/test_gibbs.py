@@ -7,7 +7,8 @@ from drafts import MASK, canvas_of, counts, plan, run, sample, smooth
 from kit import Language, p_value
 
 from unmask.samplers.ancestral import Ancestral
-from unmask.samplers.base import Canvas, Plan, last_frame
+from unmask.samplers.core.canvas import Canvas, last_frame
+from unmask.samplers.core.token_sampler import Plan
 from unmask.samplers.gibbs import Gibbs
 from unmask.samplers.left_to_right import LeftToRight
 

@@ -12,11 +12,13 @@ from torch.nn.functional import one_hot
 import unmask
 from unmask.config.run import resolve
 from unmask.errors import UnmaskError
-from unmask.methods.classifier import TokenClassifier
+from unmask.methods.token_classifier import TokenClassifier
 from unmask.samplers.ancestral import Ancestral, FirstHitting
-from unmask.samplers.base import Canvas, Plan, Sampler, last_frame
+from unmask.samplers.core.canvas import Canvas, last_frame
+from unmask.samplers.core.token_sampler import Plan
 from unmask.samplers.guidance import ClassifierFree, ClassifierGuided
 from unmask.samplers.left_to_right import LeftToRight
+from unmask.samplers.sampler import Sampler
 
 WORDS, GOOD, BAD, NONE, MASK = 2, 2, 3, 4, 5  # two words, two classes, BOS
 RARELY = 1e-4  # a right sampler fails a test with this chance, once for the fixed seeds

@@ -11,10 +11,18 @@ from hypothesis import strategies as st
 from kit import Language, p_value
 
 from unmask.diffusion.schedule import SCHEDULES
-from unmask.samplers import draft
-from unmask.samplers.base import Canvas, Plan, last_frame
-from unmask.samplers.grid import grid_times
-from unmask.samplers.order import Confidence, Entropy, EntropyBound, Margin, Threshold, masks_left
+from unmask.samplers.confidence import (
+    Confidence,
+    Entropy,
+    EntropyBound,
+    Margin,
+    Threshold,
+    masks_left,
+)
+from unmask.samplers.core import sampler_state as draft
+from unmask.samplers.core.canvas import Canvas, last_frame
+from unmask.samplers.core.time_grid import grid_times
+from unmask.samplers.core.token_sampler import Plan
 
 LANGUAGE = Language.random()
 RARELY = 1e-4

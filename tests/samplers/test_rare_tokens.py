@@ -12,7 +12,7 @@ import torch
 from builders import schedule
 
 from unmask.randomness import row_uniforms
-from unmask.samplers.base import Plan
+from unmask.samplers.core.token_sampler import Plan
 
 DRAWS, RATE = 10**8, 1e-6
 VOCABULARY, RARE = 2048, 2000  # far into the distribution, where single precision is coarsest

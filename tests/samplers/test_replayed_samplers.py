@@ -8,11 +8,13 @@ from builders import schedule, small_method
 from drafts import MASK, SIZE, build, canvas_of, counts, every_sampler, plan, smooth, title
 from kit import Language, p_value, reverse_process, table_method
 
-from unmask.methods.base import Serving
+from unmask.methods.method import Serving
 from unmask.samplers import left_to_right
 from unmask.samplers.ancestral import Ancestral, FirstHitting
-from unmask.samplers.base import SAMPLERS, Canvas, Plan, last_frame
+from unmask.samplers.core.canvas import Canvas, last_frame
+from unmask.samplers.core.token_sampler import Plan
 from unmask.samplers.left_to_right import LeftToRight
+from unmask.samplers.sampler import SAMPLERS
 
 LANGUAGE = Language.random()
 RARELY = 1e-4

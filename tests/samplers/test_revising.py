@@ -8,10 +8,11 @@ from builders import schedule
 from drafts import MASK, build, canvas_of, plan, run, sample, smooth
 from kit import Language, alphas, distance, finished, p_value, starting, transition
 
-from unmask.samplers.base import Canvas, Plan
-from unmask.samplers.draft import Draft
-from unmask.samplers.grid import grid_times
-from unmask.samplers.revising import RULES, PredictorCorrector, Remask
+from unmask.samplers.core.canvas import Canvas
+from unmask.samplers.core.sampler_state import Draft
+from unmask.samplers.core.time_grid import grid_times
+from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.remasking import RULES, PredictorCorrector, Remask
 
 LANGUAGE = Language.random()
 RARELY = 1e-4

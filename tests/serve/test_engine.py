@@ -9,13 +9,12 @@ import pytest
 import torch
 from random_models import content
 
-from unmask.backbones.base import Call
-from unmask.backbones.together import LEAST
-from unmask.constraints.tokens import Passes
+from unmask.backbones.layers.packed_batch import LEAST, Call
+from unmask.constraints.token_automaton import Passes
 from unmask.errors import UnmaskError
-from unmask.samplers import order
-from unmask.samplers.base import SAMPLERS
-from unmask.samplers.draft import Draft
+from unmask.samplers import confidence as order
+from unmask.samplers.core.sampler_state import Draft
+from unmask.samplers.sampler import SAMPLERS
 from unmask.serve import batching
 from unmask.serve.engine import AHEAD, Busy, Closing, Engine, TimedOut
 

@@ -24,7 +24,7 @@ import unmask.api
 from unmask.backbones.dit import DiT
 from unmask.config.run import resolve
 from unmask.diffusion.schedule import LogLinear
-from unmask.diffusion.time_sampling import Stratified
+from unmask.diffusion.time_sampler import Stratified
 from unmask.errors import UnmaskError
 from unmask.methods.mdlm import MDLM
 from unmask.training import distributed as _  # noqa: F401  # before the forks

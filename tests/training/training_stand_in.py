@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmask.backbones.base import Backbone
-from unmask.backbones.dropout import dropout
+from unmask.backbones.backbone import Backbone
+from unmask.backbones.layers.dropout import dropout
+from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.schedule import LogLinear
-from unmask.diffusion.time_sampling import Uniform
+from unmask.diffusion.time_sampler import Uniform
 from unmask.files.jsonl import JsonLines
-from unmask.methods.base import Denoiser, Losses, Method
+from unmask.methods.method import Losses, Method
 from unmask.randomness import RowStream
 from unmask.training.config import TrainingConfig
 from unmask.training.trainer import Trainer

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from unmask.backbones.base import BACKBONES
+from unmask.backbones.backbone import BACKBONES
 from unmask.config.run import Choice, RunConfig, config_class
 from unmask.diffusion.schedule import SCHEDULES
-from unmask.diffusion.time_sampling import TIME_SAMPLERS
+from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.errors import UnmaskError
 from unmask.files.tensors import check_finite, check_fit
-from unmask.methods.base import METHODS, Method
+from unmask.methods.method import METHODS, Method
 from unmask.registry import Registry
 from unmask.vocabulary import Vocabulary
 

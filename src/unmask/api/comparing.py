@@ -30,7 +30,7 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.causal import CausalJudge
 from unmask.evaluation.generation import measure
 from unmask.evaluation.mauve import check_packages
-from unmask.samplers.base import SAMPLERS
+from unmask.samplers.sampler import SAMPLERS
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 STEPS = (8, 16, 32, 64, 128)

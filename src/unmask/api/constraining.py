@@ -6,11 +6,12 @@ import torch
 
 from unmask.api.canvases import Job
 from unmask.api.sampling import Sampling
+from unmask.constraints.compiled import compile_constraint
 from unmask.constraints.constraint import Constraint
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.randomness import row_uniforms
-from unmask.samplers.base import Plan
+from unmask.samplers.core.token_sampler import Plan
 
 
 def constrained(
@@ -28,7 +29,7 @@ def constrained(
         raise UnmaskError("targets are constrained for one source at a time: give one")
     if job.rows > 1:
         raise UnmaskError("the text is longer than the model: its rows cannot be constrained")
-    compiled = constraint.compile(tokenizer.pieces(), tokenizer.vocabulary, plan.banned)
+    compiled = compile_constraint(constraint, tokenizer.pieces(), tokenizer.vocabulary, plan.banned)
     z = torch.tensor(job.canvases)
     compiled.check(z.unique(dim=0), job.lead)
     if constraint.include:

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from unmask.api.sampling import Sampling
+from unmask.diffusion.denoiser import Denoiser
 from unmask.errors import UnmaskError, unknown
-from unmask.methods.classifier import TokenClassifier
-from unmask.samplers.base import Denoise
+from unmask.methods.token_classifier import TokenClassifier
 from unmask.samplers.guidance import ClassifierFree, ClassifierGuided
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def first_tokens(model: "Model", sampling: Sampling) -> list[int]:
     return [] if first is None else [first]
 
 
-def guided(model: "Model", sampling: Sampling) -> Denoise:
+def guided(model: "Model", sampling: Sampling) -> Denoiser:
     """The model's denoiser, guided towards the label."""
     denoise, label_id = model.method.denoiser(), _label_id(model, sampling)
     weight = float(sampling.guidance)

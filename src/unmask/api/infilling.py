@@ -17,7 +17,7 @@ from unmask.api.sampling import Sampling
 from unmask.errors import UnmaskError
 from unmask.evaluation.causal import CausalJudge
 from unmask.evaluation.infilling import Filling, Gap, middle_gap, score
-from unmask.samplers.base import Sampler
+from unmask.samplers.sampler import Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 _BLOCK = 256  # rows looked through at a time

@@ -24,8 +24,8 @@ from unmask.evaluation.schedules import Spread, variance_by_schedule
 from unmask.evaluation.steps import nats_by_steps, shares_draws
 from unmask.files.jsonl import JsonLines
 from unmask.files.storage import MANIFEST, read_json
-from unmask.methods.base import METHODS
-from unmask.methods.diffusion import Diffusion
+from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.method import METHODS
 
 FILE = "measurements.jsonl"
 STEPS = (10, 20, 50, 100, 200, 500, 1000, 0)  # Table 11's T; 0 is continuous time

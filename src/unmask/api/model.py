@@ -17,8 +17,8 @@ from unmask.api.watching import watch
 from unmask.config.run import RunConfig
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
-from unmask.methods.base import Method
-from unmask.samplers.base import Frame
+from unmask.methods.method import Method
+from unmask.samplers.core.canvas import Frame
 
 if TYPE_CHECKING:
     from unmask.evaluation.bound import Bound

@@ -15,8 +15,10 @@ from unmask.api.guidance import guided
 from unmask.api.sampling import Sampling, choose_sampler, in_windows
 from unmask.errors import UnmaskError
 from unmask.randomness import child_seed, row_seeds
-from unmask.samplers.base import TAIL, Canvas, Frame, Plan, Sampler, last_frame
-from unmask.samplers.end_first import EndFirst
+from unmask.samplers.core.canvas import Canvas, Frame, last_frame
+from unmask.samplers.core.token_sampler import TAIL, Plan
+from unmask.samplers.length_first import EndFirst
+from unmask.samplers.sampler import Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 if TYPE_CHECKING:

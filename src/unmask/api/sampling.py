@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from unmask.config.values import read_value
 from unmask.errors import UnmaskError, unknown
-from unmask.samplers.base import SAMPLERS, Sampler
-from unmask.samplers.grid import given_times
+from unmask.samplers.core.time_grid import given_times
 from unmask.samplers.left_to_right import LeftToRight
+from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 if TYPE_CHECKING:

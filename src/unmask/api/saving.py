@@ -13,7 +13,7 @@ from unmask.data.tokenizers import load_tokenizer
 from unmask.errors import UnmaskError, unknown
 from unmask.files.storage import Damaged, atomic_folder, read_json, verify, write_json
 from unmask.files.tensors import read_tensors, write_weights
-from unmask.methods.base import Method
+from unmask.methods.method import Method
 from unmask.runtime.device import PRECISIONS
 
 # what a model may have a usual value of: options of `generate`

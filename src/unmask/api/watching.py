@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from unmask.data.tokenizer import Tokenizer
-    from unmask.samplers.base import Frame
+    from unmask.samplers.core.canvas import Frame
 
 MASK = "░"
 _MASKED = "dim"

@@ -10,14 +10,20 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.backbones.attended import Attended, attended
-from unmask.backbones.base import BACKBONES, Backbone, Call, Rule, Tokens
-from unmask.backbones.cache import KVCache
-from unmask.backbones.dropout import Keys
-from unmask.backbones.products import modulate, taken
-from unmask.backbones.together import SideBySide, Together
-from unmask.backbones.transformer import Block, TransformerConfig, embedding, zero_linear
+from unmask.backbones.backbone import BACKBONES, Backbone
+from unmask.backbones.layers.attention import Attended, Rule, attended
+from unmask.backbones.layers.dropout import Keys
+from unmask.backbones.layers.ops import modulate, taken
+from unmask.backbones.layers.packed_batch import Call, SideBySide, Together
+from unmask.backbones.layers.state import KVCache
+from unmask.backbones.layers.transformer_block import (
+    Block,
+    TransformerConfig,
+    embedding,
+    zero_linear,
+)
 from unmask.errors import UnmaskError
+from unmask.shapes import Tokens
 
 
 class NoiseLevel(nn.Module):

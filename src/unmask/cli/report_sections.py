@@ -12,7 +12,7 @@ from unmask.cli.evaluate import with_error
 from unmask.cli.figures import JUDGED
 from unmask.cli.report_parts import Picture, Section, Table, clock, perplexity, setting
 from unmask.cli.tables import signed
-from unmask.methods.base import METHODS
+from unmask.methods.method import METHODS
 
 
 def sections(reports: Sequence[RunReport]) -> list[Section]:

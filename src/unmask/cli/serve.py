@@ -145,7 +145,7 @@ def start(
 ) -> None:
     """Serves models by name until told to stop; `ready` is called with the address."""
     from unmask.api.loading import load
-    from unmask.backbones.together import round_alike
+    from unmask.backbones.layers.packed_batch import round_alike
     from unmask.serve.app import create_app
     from unmask.serve.engine import Engine
     from unmask.serve.server import address, serve

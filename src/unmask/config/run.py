@@ -10,13 +10,13 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 import yaml
 
 from unmask import recipes
-from unmask.backbones.base import BACKBONES
+from unmask.backbones.backbone import BACKBONES
 from unmask.config.values import read_value
 from unmask.data.config import DataConfig
 from unmask.diffusion.schedule import SCHEDULES
-from unmask.diffusion.time_sampling import TIME_SAMPLERS
+from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.errors import UnmaskError
-from unmask.methods.base import METHODS
+from unmask.methods.method import METHODS
 from unmask.registry import Registry
 from unmask.training.config import DistributedConfig, TrainingConfig
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from unmask.constraints.machine import MOST_STATES, ByteMachine, check_states, minimise
+from unmask.constraints.byte_automaton import MOST_STATES, ByteMachine, check_states, minimise
 from unmask.errors import UnmaskError
 
 UNICODE = 0x110000  # code points

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 
-from unmask import kernels
 from unmask.errors import UnmaskError
+from unmask.runtime.kernels.availability import kernels_available
 
 LogProbabilities = Float[Tensor, "tokens vocabulary"]
 BLOCK = 256  # tokens whose mass is summed up first
@@ -63,10 +63,10 @@ def draw(
     inverted block first, then token: two short sums instead of one long one.
     """
     device = log_probabilities.device
-    if device.type == "cuda" and kernels.available():
-        from unmask.kernels import drawing
+    if device.type == "cuda" and kernels_available():
+        from unmask.runtime.kernels import categorical_draw
 
-        return drawing.draw(log_probabilities, uniforms.to(device))
+        return categorical_draw.draw(log_probabilities, uniforms.to(device))
     if device.type == "mps":  # no doubles there
         log_probabilities = log_probabilities.cpu()
     uniforms = uniforms.to(log_probabilities.device)[:, None]

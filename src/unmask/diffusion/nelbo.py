@@ -1,13 +1,11 @@
-"""The weights and divergences that make a likelihood bound of a masked-token loss."""
+"""Weights and divergences that make a likelihood bound of a masked-token loss."""
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from unmask.diffusion.posterior import unmask_probability
+from unmask.diffusion.parameterization import log_expm1
+from unmask.diffusion.process import unmask_probability
 from unmask.diffusion.schedule import Schedule, Times
-
-PerToken = Float[Tensor, "*batch"]
+from unmask.shapes import PerToken
 
 
 def continuous_weight(schedule: Schedule, t: Times) -> Times:
@@ -40,3 +38,13 @@ def d3pm_divergence(
     left = 1 - alpha_s
     still = torch.where(left > 0, torch.log1p(alpha_s * m / left.clamp(min=1e-30)), evidence)
     return revealed * (evidence - log_x) + (1 - revealed) * (evidence - still)
+
+
+def score_entropy(log_score_x: PerToken, log_score_sum: PerToken, sigma: PerToken) -> PerToken:
+    """sum_{y != m} s_y - r log s_x + r (log r - 1) of a masked token, with r = 1 / (e^sigma - 1).
+
+    `log_score_x` is the log score of the true token, `log_score_sum` the log of the sum over all.
+    """
+    ratio = 1 / torch.expm1(sigma)
+    # log r by its own formula: under heavy noise r rounds to zero in single precision
+    return log_score_sum.exp() - ratio * (log_score_x + log_expm1(sigma) + 1)

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from unmask.diffusion.schedule import Schedule
-from unmask.diffusion.time_sampling import (
+from unmask.diffusion.time_sampler import (
     TIME_SAMPLERS,
     FixedCount,
     Importance,
@@ -20,9 +20,10 @@ from unmask.diffusion.time_sampling import (
     Uniform,
 )
 from unmask.errors import UnmaskError, unknown
-from unmask.methods.base import METHODS, Method, Tokens, Valid, targets
-from unmask.methods.diffusion import Diffusion
+from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.method import METHODS, Method, targets
 from unmask.randomness import RowStream
+from unmask.shapes import Tokens, Valid
 
 ByRow = Float64[Tensor, "rows"]
 _COLUMNS = 16  # widths are multiples of it

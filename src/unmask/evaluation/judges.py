@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from unmask.evaluation.likelihood import nats_by_row
-from unmask.methods.base import Method
+from unmask.methods.method import Method
 from unmask.vocabulary import Vocabulary
 
 Text = Sequence[int]  # tokens that a reader sees: no special ones

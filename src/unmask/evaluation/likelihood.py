@@ -20,7 +20,7 @@ from unmask.evaluation.estimators import Batch, Estimator, own_bound
 from unmask.evaluation.orders import Order, one_by_one
 from unmask.evaluation.sums import Conditions, Sums
 from unmask.evaluation.targets import counted_in, first_targets, given_in
-from unmask.methods.base import Method
+from unmask.methods.method import Method
 from unmask.randomness import RowStream, child_seed
 from unmask.runtime.device import to_device
 

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from unmask.errors import UnmaskError, unknown
 from unmask.evaluation.estimators import Batch, ByRow, Estimator, OwnBound
-from unmask.methods.base import Method, Tokens, Valid, padding
-from unmask.methods.diffusion import Diffusion
+from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.method import Method, padding
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
+from unmask.shapes import Tokens, Valid
 
 Order = str | Sequence[int]  # a name, or every place of a row, or of its text, once
 Ranks = Int64[Tensor, "rows length"]  # when each place is written

@@ -10,13 +10,13 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from unmask.diffusion.schedule import Schedule
-from unmask.diffusion.time_sampling import Uniform
+from unmask.diffusion.time_sampler import Uniform
 from unmask.errors import UnmaskError
 from unmask.evaluation.intervals import pooled_freedom
 from unmask.evaluation.likelihood import TokenRows
 from unmask.evaluation.targets import counted_in, given_in
-from unmask.methods.base import Method, targets
-from unmask.methods.diffusion import Diffusion
+from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.method import Method, targets
 from unmask.randomness import RowStream, child_seed
 from unmask.runtime.device import to_device
 

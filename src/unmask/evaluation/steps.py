@@ -14,14 +14,14 @@ from torch import Tensor
 
 from unmask.diffusion.binomial import binomial
 from unmask.diffusion.nelbo import step_alphas
-from unmask.diffusion.posterior import unmask_probability
+from unmask.diffusion.process import unmask_probability
 from unmask.diffusion.schedule import Schedule
-from unmask.diffusion.time_sampling import FixedCount
+from unmask.diffusion.time_sampler import FixedCount
 from unmask.errors import UnmaskError
 from unmask.evaluation.likelihood import BLOCK, TokenRows
 from unmask.evaluation.targets import counted_in, given_in
-from unmask.methods.base import Method, targets
-from unmask.methods.diffusion import Diffusion
+from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.method import Method, targets
 from unmask.randomness import RowStream, child_seed
 from unmask.runtime.device import to_device
 

@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from unmask.methods.base import targets
+from unmask.methods.method import targets
 
 
 @runtime_checkable

@@ -11,10 +11,11 @@ from unmask.evaluation.estimators import Batch
 from unmask.evaluation.likelihood import How, Progress, checked, choose_estimator
 from unmask.harness.questions import Question
 from unmask.methods.autoregressive import Autoregressive
-from unmask.methods.base import Method, Tokens, Valid
-from unmask.methods.diffusion import Diffusion
+from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.method import Method
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
+from unmask.shapes import Tokens, Valid
 
 MOST_PLACES = 8192  # that are looked at together: each has a distribution over the vocabulary
 

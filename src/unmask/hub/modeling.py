@@ -14,9 +14,9 @@ from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput
 
 from unmask.api.build import build_method
 from unmask.api.model import Model
-from unmask.backbones.compiling import recompute_blocks
-from unmask.backbones.dropout import dropout_keys
-from unmask.backbones.freezing import Freezable
+from unmask.backbones.compile import recompute_blocks
+from unmask.backbones.layers.dropout import dropout_keys
+from unmask.backbones.layers.inference_weights import Freezable
 from unmask.config.run import from_dict
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
@@ -24,7 +24,7 @@ from unmask.hub import own
 from unmask.hub.configuration import UnmaskConfig
 from unmask.hub.noise import NoiseStream
 from unmask.hub.writing import written
-from unmask.methods.base import Method, padding, targets
+from unmask.methods.method import Method, padding, targets
 from unmask.vocabulary import Vocabulary
 
 IGNORED = -100  # the label of a token that is no target

@@ -14,12 +14,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.api.model import Model
-from unmask.backbones.attended import sees_the_past
+from unmask.backbones.layers.attention import sees_the_past
 from unmask.config.run import to_dict
 from unmask.errors import UnmaskError
 from unmask.imports import extra
 from unmask.methods.autoregressive import Autoregressive
-from unmask.methods.diffusion import LARGEST_SIGMA
+from unmask.methods.masked_diffusion import LARGEST_SIGMA
 
 OPSET = 18
 ALPHAS = 1001  # times at which alpha is written down, from 0 to 1

@@ -13,7 +13,7 @@ from unmask.api.running import Running
 from unmask.config.run import from_dict
 from unmask.data.absent import AbsentTokenizer
 from unmask.errors import UnmaskError
-from unmask.methods.base import Method
+from unmask.methods.method import Method
 from unmask.vocabulary import Vocabulary
 
 

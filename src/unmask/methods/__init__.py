@@ -1,11 +1,12 @@
 """One paper, one file: each method is a bound and a denoiser."""
 
+from unmask.diffusion.denoiser import Denoiser
 from unmask.methods.autoregressive import Autoregressive
-from unmask.methods.base import METHODS, Denoiser, Losses, Method
-from unmask.methods.classifier import TokenClassifier
 from unmask.methods.d3pm import D3PM
 from unmask.methods.mdlm import MDLM
+from unmask.methods.method import METHODS, Losses, Method
 from unmask.methods.sedd import SEDD
+from unmask.methods.token_classifier import TokenClassifier
 
 __all__ = [
     "D3PM",

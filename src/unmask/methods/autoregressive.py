@@ -9,26 +9,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.parameterization import zero_masking_bias
-from unmask.diffusion.time_sampling import Noise, TimeSampler
-from unmask.methods.base import (
-    METHODS,
-    At,
-    Denoiser,
-    LogProbabilities,
-    Losses,
-    Method,
-    Tokens,
-    Valid,
-    padding,
-    spread,
-    targets,
-)
-from unmask.methods.diffusion import cross_entropy
-from unmask.methods.head import head_loss
-from unmask.methods.reading import Reader, Then
+from unmask.diffusion.time_sampler import Noise, TimeSampler
+from unmask.methods.compute.cached_decoding import Reader, Then
+from unmask.methods.compute.chunked_loss import head_loss
+from unmask.methods.masked_diffusion import cross_entropy
+from unmask.methods.method import METHODS, Losses, Method, padding, spread, targets
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
+from unmask.shapes import At, LogProbabilities, Tokens, Valid
 
 
 @METHODS.register("autoregressive")

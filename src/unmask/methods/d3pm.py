@@ -7,14 +7,15 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from unmask.diffusion.forward import q_sample
 from unmask.diffusion.nelbo import d3pm_divergence, step_alphas
-from unmask.diffusion.time_sampling import Noise
+from unmask.diffusion.process import q_sample
+from unmask.diffusion.time_sampler import Noise
 from unmask.errors import UnmaskError
-from unmask.methods.base import METHODS, Losses, Tokens, Valid, targets
-from unmask.methods.diffusion import Diffusion, cross_entropy
-from unmask.methods.head import RowLoss
+from unmask.methods.compute.chunked_loss import RowLoss
+from unmask.methods.masked_diffusion import Diffusion, cross_entropy
+from unmask.methods.method import METHODS, Losses, targets
 from unmask.runtime.device import to_device
+from unmask.shapes import Tokens, Valid
 
 
 def divergence(

@@ -6,9 +6,9 @@ from torch import Tensor
 
 from unmask.diffusion.nelbo import continuous_weight, discrete_weight
 from unmask.errors import UnmaskError
-from unmask.methods.base import METHODS
-from unmask.methods.diffusion import Diffusion, cross_entropy
-from unmask.methods.head import RowLoss
+from unmask.methods.compute.chunked_loss import RowLoss
+from unmask.methods.masked_diffusion import Diffusion, cross_entropy
+from unmask.methods.method import METHODS
 
 
 @METHODS.register("mdlm")

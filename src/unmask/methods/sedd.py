@@ -7,13 +7,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unmask.backbones.base import Backbone
+from unmask.backbones.backbone import Backbone
+from unmask.diffusion.denoiser import Denoiser
+from unmask.diffusion.nelbo import score_entropy
 from unmask.diffusion.parameterization import sedd_log_score, sedd_offset
-from unmask.diffusion.score_entropy import score_entropy
 from unmask.errors import UnmaskError
-from unmask.methods.base import METHODS, At, Denoiser, LogProbabilities, Tokens
-from unmask.methods.diffusion import LARGEST_SIGMA, Diffusion
-from unmask.methods.head import RowLoss
+from unmask.methods.compute.chunked_loss import RowLoss
+from unmask.methods.masked_diffusion import LARGEST_SIGMA, Diffusion
+from unmask.methods.method import METHODS
+from unmask.shapes import At, LogProbabilities, Tokens
 
 
 @METHODS.register("sedd")

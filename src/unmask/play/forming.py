@@ -9,7 +9,7 @@ from unmask.data.blanks import count_blanks
 from unmask.errors import UnmaskError
 from unmask.play.questions import Forming
 from unmask.play.spelling import Spelled, row_of, typed_row
-from unmask.samplers.base import Frame
+from unmask.samplers.core.canvas import Frame
 from unmask.serve.settings import Settings
 from unmask.serve.writing import check_sampler
 

@@ -7,8 +7,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import torch
 
 from unmask.api.model import Model
-from unmask.samplers.base import SAMPLERS, Sampler
-from unmask.samplers.grid import GRIDS
+from unmask.samplers.core.time_grid import GRIDS
+from unmask.samplers.sampler import SAMPLERS, Sampler
 
 TIMES = 101  # at which the page knows alpha_t: 0, 0.01, … 1
 _FOLLOW_THE_MODEL = ("steps", "lead", "end")  # asked apart, or no choice

@@ -1,26 +1,19 @@
 """Ways to unmask: each turns a canvas and a denoiser into frames of text."""
 
+from unmask.diffusion.denoiser import Denoiser
 from unmask.samplers.analytic import Analytic
 from unmask.samplers.ancestral import Ancestral, FirstHitting
-from unmask.samplers.base import (
-    SAMPLERS,
-    STRATEGIES,
-    TAIL,
-    Canvas,
-    Denoise,
-    Frame,
-    Plan,
-    Sampler,
-    last_frame,
-)
-from unmask.samplers.draft import Draft, View
-from unmask.samplers.end_first import EndFirst
+from unmask.samplers.confidence import Confidence, Entropy, EntropyBound, Margin, Threshold
+from unmask.samplers.core.canvas import Canvas, Frame, last_frame
+from unmask.samplers.core.sampler_state import Draft, View
+from unmask.samplers.core.time_grid import GRIDS, given_times, grid_times
+from unmask.samplers.core.token_sampler import STRATEGIES, TAIL, Plan
 from unmask.samplers.gibbs import Gibbs
-from unmask.samplers.grid import GRIDS, given_times, grid_times
 from unmask.samplers.guidance import ClassifierFree, ClassifierGuided
 from unmask.samplers.left_to_right import LeftToRight
-from unmask.samplers.order import Confidence, Entropy, EntropyBound, Margin, Threshold
-from unmask.samplers.revising import PredictorCorrector, Remask
+from unmask.samplers.length_first import EndFirst
+from unmask.samplers.remasking import PredictorCorrector, Remask
+from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 __all__ = [
@@ -34,7 +27,7 @@ __all__ = [
     "ClassifierFree",
     "ClassifierGuided",
     "Confidence",
-    "Denoise",
+    "Denoiser",
     "Draft",
     "EndFirst",
     "Entropy",

@@ -9,21 +9,15 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
-from unmask.samplers.base import (
-    SAMPLERS,
-    At,
-    Canvas,
-    Denoise,
-    Frame,
-    LogProbabilities,
-    Plan,
-    Sampler,
-    Tokens,
-)
-from unmask.samplers.draft import Draft
-from unmask.samplers.grid import check_grid, grid_times
+from unmask.samplers.core.canvas import Canvas, Frame
+from unmask.samplers.core.sampler_state import Draft
+from unmask.samplers.core.time_grid import check_grid, grid_times
+from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.sampler import SAMPLERS, Sampler
+from unmask.shapes import At, LogProbabilities, Tokens
 
 LEAST_ALPHA = 1e-8  # where a schedule without a floor would ask for an infinite score
 
@@ -51,7 +45,7 @@ class Analytic(Sampler):
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
 
-    def generate(self, denoise: Denoise, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
         """Every step looks at all masks, since the network decides how many of them to reveal."""
         if not isinstance(denoise, Scores):
             raise UnmaskError(

@@ -3,10 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from unmask.diffusion.denoiser import Denoiser
 from unmask.randomness import row_uniforms
 from unmask.samplers.ancestral import Ancestral
-from unmask.samplers.base import SAMPLERS, Canvas, Denoise, Frame, Plan, Sampler, check_steps, shown
-from unmask.samplers.draft import Draft
+from unmask.samplers.core.canvas import Canvas, Frame, shown
+from unmask.samplers.core.sampler_state import Draft
+from unmask.samplers.core.time_grid import check_steps
+from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.sampler import SAMPLERS, Sampler
 
 
 @SAMPLERS.register("gibbs")
@@ -21,7 +25,7 @@ class Gibbs(Sampler):
     def __post_init__(self) -> None:
         check_steps(self.steps)
 
-    def generate(self, denoise: Denoise, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
         """Each place is drawn given all others, so true texts stay true and others become so."""
         draft = Draft(denoise, canvas, plan)
         if canvas.open.any():

@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unmask.diffusion.denoiser import Denoiser
 from unmask.errors import UnmaskError
-from unmask.samplers.base import At, Denoise, LogProbabilities, Tokens
+from unmask.shapes import At, LogProbabilities, Tokens
 
 STRONGEST = 1000.0
 
@@ -34,7 +35,7 @@ class ClassifierFree:
     Rows hold the class token at `place`; `null_id` there is text without a class.
     """
 
-    denoise: Denoise
+    denoise: Denoiser
     null_id: int
     weight: float
     place: int = 0
@@ -68,7 +69,7 @@ class ClassifierFree:
 class ClassifierGuided:
     """x_theta(v) p(y | z_t with v)^weight, the classifier to first order around z_t."""
 
-    denoise: Denoise
+    denoise: Denoiser
     classifier: Classifier
     weight: float
 

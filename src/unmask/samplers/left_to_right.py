@@ -7,9 +7,13 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
+from unmask.diffusion.denoiser import Denoiser, Reads
 from unmask.runtime.device import to_device
-from unmask.samplers.base import SAMPLERS, Canvas, Denoise, Frame, Plan, Reads, Sampler, Uniforms
-from unmask.samplers.draft import Draft
+from unmask.samplers.core.canvas import Canvas, Frame
+from unmask.samplers.core.sampler_state import Draft
+from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.sampler import SAMPLERS, Sampler
+from unmask.shapes import Uniforms
 
 PATIENCE = 32  # tokens between two looks at what a GPU has written
 
@@ -21,7 +25,7 @@ class LeftToRight(Sampler):
 
     exact = True
 
-    def generate(self, denoise: Denoise, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
         """A row that has drawn EOS is done: what would follow is EOS too, and costs nothing.
 
         On a GPU that is seen now and then only: what a row writes meanwhile is overwritten.

@@ -7,22 +7,15 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from unmask.diffusion.denoiser import Denoiser
 from unmask.errors import UnmaskError
 from unmask.randomness import child_seed
 from unmask.samplers.ancestral import Ancestral
-from unmask.samplers.base import (
-    SAMPLERS,
-    Allow,
-    At,
-    Canvas,
-    Denoise,
-    Frame,
-    Plan,
-    Sampler,
-    Tokens,
-    shown,
-)
-from unmask.samplers.draft import Draft
+from unmask.samplers.core.canvas import Canvas, Frame, shown
+from unmask.samplers.core.sampler_state import Draft
+from unmask.samplers.core.token_sampler import Allow, Plan
+from unmask.samplers.sampler import SAMPLERS, Sampler
+from unmask.shapes import At, Tokens
 
 
 @SAMPLERS.register("semi_autoregressive")
@@ -51,7 +44,7 @@ class SemiAutoregressive(Sampler):
         """The tokens of text in a window."""
         return self.window - self.lead - (self.end is not None)
 
-    def generate(self, denoise: Denoise, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
         """Fills the first window, then moves on by `stride` with the rest as fixed prefix."""
         draft = Draft(denoise, canvas, plan)
         length = canvas.tokens.shape[1]

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from unmask.backbones.base import Call
-from unmask.backbones.together import filled
-from unmask.methods.base import Method
-from unmask.methods.diffusion import Diffusion
+from unmask.backbones.layers.packed_batch import Call, filled
+from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.method import Method
 
 # tokens in one pass: beyond that a CPU is no faster, because activations leave its caches
 MOST_TOKENS = {"cpu": 512, "cuda": 1 << 16, "mps": 1 << 14}

@@ -13,7 +13,7 @@ import torch
 from unmask.api.model import Model
 from unmask.errors import unknown
 from unmask.runtime.cores import available_cores
-from unmask.samplers.base import attended
+from unmask.samplers.core.token_sampler import attended
 from unmask.serve.batching import Batcher, Counts, Stopped, Ticket
 from unmask.serve.settings import check_capacity
 from unmask.serve.sharing import sharing

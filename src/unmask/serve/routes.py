@@ -11,7 +11,7 @@ from unmask.api.canvases import MOST_TOKENS
 from unmask.api.model import Length, Model
 from unmask.data.blanks import count_blanks, parse_blanks
 from unmask.errors import UnmaskError
-from unmask.samplers.base import Frame
+from unmask.samplers.core.canvas import Frame
 from unmask.serve.answers import Events, Json, event, problem_of
 from unmask.serve.engine import Engine
 from unmask.serve.known import STREAMED, chosen, described

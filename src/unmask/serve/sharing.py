@@ -10,12 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unmask.api.model import Model
-from unmask.backbones.base import Call
-from unmask.backbones.cache import KVCache
+from unmask.backbones.layers.packed_batch import Call
+from unmask.backbones.layers.state import KVCache
 from unmask.errors import UnmaskError
-from unmask.methods.base import At, LogProbabilities, Method, Tokens
-from unmask.methods.diffusion import Diffusion
+from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.method import Method
 from unmask.serve.batching import Batcher, Question, Ticket
+from unmask.shapes import At, LogProbabilities, Tokens
 
 
 def sharing(model: Model, batcher: Batcher, ticket: Ticket) -> Model:

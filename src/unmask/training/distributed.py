@@ -13,8 +13,8 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from unmask.backbones.compiling import compile_blocks
-from unmask.methods.base import Method
+from unmask.backbones.compile import compile_blocks
+from unmask.methods.method import Method
 from unmask.training.ema import EMA
 from unmask.training.strategy import Plain, Tensors
 

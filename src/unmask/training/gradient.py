@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from unmask.backbones.dropout import dropout_keys
-from unmask.methods.base import Method, targets
+from unmask.backbones.layers.dropout import dropout_keys
+from unmask.methods.method import Method, targets
 from unmask.randomness import RowStream
 from unmask.runtime.device import autocast, to_device
 from unmask.training.config import TrainingConfig

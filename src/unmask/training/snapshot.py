@@ -5,7 +5,7 @@ from pathlib import Path
 from torch import Tensor
 
 from unmask.files.tensors import check_fit, read_weights
-from unmask.methods.base import Method
+from unmask.methods.method import Method
 from unmask.training.ema import EMA
 from unmask.training.optimizer import NamedAdamW
 from unmask.training.strategy import Plain

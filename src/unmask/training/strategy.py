@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import Tensor
 
-from unmask.backbones.compiling import compile_backbone
-from unmask.methods.base import Method
+from unmask.backbones.compile import compile_backbone
+from unmask.methods.method import Method
 from unmask.training.config import DistributedConfig
 from unmask.training.ema import EMA
 from unmask.training.group import Group

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmask.backbones.compiling import recompute_blocks
+from unmask.backbones.compile import recompute_blocks
 from unmask.errors import UnmaskError
 from unmask.files.storage import full_disk
-from unmask.methods.base import Method
+from unmask.methods.method import Method
 from unmask.runtime.device import (
     autocast,
     deterministic,

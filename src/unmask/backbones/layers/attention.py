@@ -1,0 +1,109 @@
+"""Attention rules, masks and positions, worked out once for all layers."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from unmask.backbones.layers.state import KVCache
+from unmask.runtime.cuda_graphs import doubled
+
+
+class Rotation(NamedTuple):
+    """cos and sin of every position's angles, [length, head width / 2]."""
+
+    cos: Tensor
+    sin: Tensor
+
+    @classmethod
+    def at(cls, positions: Int[Tensor, "length"], width: int) -> "Rotation":
+        """Rotary angles, base 10,000."""
+        exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
+        angles = positions.float()[:, None] * 10_000.0**-exponents
+        return cls(angles.cos(), angles.sin())
+
+    def __call__(self, x: Float[Tensor, "rows length two heads width"]) -> Tensor:
+        """Rotates the two halves of each head against each other, in float32 at least."""
+        a, b = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, -1)
+        cos, sin = self.cos[:, None, None], self.sin[:, None, None]
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)
+
+
+class Attended(NamedTuple):
+    """What attention needs beside its input: the same for every layer."""
+
+    rotation: Rotation
+    mask: Bool[Tensor, "#rows 1 #queries keys"] | None
+    causal: bool
+    cache: KVCache | None
+
+    def by_token(self, x: Float[Tensor, "#rows values"]) -> Tensor:
+        """What each row has, for all of its tokens."""
+        return x[:, None]
+
+
+# (query positions, key positions) -> may the query see the key?
+Rule = Callable[[Tensor, Tensor], Tensor]
+
+
+def attended(
+    length: int,
+    head_width: int,
+    device: torch.device,
+    valid: Tensor | None,
+    positions: Tensor | None,
+    rule: Rule | None,
+    cache: KVCache | None,
+    causal: bool = False,
+) -> Attended:
+    """Works out positions and visibility once for all layers."""
+    start = cache.length if cache else 0
+    reach = cache.reach(length) if cache else length
+    from_the_start = positions is None and not start
+    if positions is None:
+        positions = torch.arange(start, start + length, device=device)
+    plain = causal and rule is None and valid is None and reach == length
+    if causal and rule is None and not plain:
+        rule = sees_the_past
+    keys = torch.arange(reach, device=device) if cache else positions
+    mask = None if plain else attention_mask(positions, keys, valid, rule)
+    if from_the_start:
+        return Attended(_first_positions(length, head_width, device), mask, plain, cache)
+    return Attended(Rotation.at(positions, head_width), mask, plain, cache)
+
+
+def _first_positions(length: int, head_width: int, device: torch.device) -> Rotation:
+    """The rotation of a text from its beginning, which nearly every call needs."""
+    cos, sin = _table(doubled(length), head_width, device)
+    return Rotation(cos[:length], sin[:length])
+
+
+@cache  # for good: graphs read them where they are
+def _table(length: int, head_width: int, device: torch.device) -> Rotation:
+    with torch.inference_mode(False):  # so that it serves in any mode
+        return Rotation.at(torch.arange(length, device=device), head_width)
+
+
+def sees_the_past(query: Tensor, key: Tensor) -> Tensor:
+    """The causal rule."""
+    return key <= query
+
+
+Features = Float[Tensor, "rows length width"]
+
+
+def attention_mask(
+    queries: Int[Tensor, "queries"],
+    keys: Int[Tensor, "keys"],
+    valid: Bool[Tensor, "rows keys"] | None,
+    rule: Rule | None,
+) -> Bool[Tensor, "#rows 1 #queries keys"] | None:
+    """Who may see whom: the rule over positions, and never padding; None when everybody sees everybody."""
+    seen = None if rule is None else rule(queries[:, None], keys[None, :])[None, None]
+    if valid is None:
+        return seen
+    real = valid[:, None, None, :]
+    return real if seen is None else torch.logical_and(real, seen)

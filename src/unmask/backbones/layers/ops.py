@@ -1,0 +1,126 @@
+"""What blocks are made of: products, each in its precision, and what stands between them."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+ALIGNED = 64  # columns: a GPU's matrix units want rows that start at round addresses
+
+_SLOPE = 2 * (2 / math.pi) ** 0.5  # of twice GELU's argument of tanh, at 0
+_PART = 1 << 16  # numbers that are worked on at a time
+
+
+class BlockWeights(NamedTuple):
+    """A block's matrices and biases as its products read them."""
+
+    qkv: tuple[Tensor, ...]  # apart, or as one
+    qkv_bias: tuple[Tensor | None, ...]
+    out: Tensor
+    up: Tensor
+    up_bias: Tensor
+    down: Tensor
+    down_bias: Tensor
+
+    def frozen(self, dtype: torch.dtype) -> "BlockWeights":
+        """For inference: cast, and the first product in one."""
+        biases = [bias for bias in self.qkv_bias if bias is not None]
+        rest = [part.detach().to(dtype) for part in self[2:]]
+        qkv = torch.cat(self.qkv).detach().to(dtype)
+        bias = torch.cat(biases).detach().to(dtype) if biases else None
+        return BlockWeights((qkv,), (bias,), *rest)
+
+
+def feed_forward(h: Tensor, w: BlockWeights) -> Tensor:
+    """The MLP."""
+    if h.is_cuda and not torch.is_grad_enabled() and h.dtype == w.up.dtype:
+        # one kernel for product, bias and GELU; it keeps nothing that a gradient could need
+        flat = torch._addmm_activation(w.up_bias, h.flatten(0, -2), w.up.t(), use_gelu=True)
+        return linear(flat.unflatten(0, h.shape[:-1]), w.down, w.down_bias)
+    return linear(gelu(linear(h, w.up, w.up_bias)), w.down, w.down_bias)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """GELU by tanh, which a CPU without gradients works out in place as x sigmoid(2 u).
+
+    torch's own kernel takes twice as long: here each part stays in the cache from one step to the next.
+    """
+    plain = x.device.type == "cpu" and x.dtype == torch.float32
+    # a trace would keep the number of parts
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if not plain or traced or torch.is_grad_enabled():
+        return F.gelu(x, approximate="tanh")
+    slope = x.new_tensor(_SLOPE)
+    for part in x.view(-1).split(_PART):
+        u = torch.addcmul(slope, part, part, value=_SLOPE * 0.044715).mul_(part)  # twice tanh's
+        part.mul_(u.sigmoid_())
+    return x
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """A product in the precision of its weights, where autocast does not choose another."""
+    cast = torch.is_autocast_enabled(x.device.type)
+    return F.linear(x if cast else x.to(weight.dtype), weight, bias)
+
+
+def normal(x: Tensor, w: BlockWeights) -> Tensor:
+    """x with mean 0 and variance 1 at every token, in the precision of the product that reads it."""
+    kind = x.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else w.up.dtype
+    if dtype == x.dtype and torch.compiler.is_compiling():
+        # torch 2.11's tracer gets gradients wrong where a function keeps what it returns
+        return F.layer_norm(x, x.shape[-1:])
+    return _Normal.apply(x, dtype)
+
+
+def taken(
+    x: Float[Tensor, "rows length width"], at: Int[Tensor, "tokens"]
+) -> Float[Tensor, "tokens width"]:
+    """Some tokens, counted through all rows, none of them twice."""
+    return _Taken.apply(x.flatten(0, 1), at)
+
+
+class _Taken(torch.autograd.Function):
+    """x[at], whose gradient is written and not summed: nothing is taken twice."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, at: Tensor) -> Tensor:
+        ctx.save_for_backward(at)
+        ctx.tokens = len(x)
+        return x.index_select(0, at)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (at,) = ctx.saved_tensors
+        d_x = grads[0].new_zeros(ctx.tokens, grads[0].shape[1])
+        return d_x.index_copy_(0, at, grads[0]), None
+
+
+class _Normal(torch.autograd.Function):
+    """Layer norm that keeps its result and no copy of its input: the product behind it keeps that anyway."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
+        n, _, rstd = torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-5)
+        n = n.to(dtype)
+        ctx.save_for_backward(n, rstd)
+        return n
+
+    @staticmethod
+    @once_differentiable  # rstd is kept as a number
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        n, rstd = (
+            saved.to(torch.promote_types(saved.dtype, torch.float32)) for saved in ctx.saved_tensors
+        )
+        d_n = grads[0].to(n.dtype)
+        along = (d_n * n).mean(-1, keepdim=True)
+        return rstd * (d_n - d_n.mean(-1, keepdim=True) - n * along), None
+
+
+def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """adaLN's affine map, one a row."""
+    return x * (1 + scale) + shift

@@ -1,0 +1,229 @@
+"""The residual block that both transformers are made of."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from unmask.backbones.layers.attention import Attended, Features
+from unmask.backbones.layers.dropout import Keys, dropout
+from unmask.backbones.layers.inference_weights import Freezable
+from unmask.backbones.layers.ops import (
+    BlockWeights,
+    feed_forward,
+    linear,
+    modulate,
+    normal,
+    taken,
+)
+from unmask.backbones.layers.packed_batch import Together
+from unmask.errors import UnmaskError, unknown
+
+# width, depth, heads as the authors name them
+SIZES = {"tiny": (512, 8, 8), "small": (768, 12, 12), "medium": (1024, 24, 16)}
+
+_LARGEST = {"width": 2**17, "depth": 2**10, "heads": 2**10}  # of a network that a file may ask for
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Width, depth and heads: those of a size (tiny, small, medium), or given; small's where neither."""
+
+    size: str = ""
+    width: int = 0
+    depth: int = 0
+    heads: int = 0
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.size and self.size not in SIZES:
+            raise unknown("size", self.size, SIZES)
+        standard = SIZES[self.size or "small"]
+        for name, value in zip(("width", "depth", "heads"), standard, strict=True):
+            given = getattr(self, name)
+            if not 0 <= given <= _LARGEST[name]:
+                raise UnmaskError(f"{name} must lie between 1 and {_LARGEST[name]:,}, not {given}")
+            if self.size and given not in (0, value):
+                raise UnmaskError(
+                    f"size {self.size} has {name} {value}, not {given}: set {name} 0 or no size"
+                )
+            object.__setattr__(self, name, given or value)
+        if self.width % (2 * self.heads):
+            raise UnmaskError(f"width {self.width} does not split into {self.heads} even heads")
+        if not 0 <= self.dropout < 1:
+            raise UnmaskError(f"dropout must lie in [0, 1), not {self.dropout}")
+
+
+class Attention(nn.Module):
+    """The matrices of multi-head attention."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+
+
+class Block(Freezable):
+    """Attention and MLP, each normalised before and added back; adaLN where there is a condition.
+
+    What the norms and adaLN do alike to every token is folded into the matrices beside them: shift,
+    scale and gate cost nothing a token then, and their gradients no sum over all tokens.
+    """
+
+    frozen: BlockWeights | None
+    recomputed: bool = False  # on the way back, instead of keeping what lies between
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        dropout: float,
+        condition_width: int = 0,
+        gate: float = 0.0,
+        by_row: bool = False,  # has each row a condition of its own?
+    ) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width, bias=False)
+        self.attention = Attention(width, heads)
+        self.mlp_norm = nn.LayerNorm(width, bias=False)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width)
+        )
+        self.dropout, self.by_row = dropout, by_row
+        self.modulation = zero_linear(condition_width, 6 * width) if condition_width else None
+        if self.modulation is not None:
+            for bias in self.modulation.bias.detach().chunk(6)[2::3]:
+                bias.fill_(gate)
+
+    def forward(
+        self,
+        x: Features,
+        layer: int,
+        seen: Attended | Together,
+        c: Float[Tensor, "times condition"] | None,
+        keys: Keys | None,
+        at: Int[Tensor, "tokens"] | None = None,
+    ) -> Float[Tensor, "*tokens width"]:
+        """Features of all tokens, or of the tokens `at` alone, counted through all rows."""
+        if not self.recomputed or not torch.is_grad_enabled():
+            return self._features(x, layer, seen, c, keys, at)
+        # dropout is a function of its keys, so there is no state of a generator to keep
+        kept = (x, layer, seen, c, keys, at)
+        return checkpoint(self._features, *kept, use_reentrant=False, preserve_rng_state=False)
+
+    def _features(
+        self,
+        x: Features,
+        layer: int,
+        seen: Attended | Together,
+        c: Tensor | None,
+        keys: Keys | None,
+        at: Tensor | None,
+    ) -> Float[Tensor, "*tokens width"]:
+        length, drop = x.shape[1], self.dropout
+        if self.by_row and c is not None:
+            x = self._modulated(x, layer, seen, c, keys)
+            return x if at is None else taken(x, at)
+        w = self.usable or self.folded(c)
+        y = self._attend(normal(x, w), layer, seen, w)
+        if at is not None:
+            x, y = taken(x, at), taken(y, at)
+        x = x + dropout(linear(y, w.out, None), drop, keys, 2 * layer, at, length)
+        return x + dropout(feed_forward(normal(x, w), w), drop, keys, 2 * layer + 1, at, length)
+
+    def freeze(self, c: Float[Tensor, "1 condition"] | None, dtype: torch.dtype) -> None:
+        """Works the weights out once, for inference."""
+        self.frozen = (self._plain() if self.by_row else self.folded(c)).frozen(dtype)
+
+    def folded(self, c: Float[Tensor, "1 condition"] | None) -> BlockWeights:
+        """The weights with all in them that is the same for every token."""
+        plain = self._plain()
+        gain, mlp_gain = self.attention_norm.weight, self.mlp_norm.weight
+        if self.modulation is None:
+            qkv = tuple(part * gain for part in plain.qkv)
+            return plain._replace(qkv=qkv, up=plain.up * mlp_gain)
+        assert c is not None, "a network is frozen as a whole"
+        with torch.autocast(c.device.type, enabled=False):
+            parts = self.modulation(c.to(gain.dtype))[0].chunk(6)
+        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts
+        gain, mlp_gain = gain * (1 + scale), mlp_gain * (1 + mlp_scale)
+        # W h for h = shift: not as a matrix product, so that it is fused with the scaling
+        return BlockWeights(
+            qkv=tuple(part * gain for part in plain.qkv),
+            qkv_bias=tuple((part * shift).sum(1) for part in plain.qkv),
+            out=plain.out * gate[:, None],
+            up=plain.up * mlp_gain,
+            up_bias=plain.up_bias + (plain.up * mlp_shift).sum(1),
+            down=plain.down * mlp_gate[:, None],
+            down_bias=plain.down_bias * mlp_gate,
+        )
+
+    def _plain(self) -> BlockWeights:
+        """Values apart from queries and keys, whose unrotated form nobody needs to keep for them."""
+        width = self.attention.out.in_features
+        up, down = self.mlp[0], self.mlp[2]
+        assert isinstance(up, nn.Linear) and isinstance(down, nn.Linear)
+        qkv = self.attention.qkv.weight.split([2 * width, width])
+        out = self.attention.out.weight
+        return BlockWeights(qkv, (None, None), out, up.weight, up.bias, down.weight, down.bias)
+
+    def _modulated(
+        self,
+        x: Features,
+        layer: int,
+        seen: Attended | Together,
+        c: Float[Tensor, "times condition"],
+        keys: Keys | None,
+    ) -> Features:
+        """Each row with a shift, a scale and a gate of its own."""
+        assert self.modulation is not None
+        w = self.usable or self._plain()
+        parts = seen.by_token(self.modulation(c)).chunk(6, -1)
+        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts
+        h = self._attend(modulate(self.attention_norm(x), shift, scale), layer, seen, w)
+        h = linear(h, w.out, None)
+        x = x + gate * dropout(h, self.dropout, keys, 2 * layer)
+        h = feed_forward(modulate(self.mlp_norm(x), mlp_shift, mlp_scale), w)
+        return x + mlp_gate * dropout(h, self.dropout, keys, 2 * layer + 1)
+
+    def _attend(
+        self, h: Features, layer: int, seen: Attended | Together, w: BlockWeights
+    ) -> Features:
+        """What every head saw; of texts side by side, each sees itself alone."""
+        products = [linear(h, part, bias) for part, bias in zip(w.qkv, w.qkv_bias, strict=True)]
+        rows, length, heads = *h.shape[:2], self.attention.heads
+        apart = [part.view(rows, length, -1, heads, h.shape[2] // heads) for part in products]
+        qk, v = apart if len(apart) == 2 else apart[0].split([2, 1], 2)
+        qk = seen.rotation(qk)
+        if isinstance(seen, Attended):
+            return self._heads(qk, v, layer, seen)
+        parts = zip(seen.split(qk), seen.split(v), seen.parts, strict=True)
+        return seen.join([self._heads(qk, v, layer, part) for qk, v, part in parts])
+
+    def _heads(self, qk: Tensor, v: Tensor, layer: int, seen: Attended) -> Features:
+        """Attention of rotated queries and keys, by torch's fused kernel."""
+        q, k = (part.transpose(1, 2) for part in qk.unbind(2))
+        v = v.squeeze(2).transpose(1, 2)
+        if seen.cache is not None:
+            k, v = seen.cache.append(layer, k, v)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen.mask, is_causal=seen.causal)
+        return y.transpose(1, 2).flatten(2)
+
+
+def zero_linear(inputs: int, outputs: int) -> nn.Linear:
+    """A linear layer that starts at zero."""
+    linear = nn.Linear(inputs, outputs)
+    nn.init.zeros_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+def embedding(vocabulary: int, width: int) -> nn.Embedding:
+    """Token embeddings with the authors' initial scale."""
+    table = nn.Embedding(vocabulary, width)
+    nn.init.kaiming_uniform_(table.weight, a=5**0.5)
+    return table

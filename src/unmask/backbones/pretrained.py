@@ -1,0 +1,186 @@
+"""BERT's encoder (arXiv 1810.04805), with the head of its masked language model."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from unmask.backbones.backbone import BACKBONES, Backbone
+from unmask.backbones.layers.attention import Attended, Features, Rule, attended
+from unmask.backbones.layers.dropout import Keys, dropout
+from unmask.backbones.layers.ops import taken
+from unmask.backbones.layers.state import KVCache
+from unmask.backbones.layers.transformer_block import TransformerConfig, zero_linear
+from unmask.errors import UnmaskError
+from unmask.shapes import Tokens
+
+
+@dataclass(frozen=True)
+class ClassicConfig(TransformerConfig):
+    """The shape of a network with learned positions."""
+
+    positions: int = 1024  # rows are at most this long
+    inner: int = 0  # width of the MLP; four times the network's unless given
+    epsilon: float = 1e-5  # in the norms
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.positions <= _LONGEST:
+            raise UnmaskError(
+                f"positions must lie between 1 and {_LONGEST:,}, not {self.positions}"
+            )
+        if not 0 <= self.inner <= 64 * self.width:
+            raise UnmaskError(f"inner must lie between 0 and {64 * self.width:,}, not {self.inner}")
+        if not 0 < self.epsilon < 1:
+            raise UnmaskError(f"epsilon must lie between 0 and 1, not {self.epsilon}")
+
+
+class Classic(Backbone):
+    """What BERT and GPT-2 share; attention's own dropout, which neither needs to be itself, is left out."""
+
+    norm_first: ClassVar[bool]
+    activation: ClassVar[str]  # torch's name of the GELU that it was trained with
+
+    def __init__(self, config: ClassicConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        self.longest = config.positions
+        self.embedding = nn.Embedding(vocabulary, config.width)
+        self.positions = nn.Embedding(config.positions, config.width)
+        self.blocks = nn.ModuleList(
+            Layer(config, self.norm_first, self.activation) for _ in range(config.depth)
+        )
+        self.norm = nn.LayerNorm(config.width, config.epsilon)
+        self.apply(_start)
+        self.head = zero_linear(config.width, vocabulary)
+
+    def features(
+        self,
+        tokens: Tokens,
+        condition: Tensor | None = None,
+        *,
+        valid: Tensor | None = None,
+        positions: Tensor | None = None,
+        mask: Rule | None = None,
+        cache: KVCache | None = None,
+        at: Int[Tensor, "tokens"] | None = None,
+    ) -> Float[Tensor, "*tokens width"]:
+        """`condition` is for networks that read the noise level; this one does not."""
+        length, start = tokens.shape[1], cache.length if cache else 0
+        where = positions
+        if where is None:
+            if start + length > self.config.positions:
+                raise UnmaskError(
+                    f"this network has {self.config.positions} positions, and the text {start + length}"
+                )
+            where = torch.arange(start, start + length, device=tokens.device)
+        seen = attended(length, 2, tokens.device, valid, positions, mask, cache, causal=self.causal)
+        keys = self.keys(tokens)
+        x = self.embedded(self.embedding(tokens) + self.positions(where), keys)
+        for layer, block in enumerate(self.blocks):
+            x = block(x, layer, seen, keys)
+        if cache is not None:
+            cache.advance(length)
+        return self.last(x if at is None else taken(x, at))
+
+    def embedded(self, x: Features, keys: Keys | None) -> Features:
+        """What the first block reads."""
+        return dropout(x, self.config.dropout, keys, 2 * self.config.depth)
+
+    def last(self, x: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
+        """What the head reads of the last block's output."""
+        return self.norm(x)
+
+
+@BACKBONES.register("bert")
+class Bert(Classic):
+    """BERT's encoder: bidirectional, learned positions; a start for MDLM from published weights."""
+
+    norm_first, activation = False, "none"
+
+    @dataclass(frozen=True)
+    class Config(ClassicConfig):
+        positions: int = 512
+        epsilon: float = 1e-12
+
+    def __init__(self, config: Config, vocabulary: int) -> None:
+        super().__init__(config, vocabulary)
+        self.dense = nn.Linear(config.width, config.width)
+        self.dense_norm = nn.LayerNorm(config.width, config.epsilon)
+
+    def embedded(self, x: Features, keys: Keys | None) -> Features:
+        return super().embedded(self.norm(x), keys)
+
+    def last(self, x: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
+        return self.dense_norm(F.gelu(self.dense(x)))
+
+
+_LONGEST = 2**20  # positions of a network that a file may ask for
+
+
+class Layer(nn.Module):
+    """Attention and MLP; each is normalised before it (GPT-2) or with its input behind it (BERT)."""
+
+    recomputed: bool = False  # on the way back, instead of keeping what lies between
+
+    def __init__(self, config: ClassicConfig, norm_first: bool, activation: str) -> None:
+        super().__init__()
+        width, inner = config.width, config.inner or 4 * config.width
+        self.heads, self.dropout = config.heads, config.dropout
+        self.norm_first, self.activation = norm_first, activation
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.attention_norm = nn.LayerNorm(width, config.epsilon)
+        self.up = nn.Linear(width, inner)
+        self.down = nn.Linear(inner, width)
+        self.mlp_norm = nn.LayerNorm(width, config.epsilon)
+
+    def forward(self, x: Features, layer: int, seen: Attended, keys: Keys | None) -> Features:
+        if not self.recomputed or not torch.is_grad_enabled():
+            return self._features(x, layer, seen, keys)
+        # dropout is a function of its keys, so there is no state of a generator to keep
+        kept = (x, layer, seen, keys)
+        return checkpoint(self._features, *kept, use_reentrant=False, preserve_rng_state=False)
+
+    def _features(self, x: Features, layer: int, seen: Attended, keys: Keys | None) -> Features:
+        if self.norm_first:
+            x = x + self._attention(self.attention_norm(x), layer, seen, keys)
+            return x + self._mlp(self.mlp_norm(x), layer, keys)
+        x = self.attention_norm(x + self._attention(x, layer, seen, keys))
+        return self.mlp_norm(x + self._mlp(x, layer, keys))
+
+    def _attention(self, h: Features, layer: int, seen: Attended, keys: Keys | None) -> Features:
+        apart = self.qkv(h).unflatten(-1, (3, self.heads, -1))
+        q, k, v = (part.transpose(1, 2) for part in apart.unbind(2))
+        if seen.cache is not None:
+            k, v = seen.cache.append(layer, k, v)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen.mask, is_causal=seen.causal)
+        return dropout(self.out(y.transpose(1, 2).flatten(2)), self.dropout, keys, 2 * layer)
+
+    def _mlp(self, h: Features, layer: int, keys: Keys | None) -> Features:
+        h = F.gelu(self.up(h), approximate=self.activation)
+        return dropout(self.down(h), self.dropout, keys, 2 * layer + 1)
+
+
+def _start(module: nn.Module) -> None:
+    """The scale that both were trained from."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear):
+        nn.init.zeros_(module.bias)
+
+
+@BACKBONES.register("gpt2")
+class GPT2(Classic):
+    """GPT-2's network: causal, learned positions, a KV cache."""
+
+    causal = True
+    norm_first, activation = True, "tanh"
+
+    @dataclass(frozen=True)
+    class Config(ClassicConfig):
+        pass

@@ -1,0 +1,183 @@
+"""At which times, and with which tokens masked, the bound is estimated; every way has the same mean."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float64, Int64
+from torch import Tensor
+
+from unmask.diffusion.binomial import binomial_quantile
+from unmask.diffusion.process import masked_tokens
+from unmask.diffusion.schedule import Schedule
+from unmask.errors import UnmaskError
+from unmask.randomness import RowStream
+from unmask.registry import Registry
+
+PerRow = Float64[Tensor, "rows"]
+Tokens = Bool[Tensor, "rows length"]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """One draw of (t, z_t) a row, with `importance`: E over uniform t of f = E[importance * f(t, masked)].
+
+    The range of times that is drawn may stop short of both ends. `unstarted` is alpha where it starts
+    (tokens that the first step from all-MASK must reveal: the prior term) and `unfinished` the tokens
+    that are still masked at `t_min`, where it ends (the reconstruction term).
+    """
+
+    t: PerRow
+    masked: Tokens
+    importance: PerRow
+    unstarted: float
+    unfinished: Tokens
+    t_min: float = 0.0
+
+
+class TimeSampler(ABC):
+    """A way to draw (t, z_t) that keeps the mean of the bound."""
+
+    @abstractmethod
+    def draw(self, stream: RowStream, valid: Tokens, schedule: Schedule, steps: int = 0) -> Noise:
+        """Noise for the rows of a stream; `steps` = T puts t on the grid {1/T, ..., 1}, 0 is continuous."""
+
+
+TIME_SAMPLERS: Registry[TimeSampler] = Registry("time sampler")
+MOST_STEPS = 1_000_000  # whose times are held at once
+
+
+class _TimeFirst(TimeSampler):
+    """Draws times in (0, 1], then masks each token with probability 1 - alpha(t)."""
+
+    t_min: float = 0.0
+
+    @abstractmethod
+    def times(self, u: PerRow, stream: RowStream) -> tuple[PerRow, PerRow]:
+        """Times in [t_min, 1] and their importance: (1 - t_min) over their density on that range."""
+
+    @torch.no_grad()
+    def draw(self, stream: RowStream, valid: Tokens, schedule: Schedule, steps: int = 0) -> Noise:
+        t, importance = self.times(1 - stream.uniform("time", 1)[:, 0], stream)
+        t_min = 0.0 if steps else self.t_min
+        t = torch.ceil(t * steps) / steps if steps else t_min + (1 - t_min) * t
+        u = stream.uniform("mask", valid.shape[1])
+        first, last = schedule.alpha(torch.tensor([1.0, t_min], dtype=torch.float64))
+        return Noise(
+            t=t,
+            masked=masked_tokens(u, schedule.alpha(t), valid),
+            importance=importance * (1 - t_min),
+            unstarted=float(first),
+            unfinished=masked_tokens(u, last.expand(len(t)), valid),
+            t_min=t_min,
+        )
+
+
+@dataclass(frozen=True)
+class _Cut(_TimeFirst):
+    """Times no smaller than t_min: 1/t weights beyond it would only add variance to a gradient."""
+
+    t_min: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.t_min < 1:
+            raise UnmaskError(f"t_min must lie in [0, 1), not {self.t_min}")
+
+
+@TIME_SAMPLERS.register("uniform")
+@dataclass(frozen=True)
+class Uniform(_Cut):
+    """Independent uniform times."""
+
+    def times(self, u: PerRow, stream: RowStream) -> tuple[PerRow, PerRow]:
+        return u, torch.ones_like(u)
+
+
+@TIME_SAMPLERS.register("stratified")
+@dataclass(frozen=True)
+class Stratified(_Cut):
+    """One time in each of `batch` equal slices of (0, 1]: the paper's low-discrepancy sampler."""
+
+    def times(self, u: PerRow, stream: RowStream) -> tuple[PerRow, PerRow]:
+        return (stream.strata() + u) / stream.total, torch.ones_like(u)
+
+
+@TIME_SAMPLERS.register("importance")
+@dataclass(frozen=True)
+class Importance(_TimeFirst):
+    """Times from a mixture of 1/(2 sqrt t), 1 and 2t, stratified: more where the loss varies most.
+
+    Near t = 0 a rare masked token weighs 1/t, which makes the variance of uniform times diverge;
+    near t = 1 tokens are hardest to guess. Strata take away what the density adds where the loss
+    is flat: without them no density beats uniform times for every network.
+    """
+
+    early: float = 0.3
+    late: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.early < 0 or self.late < 0 or self.early + self.late > 1:
+            raise UnmaskError(f"early and late must be shares of 1, not {self.early}, {self.late}")
+
+    def times(self, u: PerRow, stream: RowStream) -> tuple[PerRow, PerRow]:
+        u = (stream.strata() + u) / stream.total
+        flat = 1 - self.early - self.late
+        # invert the distribution function early sqrt(t) + flat t + late t^2 by bisection
+        low, high = torch.zeros_like(u), torch.ones_like(u)
+        for _ in range(60):
+            t = (low + high) / 2
+            below = self.early * t.sqrt() + flat * t + self.late * t**2 < u
+            low, high = torch.where(below, t, low), torch.where(below, high, t)
+        density = self.early / (2 * high.sqrt()) + flat + 2 * self.late * high
+        return high, 1 / density
+
+
+@TIME_SAMPLERS.register("fixed_count")
+@dataclass(frozen=True)
+class FixedCount(TimeSampler):
+    """Mask exactly k tokens, k stratified over 1..length: no noise from the count, no end left out.
+
+    In T steps, k is stratified over what they find: each step is drawn as often as it reveals a token,
+    which is masked with as many others as chance will have it.
+    """
+
+    @torch.no_grad()
+    def draw(self, stream: RowStream, valid: Tokens, schedule: Schedule, steps: int = 0) -> Noise:
+        lengths = valid.sum(1).clamp(min=1)  # a row may be all padding
+        u = (stream.strata() + stream.uniform("time", 1)[:, 0]) / stream.total
+        if steps:
+            t, k, importance = self._in_steps(u, lengths, schedule, steps)
+        else:
+            k = 1 + (lengths * u).floor().long().clamp(max=lengths - 1)
+        scores = stream.uniform("mask", valid.shape[1])
+        # the mask ratio at which just these k tokens are masked: the k-th smallest uniform
+        ratio = scores.masked_fill(~valid, 2.0).sort(1).values.gather(1, k[:, None] - 1)[:, 0]
+        masked = (scores <= ratio[:, None]) & valid
+        if steps:
+            first, last = schedule.alpha(torch.tensor([1.0, 0.0], dtype=torch.float64))
+            unfinished = masked_tokens(scores, last.expand(len(u)), valid)
+            return Noise(t, masked, importance, float(first), unfinished)
+        t = schedule.inverse(1 - ratio)
+        # the density of (r, tokens) is L r / k times that of a uniform r, and dr = -alpha' dt
+        importance = lengths / k * (1 - schedule.alpha(t)) / -schedule.alpha_prime(t)
+        return Noise(t, masked, importance, 0.0, torch.zeros_like(masked))
+
+    def _in_steps(
+        self, u: PerRow, lengths: Int64[Tensor, "rows"], schedule: Schedule, steps: int
+    ) -> tuple[PerRow, Int64[Tensor, "rows"], PerRow]:
+        """Times, counts and importance: a token is revealed in each step with the chance alpha_s - alpha_t."""
+        if steps > MOST_STEPS:
+            raise UnmaskError(
+                f"fixed_count takes {MOST_STEPS:,} steps at most, not {steps:,}, which all but are "
+                "continuous time: take steps 0"
+            )
+        grid = torch.arange(steps + 1, dtype=torch.float64) / steps
+        alpha = schedule.alpha(grid)
+        revealed = (alpha[0] - alpha) / (alpha[0] - alpha[-1])  # up to each time, of all that is
+        u = u.clamp(max=1 - 2**-53)
+        step = torch.searchsorted(revealed, u, right=True)
+        chance = revealed[step] - revealed[step - 1]
+        r = 1 - alpha[step]
+        k = 1 + binomial_quantile((u - revealed[step - 1]) / chance, lengths - 1, r)
+        # the density of (step, tokens) is T chance k / (L r) times that of a uniform step
+        return grid[step], k, lengths * r / k / (steps * chance)

@@ -1,0 +1,1 @@
+"""Fast forms of a method's computations."""

@@ -1,0 +1,84 @@
+"""Reading text once, from left to right: keys and values are kept, and a step computes one token."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from unmask.backbones.layers.state import KVCache, OneMore
+from unmask.errors import UnmaskError
+from unmask.runtime.cuda_graphs import Replays
+from unmask.shapes import Tokens
+
+if TYPE_CHECKING:
+    from unmask.methods.autoregressive import Autoregressive
+
+Then = Callable[..., Tensor]  # equal ones, as their hashes say, do the same
+SPAN = 128  # keys are shown in multiples of it, where shapes must be few
+
+
+class Reader:
+    """What a causal network has read of some rows, in memory that stays where it is."""
+
+    def __init__(self, method: "Autoregressive", rows: int, length: int) -> None:
+        self.kind = rows, length, method.edition
+        self._method, self._fixed = method, method.serving.fixed
+        self._keys = torch.arange(self._span(length), device=method.device)
+        self._cache = KVCache(len(self._keys))
+        self._steps = Replays()
+
+    def crop(self, length: int) -> None:
+        """Forgets all but what stands before the first `length` columns."""
+        self._cache.crop(max(0, length - self._method.lag))
+
+    def __call__(
+        self,
+        z: Tokens,
+        column: int,
+        rows: Int[Tensor, "tokens"],
+        then: Then | None = None,
+        *more: Tensor,
+    ) -> Tensor:
+        """log p(x_i | x_<i) of some rows at a column, reading what is new before it.
+
+        `then` is what is to be done with it, a function of it and of `more`, all in one go.
+        """
+        last = column - self._method.lag  # the place that predicts this column
+        if last < 0:
+            raise UnmaskError("this model does not predict a row's first token: begin with one")
+        self._cache.crop(last)
+        start = self._cache.length
+        with self._method.arithmetic():
+            if start == 0 or start < last:
+                new = self._method.inputs(z[:, : column + 1])[:, start : last + 1]
+                h = self._method.backbone.features(new, cache=self._cache)
+                log_next = self._method.log_next(h[rows, -1])
+                return log_next if then is None else then(log_next, *more)
+            self._cache.advance(1)
+            position, keys = self._keys[last : last + 1], self._keys[: self._span(last + 1)]
+            inputs = [z[:, column - 1 : column], position, keys, rows, *more]
+            if not self._fixed:
+                return self._one(then, *inputs)
+            sizes = [len(z), 1, len(keys), len(z), *[len(z)] * len(more)]
+            return self._steps(then, partial(self._one, then))(inputs, sizes, len(rows))
+
+    def _one(
+        self,
+        then: Then | None,
+        tokens: Tokens,
+        position: Tensor,
+        keys: Tensor,
+        rows: Tensor,
+        *more: Tensor,
+    ) -> Tensor:
+        """One token of each row, whose position the host need not know; `keys` says how many it may see."""
+        cache = OneMore(self._cache, position, len(keys))
+        h = self._method.backbone.features(tokens, positions=position, cache=cache)
+        log_next = self._method.log_next(h[rows, 0])
+        return log_next if then is None else then(log_next, *more)
+
+    def _span(self, length: int) -> int:
+        return -(-length // SPAN) * SPAN if self._fixed else length

@@ -1,0 +1,171 @@
+"""What all masked diffusion methods share: noise, the network at masked tokens, the terms at both ends of time."""
+
+import math
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+
+from unmask.backbones.backbone import Backbone
+from unmask.diffusion.denoiser import Denoiser
+from unmask.diffusion.parameterization import zero_masking_bias
+from unmask.diffusion.process import q_sample
+from unmask.diffusion.schedule import Learned, Schedule
+from unmask.diffusion.time_sampler import Noise, TimeSampler
+from unmask.methods.compute.chunked_loss import RowLoss, head_loss
+from unmask.methods.compute.graph_denoiser import Replayed
+from unmask.methods.method import Losses, Method, padding, spread, targets
+from unmask.randomness import RowStream
+from unmask.runtime.device import to_device
+from unmask.shapes import At, LogProbabilities, Tokens, Valid
+from unmask.vocabulary import Vocabulary
+
+LARGEST_SIGMA = 20.0  # alpha = 2e-9: where a schedule without a floor would feed infinity
+
+
+def cross_entropy(total: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
+    """weight * -log <x_theta, x>."""
+    return weight * (total - chosen[:, 0])
+
+
+class Diffusion(Method):
+    """A method that learns to undo masking; `steps` = 0 is continuous time."""
+
+    certificate = "upper"
+    zero_masking: bool = True
+
+    def __init__(
+        self,
+        config: Any,
+        backbone: Backbone,
+        vocabulary: Vocabulary,
+        schedule: Schedule,
+        times: TimeSampler,
+    ) -> None:
+        super().__init__(config, backbone, vocabulary, schedule, times)
+        self.steps: int = getattr(config, "steps", 0)
+        self._replayed: Replayed | None = None
+
+    @abstractmethod
+    def row_loss(self) -> RowLoss:
+        """(logsumexp of the logits, logits that it reads, *loss_inputs) -> loss of each masked token."""
+
+    def read(self, x: Int[Tensor, "tokens"]) -> Int[Tensor, "tokens chosen"]:
+        """Whose logits the loss reads: the true token's comes first."""
+        return x[:, None]
+
+    @abstractmethod
+    def loss_inputs(self, t: Float64[Tensor, "rows"]) -> list[Float64[Tensor, "rows"]]:
+        """What row_loss needs of the time, by row; the first is the weight of the token's loss."""
+
+    def noise(self, stream: RowStream, valid: Valid, times: TimeSampler | None = None) -> Noise:
+        return (times or self.times).draw(stream, valid, self.schedule, self.steps)
+
+    def nll(
+        self,
+        x: Tokens,
+        valid: Valid,
+        noise: Noise | None,
+        whole: bool = False,
+        given: Valid | None = None,
+    ) -> Losses:
+        assert noise is not None
+        weight, *inputs = self.loss_inputs(noise.t)
+        inputs = [weight * noise.importance, *inputs]
+        total, diffusion = self._masked_loss(
+            x, valid, noise.masked, noise.t, self.row_loss(), [part.detach() for part in inputs]
+        )
+        losses = Losses(total, {"diffusion": diffusion})
+        if isinstance(self.schedule, Learned) and self.training:
+            wanted = targets(valid, given)
+            losses = self._with_schedule_gradient(self.schedule, losses, wanted, noise)
+        return self._with_ends(losses, x, valid, noise, given) if whole else losses
+
+    def log_x_theta(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
+        """log-probabilities of the clean token at chosen places; MASK has none."""
+        with self.arithmetic():
+            # not at these tokens alone: how products round depends on how many there are, and what
+            # a row becomes must not depend on its batch
+            h = self.backbone.features(z_t, self.condition(t, z_t.device))
+            return self.log_mean(h[at])
+
+    def log_mean(self, h_at: Float[Tensor, "tokens width"]) -> LogProbabilities:
+        """log x_theta of masked tokens at their features; MASK has none."""
+        logits = self.backbone.logits(h_at)
+        logits[:, self.vocabulary.mask_id] = -math.inf
+        return torch.log_softmax(logits, -1, torch.float32)
+
+    def denoiser(self) -> Denoiser:
+        if not self.serving.fixed:
+            return self.log_x_theta
+        if self._replayed is None or self._replayed.edition != self.edition:
+            self._replayed = Replayed(self)
+        return self._replayed
+
+    def condition(self, t: Float[Tensor, "rows"], device: torch.device) -> Tensor | None:
+        """sigma(t) for a network that reads it."""
+        if not self.backbone.time_conditioning:
+            return None
+        sigma = self.schedule.sigma(t.double().cpu()).detach()
+        return to_device(sigma.clamp(max=LARGEST_SIGMA), device, torch.float32)
+
+    def _masked_loss(
+        self,
+        x: Tokens,
+        valid: Valid,
+        masked: Valid,
+        t: Tensor,
+        row_loss: RowLoss,
+        inputs: list[Tensor],
+        z_t: Tokens | None = None,
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, "rows length"]]:
+        """Sum and per-token values of a loss at masked tokens: only they reach the projection.
+
+        Which tokens those are is known where the noise was drawn, so a GPU is never asked to count.
+        """
+        if z_t is None:
+            z_t = q_sample(x, to_device(masked, x.device), self.vocabulary.mask_id)
+        rows, columns = masked.nonzero(as_tuple=True)
+        at = to_device(rows * x.shape[1] + columns, x.device)
+        sigma = self.condition(t, x.device)
+        h = self.backbone.features(z_t, sigma, valid=padding(valid, x.device), at=at)
+        by_token = [
+            to_device(part.to(rows.device)[rows], x.device, torch.float32) for part in inputs
+        ]
+        bias: Tensor = self.backbone.head.bias
+        if self.zero_masking:
+            bias = zero_masking_bias(bias, self.vocabulary.mask_id)
+        ids = self.read(x.flatten()[at])
+        total, losses = head_loss(h, self.backbone.head.weight, bias, ids, row_loss, *by_token)
+        return total, spread(losses, at, x)
+
+    def _with_ends(
+        self, losses: Losses, x: Tokens, valid: Valid, noise: Noise, given: Valid | None
+    ) -> Losses:
+        """Adds the steps from all-MASK to the first drawn time and from the last one to clean text."""
+        terms = dict(losses.terms)
+        ends: list[tuple[str, Valid, float, float]] = []
+        if noise.unstarted > 0:
+            ends.append(("prior", targets(valid, given), 1.0, noise.unstarted))
+        if noise.unfinished.any():
+            ends.append(("reconstruction", noise.unfinished, noise.t_min, 1.0))
+        total = losses.total
+        for name, masked, t, weight in ends:
+            rows = torch.full((len(x),), t, dtype=torch.float64)
+            weights = torch.full_like(rows, weight)
+            extra, values = self._masked_loss(x, valid, masked, rows, cross_entropy, [weights])
+            total = total + extra
+            terms[name] = terms[name] + values if name in terms else values
+        return replace(losses, total=total, terms=terms)
+
+    def _with_schedule_gradient(
+        self, schedule: Learned, losses: Losses, wanted: Valid, noise: Noise
+    ) -> Losses:
+        """Lets a learned schedule feel the variance of the bound; the value does not change."""
+        lengths = wanted.sum(1).cpu().double().clamp(min=1)  # a row may be all padding
+        by_row = losses.per_token().sum(1).cpu().double() / lengths / noise.importance
+        moment = schedule.second_moment(noise.t, by_row, noise.importance) * lengths.sum()
+        return replace(losses, total=losses.total + (moment - moment.detach()).to(losses.total))

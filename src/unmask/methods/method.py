@@ -1,0 +1,144 @@
+"""What a method is: a bound that training minimises and evaluation reports, and a denoiser for samplers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from unmask.backbones.backbone import Backbone
+from unmask.backbones.compile import compile_backbone
+from unmask.diffusion.denoiser import Denoiser
+from unmask.diffusion.schedule import Schedule
+from unmask.diffusion.time_sampler import Noise, TimeSampler
+from unmask.randomness import RowStream
+from unmask.registry import Registry
+from unmask.runtime.device import emulation, to_device
+from unmask.shapes import Tokens, Valid
+from unmask.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class Losses:
+    """A bound on the negative log-likelihood, in nats: its differentiable sum and its parts by token."""
+
+    total: Float[Tensor, ""]
+    terms: dict[str, Float[Tensor, "rows length"]]
+
+    def per_token(self) -> Float[Tensor, "rows length"]:
+        """All terms together, at each token."""
+        return torch.stack(list(self.terms.values())).sum(0)
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How a method is asked: in which precision, and as the questions come or at few shapes."""
+
+    dtype: torch.dtype = torch.float32
+    fixed: bool = False
+
+
+class Method(nn.Module, ABC):
+    """A way to make a likelihood model of a backbone."""
+
+    certificate: ClassVar[Literal["exact", "upper"]]  # what nll is of the true value
+    order: ClassVar[Literal["any", "left_to_right"]] = "any"  # in which tokens can be generated
+    reads_noise_level: ClassVar[bool] = False  # must its network be conditioned on the time?
+
+    def __init__(
+        self,
+        config: Any,
+        backbone: Backbone,
+        vocabulary: Vocabulary,
+        schedule: Schedule,
+        times: TimeSampler,
+    ) -> None:
+        super().__init__()
+        self.config = config  # the method's own Config
+        self.backbone = backbone
+        self.vocabulary = vocabulary
+        self.schedule = schedule  # the clock of the noise and of every sampler
+        self.times = times
+        self.serving = Serving()
+
+    @abstractmethod
+    def noise(
+        self, stream: RowStream, valid: Valid, times: TimeSampler | None = None
+    ) -> Noise | None:
+        """The randomness of a loss, a pure function of (seed, step, row); `times` replaces the method's own."""
+
+    @abstractmethod
+    def nll(
+        self,
+        x: Tokens,
+        valid: Valid,
+        noise: Noise | None,
+        whole: bool = False,
+        given: Valid | None = None,
+    ) -> Losses:
+        """What training minimises; `whole` adds the terms at the ends of time that make it the full bound.
+
+        `given` tokens are seen and cost nothing: the bound is one of the others given them, and the
+        noise is drawn for the others alone.
+        """
+
+    def passes(self, rows: int) -> set[int]:
+        """How many rows the network reads at a time, in training on so many."""
+        return {rows}
+
+    @abstractmethod
+    def denoiser(self) -> Denoiser:
+        """A fresh callable for one generation; it may remember what it has computed."""
+
+    def serve(self, dtype: torch.dtype = torch.float32, compile: bool = False) -> None:
+        """Makes ready to be asked often: weights worked out once, calls of few shapes captured on a GPU."""
+        self.backbone.freeze(dtype)
+        if compile:
+            compile_backbone(self.backbone)
+        fixed = self.device.type == "cuda" or (compile and self.device.type == "cpu")
+        self.serving = Serving(dtype, fixed)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return self.backbone.head.weight.device
+
+    @property
+    def edition(self) -> tuple[Serving, int]:
+        """What graphs are made of: those of another edition read weights that are no longer there."""
+        return self.serving, self.backbone.edition
+
+    @contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """Autocast's types, where the network serves in half precision."""
+        if self.serving.dtype == torch.float32:
+            yield
+            return
+        # a cache of cast weights would outlive the graph that it was made in
+        cast = torch.autocast(self.device.type, dtype=self.serving.dtype, cache_enabled=False)
+        with emulation(self.device, "bf16"), cast:
+            yield
+
+
+METHODS: Registry[Method] = Registry("method")
+
+
+def padding(valid: Valid, device: torch.device) -> Valid | None:
+    """The mask that a backbone needs: none when nothing is padding, which is the fast path."""
+    return None if bool(valid.all()) else to_device(valid, device)
+
+
+def targets(valid: Valid, given: Valid | None) -> Valid:
+    """The tokens that a loss falls on."""
+    return valid if given is None else valid & ~given
+
+
+def spread(
+    values: Float[Tensor, "tokens"], at: Int[Tensor, "tokens"], like: Tokens
+) -> Float[Tensor, "rows length"]:
+    """Values at some tokens, and zeros elsewhere."""
+    return values.new_zeros(like.numel()).index_copy(0, at, values).view(like.shape)

@@ -1,0 +1,34 @@
+"""Triton on this machine."""
+
+import importlib.util
+import warnings
+from functools import cache
+
+import torch
+
+from unmask.errors import UnmaskWarning
+
+
+@cache
+def kernels_available() -> bool:
+    """True if Triton is installed and a first kernel runs, which needs a C compiler and a writable folder.
+
+    A CPU build of torch brings no Triton.
+    """
+    if importlib.util.find_spec("triton") is None:
+        return False
+    try:
+        from unmask.runtime.kernels import categorical_draw
+
+        one = torch.zeros(1, 1, device="cuda")
+        categorical_draw.draw(one, one[0].double())
+    except Exception as error:  # whatever a compiler, a linker or a disk says
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        warnings.warn(
+            f"Triton is installed and does not run ({reason}): plain torch takes its place, more "
+            "slowly; install a C compiler, or set TRITON_CACHE_DIR to a folder that can be written",
+            UnmaskWarning,
+            stacklevel=2,
+        )
+        return False
+    return True

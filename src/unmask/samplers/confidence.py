@@ -1,0 +1,235 @@
+"""Choosing the order: look at every open place, write only where the network is surest.
+
+While one token is written at a time and the place is chosen by what is visible, the texts have the
+model's own distribution, whatever the score; several at once, or a choice that looks at the drawn
+token, trade that for fewer calls.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+
+from unmask.diffusion.denoiser import Denoiser
+from unmask.diffusion.schedule import Schedule
+from unmask.errors import UnmaskError
+from unmask.samplers.core.canvas import Canvas, Frame
+from unmask.samplers.core.sampler_state import Draft, View
+from unmask.samplers.core.time_grid import check_grid, grid_times
+from unmask.samplers.core.token_sampler import Plan, attended
+from unmask.samplers.sampler import SAMPLERS, Sampler
+from unmask.shapes import Places, Times
+
+Scores = Float[Tensor, "rows length"]  # -inf where nobody looked
+Counts = Int[Tensor, "rows"]
+LOUDEST = 1e6
+
+
+@dataclass(frozen=True)
+class _Counted(Sampler):
+    """As many tokens a step as the schedule says, those of the highest score.
+
+    `noise` times t times Gumbel noise is added to the score: the order is random at the start and
+    sure at the end.
+    """
+
+    steps: int = 128
+    grid: str = "uniform"  # or cosine, or times such as 1,0.5,0
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_grid(self.grid, self.steps)
+        check_noise(self.noise)
+
+    @property
+    def redraws(self) -> bool:
+        """Does it write everywhere, and take the least sure tokens back?"""
+        return False
+
+    @abstractmethod
+    def score(self, view: View) -> Float[Tensor, "tokens"]:
+        """How sure the network is at each place."""
+
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+        """A row is asked for only in steps that write something in it."""
+        draft = Draft(denoise, canvas, plan)
+        uniforms = draft.uniforms("token")
+        times = grid_times(self.grid, self.steps)
+        left = masks_left(canvas.open.sum(1), plan.schedule, times)
+        for step, t in enumerate(times[:-1]):
+            attended.get()()
+            count = draft.masked.sum(1) - left[step]
+            places = draft.masked & (count > 0)[:, None]
+            if not places.any():
+                continue
+            now = t.expand(len(draft.z))
+            noise = gumbel(draft, self.noise, now, step)
+            for part in draft.parts(places):
+                view = draft.look(part, now)
+                if self.redraws:
+                    draft.write(view, draft.uniforms("token", step))
+                    sure = draft.confidence[view.rows, view.columns].log()
+                    draft.hide(part & ~first(spread(draft, view, sure) + noise, count))
+                else:
+                    scores = spread(draft, view, self.score(view)) + noise
+                    draft.write(at(view, first(scores, count)), uniforms)
+            yield draft.frame()
+
+
+@SAMPLERS.register("confidence")
+@dataclass(frozen=True)
+class Confidence(_Counted):
+    """Writes where the likeliest token has the largest probability (MaskGIT, LLaDA)."""
+
+    drawn: bool = False  # score the token that was drawn: low-confidence remasking
+
+    @property
+    def redraws(self) -> bool:
+        return self.drawn
+
+    def score(self, view: View) -> Float[Tensor, "tokens"]:
+        return view.log_probabilities.amax(-1)
+
+
+@SAMPLERS.register("margin")
+@dataclass(frozen=True)
+class Margin(_Counted):
+    """Writes where the likeliest token is furthest ahead of the second (top-k margin)."""
+
+    def score(self, view: View) -> Float[Tensor, "tokens"]:
+        best, second = view.log_probabilities.exp().topk(2, -1).values.unbind(-1)
+        return (best - second).log()
+
+
+@SAMPLERS.register("entropy")
+@dataclass(frozen=True)
+class Entropy(_Counted):
+    """Writes where the network's distribution has the least entropy."""
+
+    def score(self, view: View) -> Float[Tensor, "tokens"]:
+        return -entropy_of(view)
+
+
+@dataclass(frozen=True)
+class _Bounded(Sampler):
+    """As many tokens a step as a bound lets through, at least one; no clock but the masks left."""
+
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+        draft = Draft(denoise, canvas, plan)
+        uniforms = draft.uniforms("token")
+        step = 0
+        while draft.masked.any():
+            t = draft.now
+            for part in draft.parts(draft.masked):
+                view = draft.look(part, t)
+                draft.write(at(view, self.choose(draft, view, t, step)), uniforms)
+            yield draft.frame()
+            step += 1
+
+    @abstractmethod
+    def choose(self, draft: Draft, view: View, t: Times, step: int) -> Places:
+        """Where to write."""
+
+
+@SAMPLERS.register("entropy_bound")
+@dataclass(frozen=True)
+class EntropyBound(_Bounded):
+    """Writes the surest tokens while their entropies, less the largest, add up to at most gamma.
+
+    That sum bounds how much the tokens can tell of each other, which drawing them at once ignores.
+    """
+
+    gamma: float = 0.1  # nats
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_noise(self.noise)
+        if not self.gamma >= 0:
+            raise UnmaskError(f"gamma must be 0 or more, not {self.gamma}")
+
+    def choose(self, draft: Draft, view: View, t: Times, step: int) -> Places:
+        entropy = entropy_of(view)
+        scores = spread(draft, view, -entropy) + gumbel(draft, self.noise, t, step)
+        order = scores.argsort(dim=1, descending=True, stable=True)
+        ordered = spread(draft, view, entropy).gather(1, order)  # -inf behind the masked ones
+        masked = ordered > -math.inf
+        ordered = ordered.where(masked, 0.0)
+        accepted = masked & (ordered.cumsum(1) - ordered.cummax(1).values <= self.gamma)
+        accepted[:, 0] = masked[:, 0]
+        return torch.zeros_like(accepted).scatter(1, order, accepted)
+
+
+@SAMPLERS.register("threshold")
+@dataclass(frozen=True)
+class Threshold(_Bounded):
+    """Writes wherever the likeliest token's probability exceeds a threshold, at least at the surest place."""
+
+    threshold: float = 0.9
+    noise: float = 0.0  # times t and Gumbel, on the log-probability: some places go early or wait
+
+    def __post_init__(self) -> None:
+        check_noise(self.noise)
+        if not 0 < self.threshold <= 1:
+            raise UnmaskError(f"threshold must lie in (0, 1], not {self.threshold}")
+
+    def choose(self, draft: Draft, view: View, t: Times, step: int) -> Places:
+        scores = spread(draft, view, view.log_probabilities.amax(-1))
+        scores = scores + gumbel(draft, self.noise, t, step)
+        best = first(scores, draft.masked.any(1).long())
+        return best | (scores > math.log(self.threshold))
+
+
+def check_noise(noise: float) -> None:
+    """Noise is a scale; with much of it the order is random."""
+    if not 0 <= noise <= LOUDEST:
+        raise UnmaskError(f"noise must be 0 or more, and {LOUDEST:g} at most, not {noise}")
+
+
+def masks_left(
+    openings: Counts, schedule: Schedule, times: Float64[Tensor, "times"]
+) -> Int[Tensor, "steps rows"]:
+    """How many of a row's n open places are masked after each step: n (1 - alpha_s) / (1 - alpha_1).
+
+    A half is rounded down, whatever the last bits of alpha are; the last step leaves none.
+    """
+    alpha = schedule.alpha(times).detach()
+    share = (1 - alpha[1:]) / (1 - alpha[0])
+    share[-1] = 0.0
+    exactly = (share[:, None] * openings.cpu()).round(decimals=9)
+    return (exactly - 0.5).ceil().long().to(openings.device)
+
+
+def entropy_of(view: View) -> Float[Tensor, "tokens"]:
+    """Entropy of the token at each place, in nats."""
+    return torch.special.entr(view.log_probabilities.exp()).sum(-1)
+
+
+def spread(draft: Draft, view: View, values: Float[Tensor, "tokens"]) -> Scores:
+    """Values at their places, finite ones; -inf elsewhere."""
+    dense = values.new_full(draft.z.shape, -math.inf)
+    dense[view.rows, view.columns] = values.clamp(min=torch.finfo(values.dtype).min)
+    return dense
+
+
+def gumbel(draft: Draft, noise: float, t: Times, step: int) -> Scores | float:
+    """Gumbel noise for scores, scaled down with time; each row's own."""
+    if noise == 0:
+        return 0.0
+    u = draft.uniforms("order", step).clamp(min=2.0**-54)
+    scaled = noise * t[:, None] * -torch.log(-torch.log(u.cpu()))
+    return scaled.to(draft.z.device, torch.float32)
+
+
+def first(scores: Scores, count: Counts) -> Places:
+    """The `count` highest of each row, equal ones in reading order."""
+    order = scores.argsort(dim=1, descending=True, stable=True)
+    return order.argsort(1) < count[:, None]
+
+
+def at(view: View, places: Places) -> View:
+    """What a view says at some places."""
+    return view.only(places[view.rows, view.columns])

@@ -1,0 +1,1 @@
+"""Parts that samplers share: canvas, token sampler, state, time grid, graphs."""

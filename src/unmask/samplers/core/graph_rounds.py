@@ -1,0 +1,182 @@
+"""Rounds that are known beforehand, each of them one function of tensors on the device."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+
+from unmask.diffusion.denoiser import Static
+from unmask.runtime.cuda_graphs import doubled
+from unmask.runtime.device import to_device
+from unmask.samplers.core.canvas import Frame
+from unmask.samplers.core.sampler_state import Draft
+from unmask.samplers.core.token_sampler import Manner
+from unmask.shapes import Places, Times, Uniforms
+
+
+def in_turn(draft: Draft, when: Uniforms, clock: Callable[[Times], Times]) -> Iterator[Frame]:
+    """Reveals the tokens of each row from the largest `when` down, equal ones together, at time clock(when).
+
+    Rows go through their own times side by side: what a row becomes depends on its seed alone, and the
+    batch is done after as many rounds as its busiest row needs. All rounds are known, and on the
+    device, before the first one.
+    """
+    uniforms = draft.uniforms("token")
+    rounds = Rounds.of(when, draft.canvas.open.cpu())
+    t = clock(rounds.when).detach()
+    places, read = to_device(rounds.places, draft.z.device), to_device(rounds.read, draft.z.device)
+    turns = None
+    if isinstance(draft.denoise, Static) and draft.plan.simple:
+        ends = rounds.places_end, rounds.read_end
+        turns = Turns(draft, draft.denoise, rounds.places, rounds.read, ends, t, uniforms)
+    for number, (at, asked) in enumerate(
+        zip(pairwise(rounds.places_end), pairwise(rounds.read_end), strict=True)
+    ):
+        asked_rows, now = rounds.read[slice(*asked)], t[slice(*asked)]
+        if turns is None or not turns(number):
+            rows, index, columns = places[:, slice(*at)]
+            among = None if len(asked_rows) == len(draft.z) else read[slice(*asked)]
+            draft.write(draft.ask((rows, columns), (index, columns), among, now), uniforms)
+        draft.count(asked_rows, now)
+        yield draft.frame()
+
+
+class Rounds(NamedTuple):
+    """Which places are revealed in which round, one round after the other; on the CPU."""
+
+    places: Int[Tensor, "3 places"]  # row, its index among those read in the round, column
+    read: Int[Tensor, "asked"]  # the rows read in each round
+    when: Float64[Tensor, "asked"]  # of those rows
+    places_end: list[int]  # where each round ends among the places, 0 first
+    read_end: list[int]  # and among the rows read
+
+    @classmethod
+    def of(cls, when: Uniforms, is_open: Places) -> "Rounds":
+        """Each row reveals its open places from the largest `when` down, equal ones in one round."""
+        rows, columns = (index.numpy() for index in is_open.nonzero(as_tuple=True))
+        value = when.numpy()[rows, columns]
+        order = np.lexsort((-value, rows))
+        fresh = _changes(rows[order])  # where a row begins
+        rank = np.cumsum(fresh | _changes(value[order])) - 1
+        first = rank[fresh]  # the rank of each row's first round
+        turn = np.empty_like(rank)
+        turn[order] = rank - np.repeat(first, np.diff([*fresh.nonzero()[0], len(rank)]))
+        order = np.lexsort((columns, rows, turn))
+        rows, columns, turn, value = rows[order], columns[order], turn[order], value[order]
+        leads = _changes(turn) | _changes(rows)  # where a row begins in a round
+        total = int(turn.max(initial=-1)) + 1
+        places_end = np.searchsorted(turn, np.arange(total + 1))
+        read_end = np.searchsorted(turn[leads], np.arange(total + 1))
+        index = np.cumsum(leads) - 1 - read_end[turn]
+        return cls(
+            torch.from_numpy(np.stack([rows, index, columns])),
+            torch.from_numpy(rows[leads]),
+            torch.from_numpy(value[leads]),
+            places_end.tolist(),
+            read_end.tolist(),
+        )
+
+
+def _changes(values: np.ndarray) -> np.ndarray:
+    """Where a value is not the one before."""
+    return np.concatenate([np.ones(min(len(values), 1), bool), values[1:] != values[:-1]])
+
+
+class Turns:
+    """Looks and draws in one go: what a round needs is packed and sent before the first one.
+
+    A place is packed as (its row among those read, column, uniform), a row that is read as (row,
+    condition); zeros pad them up to few sizes, and what comes of those is not used.
+    """
+
+    def __init__(
+        self,
+        draft: Draft,
+        denoise: Static,
+        places: Int[Tensor, "3 places"],
+        read: Int[Tensor, "asked"],
+        ends: tuple[list[int], list[int]],
+        t: Float64[Tensor, "asked"],
+        uniforms: Float64[Tensor, "rows length"],
+    ) -> None:
+        self._draft, self._denoise = draft, denoise
+        self._ends = list(zip(pairwise(ends[0]), pairwise(ends[1]), strict=True))
+        rows, index, columns = places
+        chance = uniforms.cpu()[rows, columns].view(torch.int64)
+        condition = denoise.condition(t)
+        level = torch.zeros_like(t) if condition is None else condition.double()
+        device = draft.z.device
+        self._places, self._place_ends = _padded(
+            [index, columns, chance], ends[0], self._place_sizes(ends[0]), device
+        )
+        asked = [_some_of(len(draft.z), last - first) for first, last in pairwise(ends[1])]
+        self._read, self._read_ends = _padded(
+            [read, level.view(torch.int64)], ends[1], asked, device
+        )
+        self._flat = to_device(rows * draft.z.shape[1] + columns, device)
+        turn = _Turn(denoise, draft.plan.manner, condition is not None)
+        self._turn = denoise.replay(("turn", turn.manner), turn)
+
+    def _place_sizes(self, ends: list[int]) -> list[int]:
+        """The same for all rounds, if the largest fits: then only rows that are done change the shape."""
+        counts = [last - first for first, last in pairwise(ends)]
+        most = doubled(max(counts, default=1))
+        return [most if self._denoise.fits(most) else doubled(count) for count in counts]
+
+    def __call__(self, number: int) -> bool:
+        """Takes a round, unless it has more places than fit."""
+        (first, last), _ = self._ends[number]
+        if not self._denoise.fits(last - first):
+            return False
+        places = self._places[slice(*self._place_ends[number])]
+        read = self._read[slice(*self._read_ends[number])]
+        z = self._draft.z
+        sizes = [len(z), len(places), len(read)]
+        chosen = self._turn([z, places, read], sizes, last - first)
+        flat = self._flat[first:last]
+        z.view(-1).index_copy_(0, flat, chosen[:, 0].long())
+        self._draft.confidence.view(-1).index_copy_(0, flat, chosen[:, 1].float())
+        return True
+
+
+@dataclass(frozen=True, eq=False)
+class _Turn:
+    """One round as a function of tensors."""
+
+    denoise: Static
+    manner: Manner
+    timed: bool
+
+    def __call__(
+        self,
+        z: Int[Tensor, "rows length"],
+        places: Int[Tensor, "places 3"],
+        read: Int[Tensor, "read 2"],
+    ) -> Float[Tensor, "places 2"]:
+        index, columns, chance = places.unbind(1)
+        rows, level = read.unbind(1)
+        condition = level.view(torch.float64).float() if self.timed else None
+        log_probabilities = self.denoise.answer(z[rows], condition, (index, columns))
+        return self.manner(log_probabilities, chance.view(torch.float64))
+
+
+def _some_of(rows: int, asked: int) -> int:
+    """All rows, or a half, a quarter or an eighth of them: rows leave one by one, and each size costs a graph."""
+    parts = [-(-rows // part) for part in (8, 4, 2, 1)]
+    return next(part for part in parts if part >= asked and part >= min(2, rows))
+
+
+def _padded(
+    columns: list[Tensor], ends: list[int], sizes: list[int], device: torch.device
+) -> tuple[Tensor, list[tuple[int, int]]]:
+    """Columns side by side, the stretch between two ends padded with zeros, and where it then lies."""
+    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    packed = np.zeros((int(starts[-1]), len(columns)), np.int64)
+    where = np.arange(ends[-1]) + np.repeat(starts[:-1] - ends[:-1], np.diff(ends))
+    packed[where] = torch.stack(columns, 1).numpy()
+    return to_device(torch.from_numpy(packed), device), list(pairwise(starts.tolist()))

@@ -1,0 +1,90 @@
+"""When a sampler takes its steps: times from 1 down to 0."""
+
+import math
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from unmask.errors import UnmaskError
+from unmask.registry import Registry
+
+MOST_STEPS = 1_000_000
+
+
+def check_steps(steps: int) -> None:
+    """A sampler needs at least one step, and can count only so many."""
+    if steps < 1:
+        raise UnmaskError(f"steps must be 1 or more, not {steps}")
+    if steps > MOST_STEPS:
+        raise UnmaskError(
+            f"steps must be {MOST_STEPS} or less, not {steps} (first_hitting is ancestral's limit)"
+        )
+
+
+class Grid(ABC):
+    """A way to spread steps over time."""
+
+    @abstractmethod
+    def times(self, share: Float64[Tensor, "times"]) -> Float64[Tensor, "times"]:
+        """The time after each share of the steps: 1 at 0, 0 at 1, falling."""
+
+
+GRIDS: Registry[Grid] = Registry("grid")
+
+
+@GRIDS.register("uniform")
+@dataclass(frozen=True)
+class Uniform(Grid):
+    """Steps of equal length."""
+
+    def times(self, share: Float64[Tensor, "times"]) -> Float64[Tensor, "times"]:
+        return 1 - share
+
+
+@GRIDS.register("cosine")
+@dataclass(frozen=True)
+class Cosine(Grid):
+    """Short steps first, when little is known, and long ones at the end: t = cos(pi i / 2T)."""
+
+    def times(self, share: Float64[Tensor, "times"]) -> Float64[Tensor, "times"]:
+        return torch.cos(share * math.pi / 2)
+
+
+def given_times(grid: str) -> list[float] | None:
+    """The times of a grid that is written out, such as "1, 0.6, 0.2, 0"; None if it is a name."""
+    if not re.match(r"[\s\d.]", grid):
+        return None
+    try:
+        times = [float(time) for time in re.split(r"[,/\s]+", grid.strip())]
+    except ValueError:
+        raise UnmaskError(f"grid {grid[:40]!r} is no list of times such as 1,0.5,0") from None
+    falls = all(late > early for late, early in pairwise(times))
+    if len(times) < 2 or not (times[0] == 1 and times[-1] == 0 and falls):
+        raise UnmaskError(f"the times of a grid must fall from 1 to 0, and {grid[:40]!r} do not")
+    return times
+
+
+def check_grid(grid: str, steps: int) -> None:
+    """A grid is known, and has as many steps as were asked for."""
+    check_steps(steps)
+    times = given_times(grid)
+    if times is None:
+        GRIDS[grid]
+    elif len(times) != steps + 1:
+        raise UnmaskError(f"the grid has {len(times) - 1} steps, and steps is {steps}")
+
+
+def grid_times(grid: str, steps: int) -> Float64[Tensor, "times"]:
+    """The steps + 1 times of a grid, by its name or written out."""
+    times = given_times(grid)
+    if times is not None:
+        return torch.tensor(times, dtype=torch.float64)
+    share = torch.arange(steps + 1, dtype=torch.float64) / steps
+    fallen = GRIDS.build(grid).times(share)
+    fallen[0], fallen[-1] = 1.0, 0.0
+    return fallen
