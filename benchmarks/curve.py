@@ -29,11 +29,12 @@ from safetensors.torch import load_file, save_file
 
 from unmask.backbones.dit import DiT
 from unmask.backbones.layers.dropout import dropout_keys
-from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.data_config import DataConfig
 from unmask.data.load import load_data
 from unmask.data.loader import Loader
-from unmask.data.rows import Rows
-from unmask.data.totals import Totals
+from unmask.data.rows.row_counts import Totals
+from unmask.data.rows.token_rows import Rows
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.diffusion.schedule import LogLinear
 from unmask.diffusion.time_sampler import Stratified
 from unmask.evaluation.bound import Bound
@@ -42,8 +43,8 @@ from unmask.files.jsonl import JsonLines
 from unmask.methods.mdlm import MDLM
 from unmask.randomness import RowStream
 from unmask.runtime.device import autocast
-from unmask.training.config import TrainingConfig
 from unmask.training.trainer import Trainer
+from unmask.training.training_config import TrainingConfig
 from unmask.vocabulary import Vocabulary
 
 FIRST = 50  # steps that must agree up to rounding

@@ -27,9 +27,9 @@ from operations import Setting
 from workloads import Unsaved, mdlm, random_tokens
 
 from unmask.api.arithmetic import GIB, Machine, Work, memory, pass_seconds
-from unmask.training.config import DistributedConfig, TrainingConfig
-from unmask.training.group import joined, local_device
-from unmask.training.logging import read_log
+from unmask.training.distributed.process_group import joined, local_device
+from unmask.training.logs.run_log import read_log
+from unmask.training.training_config import DistributedConfig, TrainingConfig
 
 # strategy, activation checkpointing
 WAYS = {

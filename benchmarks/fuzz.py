@@ -36,15 +36,16 @@ import unmask
 from unmask.api.build import build_method
 from unmask.api.model import Model
 from unmask.config.run import dump_yaml, load_recipe, resolve
-from unmask.data.characters import ByteTokenizer
-from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.data_config import DataConfig
 from unmask.data.load import rows_from
-from unmask.data.tokenizers import build_tokenizer, load_tokenizer
+from unmask.data.tokenizers.characters import ByteTokenizer
+from unmask.data.tokenizers.kinds import build_tokenizer, load_tokenizer
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
-from unmask.training import checkpoint
-from unmask.training.inspection import inspect, standing
-from unmask.training.logging import read_log
-from unmask.training.state import TrainingState
+from unmask.runs.inspect import inspect, standing
+from unmask.training.checkpoints import checkpoint
+from unmask.training.logs.run_log import read_log
+from unmask.training.train_state import TrainingState
 
 SECONDS = 60  # that a file may take
 MEMORY = 16 * 2**30  # bytes of addresses that the process may take

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.data_config import DataConfig
 from unmask.data.load import load_data
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 
 WORDS, DOCUMENT, BLOCK = 50_000, 300, 1000
 

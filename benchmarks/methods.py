@@ -19,7 +19,7 @@ import unmask
 from unmask.config.run import load_recipe, resolve
 from unmask.data.load import load_data
 from unmask.evaluation.baseline import unigram_nats
-from unmask.training.logging import read_log
+from unmask.training.logs.run_log import read_log
 
 RECIPES = {
     "MDLM": "demo",

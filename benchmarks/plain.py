@@ -14,9 +14,9 @@ from unmask.diffusion.nelbo import continuous_weight
 from unmask.diffusion.time_sampler import Noise
 from unmask.methods.mdlm import MDLM
 from unmask.methods.method import Losses
-from unmask.training.config import TrainingConfig
 from unmask.training.ema import decay_at
 from unmask.training.optimizer import learning_rate
+from unmask.training.training_config import TrainingConfig
 
 
 class PlainMDLM(MDLM):

@@ -22,7 +22,7 @@ import numpy as np
 
 from unmask.data.loader import Loader
 from unmask.files.storage import verify
-from unmask.training.checkpoint import newest
+from unmask.training.checkpoints.checkpoint import newest
 
 SMALL = {
     "backbone.width": "64", "backbone.depth": "2", "backbone.heads": "2", "backbone.dropout": "0.1",

@@ -26,7 +26,7 @@ from unmask.data.load import Data, load_data
 from unmask.data.loader import Loader
 from unmask.evaluation.bound import Bound
 from unmask.evaluation.likelihood import likelihood
-from unmask.training.saver import Parts, Saver
+from unmask.training.checkpoints.background_writer import Parts, Saver
 from unmask.training.trainer import Trainer
 
 

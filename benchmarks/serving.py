@@ -30,10 +30,11 @@ from unmask import load
 from unmask.api.build import build_method
 from unmask.api.model import Model
 from unmask.config.run import resolve
-from unmask.data.config import DataConfig, TokenizerConfig
-from unmask.data.corpora import open_corpus
-from unmask.data.files import Reading
-from unmask.data.tokenizers import build_tokenizer
+from unmask.data.data_config import DataConfig
+from unmask.data.documents.fields import Reading
+from unmask.data.sources.open_source import open_corpus
+from unmask.data.tokenizers.kinds import build_tokenizer
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 
 PROMPTS = [
     "",

@@ -17,8 +17,8 @@ import tokenizing
 import torch
 from torch import Tensor
 
-from unmask.data.config import TokenizerConfig
-from unmask.data.tokenizers import build_tokenizer
+from unmask.data.tokenizers.kinds import build_tokenizer
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.methods.mdlm import MDLM
 
 SLACK = 0.75  # of the floor: what noise and small sizes may take

@@ -16,14 +16,14 @@ from itertools import islice
 import numpy as np
 from tokenizers import Tokenizer as Backend
 
-from unmask.data.config import DataConfig, TokenizerConfig
-from unmask.data.corpora import open_corpus
-from unmask.data.files import Reading
-from unmask.data.packing import pack
-from unmask.data.subwords import SubwordTokenizer
-from unmask.data.tokenizer import Tokenizer
-from unmask.data.tokenizers import build_tokenizer
-from unmask.data.totals import Totals
+from unmask.data.data_config import DataConfig
+from unmask.data.documents.fields import Reading
+from unmask.data.rows.packing import pack
+from unmask.data.rows.row_counts import Totals
+from unmask.data.sources.open_source import open_corpus
+from unmask.data.tokenizers.kinds import build_tokenizer
+from unmask.data.tokenizers.subwords import SubwordTokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 
 BLOCK = 1024  # documents
 LENGTH = 1024  # tokens of a row

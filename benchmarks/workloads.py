@@ -24,9 +24,9 @@ from unmask.methods.method import Method
 from unmask.samplers.core.canvas import Canvas, last_frame
 from unmask.samplers.core.token_sampler import Plan
 from unmask.samplers.sampler import SAMPLERS
-from unmask.training.config import TrainingConfig
-from unmask.training.logging import read_log
+from unmask.training.logs.run_log import read_log
 from unmask.training.trainer import Trainer
+from unmask.training.training_config import TrainingConfig
 from unmask.vocabulary import Vocabulary
 
 Wait = Callable[[], Any]

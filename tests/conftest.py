@@ -125,7 +125,7 @@ def _shapes(request, monkeypatch) -> None:
 @pytest.fixture
 def pictures(monkeypatch) -> None:
     """Runs draw their loss curve, as they do outside tests."""
-    from unmask.training.curve import draw_curve
+    from unmask.training.logs.loss_curve import draw_curve
 
     monkeypatch.setattr("unmask.training.trainer.draw_curve", draw_curve)
 

@@ -18,7 +18,7 @@ from unmask.cli import main
 from unmask.cli.evaluate import with_error
 from unmask.cli.fill import filled_spans
 from unmask.config.run import RunConfig, dump_yaml, load_recipe, resolve
-from unmask.data.characters import ByteTokenizer
+from unmask.data.tokenizers.characters import ByteTokenizer
 from unmask.errors import UnmaskError
 from unmask.evaluation.bound import Bound
 from unmask.methods.method import Serving

@@ -21,12 +21,13 @@ from unmask.config.run import (
     resolve,
     to_dict,
 )
-from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.data_config import DataConfig
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.errors import UnmaskError
 from unmask.methods.method import METHODS
-from unmask.training.config import TrainingConfig
+from unmask.training.training_config import TrainingConfig
 
 REGISTRIES = {
     "method": METHODS,

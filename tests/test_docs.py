@@ -33,14 +33,15 @@ from unmask import recipes, shipped
 from unmask.backbones.backbone import BACKBONES
 from unmask.cli import main
 from unmask.config.run import config_class, load_recipe
-from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.data_config import DataConfig
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.methods.method import METHODS
 from unmask.samplers.sampler import SAMPLERS
-from unmask.training.checkpoint import MAY_CHANGE
-from unmask.training.config import DistributedConfig, TrainingConfig
-from unmask.training.loggers import LOGGERS
+from unmask.training.checkpoints.checkpoint import MAY_CHANGE
+from unmask.training.logs.loggers import LOGGERS
+from unmask.training.training_config import DistributedConfig, TrainingConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -20,6 +20,7 @@ LAYERS = [
     {"methods", "samplers", "data"},
     {"training", "evaluation"},
     {"config"},
+    {"runs"},
     {"api"},
     {"serve", "harness", "hub"},
     {"play"},

@@ -9,10 +9,10 @@ import torch
 from rich.console import Console
 
 from unmask.api.watching import MASK, watch
-from unmask.data.characters import ByteTokenizer
+from unmask.data.tokenizers.characters import ByteTokenizer
 from unmask.runtime.notebook import Place
 from unmask.samplers.core.canvas import Frame
-from unmask.training import progress
+from unmask.training.logs import progress
 
 BYTES = ByteTokenizer()
 Notebook = partial(Console, force_jupyter=True, width=80)

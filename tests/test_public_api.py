@@ -10,7 +10,6 @@ import pytest
 
 import unmask
 import unmask.api
-import unmask.data
 import unmask.training
 
 PUBLIC = [
@@ -40,7 +39,7 @@ def test_every_public_name_resolves_and_is_documented(name):
     assert isinstance(value, str) or value.__doc__
 
 
-@pytest.mark.parametrize("package", [unmask.api, unmask.data, unmask.training])
+@pytest.mark.parametrize("package", [unmask.api, unmask.training])
 def test_a_package_lists_its_public_names_and_fetches_each_once(package):
     assert dir(package) == sorted(package.__all__)
     assert [name for name, _ in inspect.getmembers(package)] == sorted(package.__all__)

@@ -16,8 +16,8 @@ import unmask
 from unmask.api.build import build_method
 from unmask.api.model import Model
 from unmask.config.run import load_recipe, resolve
-from unmask.data.config import TokenizerConfig
-from unmask.data.tokenizers import build_tokenizer, load_tokenizer
+from unmask.data.tokenizers.kinds import build_tokenizer, load_tokenizer
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 
 SOURCE = Path(unmask.__file__).parent

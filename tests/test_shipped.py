@@ -24,8 +24,9 @@ from unmask.api.watching import MASK
 from unmask.cli import main
 from unmask.cli.parser import Parser
 from unmask.config.run import load_recipe, resolve
-from unmask.data.config import Portion, TokenizerConfig
-from unmask.data.tokenizers import build_tokenizer
+from unmask.data.data_config import Portion
+from unmask.data.tokenizers.kinds import build_tokenizer
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 
 TEXT = "Once upon a time there was a small cat. The cat saw a red ball and was happy. " * 3

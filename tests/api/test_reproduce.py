@@ -23,7 +23,7 @@ from unmask.api.runs import FirstRows
 from unmask.cli import main
 from unmask.config.run import RunConfig, flatten
 from unmask.data.load import load_data
-from unmask.data.tokenizers import build_tokenizer
+from unmask.data.tokenizers.kinds import build_tokenizer
 from unmask.errors import UnmaskError
 from unmask.evaluation.likelihood import likelihood
 from unmask.methods.method import METHODS

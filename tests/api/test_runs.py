@@ -11,12 +11,12 @@ from tiny_models import one_line
 import unmask
 from unmask.api.runs import FirstRows, _agreed
 from unmask.config.run import resolve, to_dict
-from unmask.data.characters import ByteTokenizer
-from unmask.data.config import DataConfig
+from unmask.data.data_config import DataConfig
 from unmask.data.load import rows_from
+from unmask.data.tokenizers.characters import ByteTokenizer
 from unmask.errors import UnmaskError
-from unmask.training.checkpoint import folder, save
-from unmask.training.retention import Retention
+from unmask.training.checkpoints.checkpoint import folder, save
+from unmask.training.checkpoints.retention import Retention
 
 
 @pytest.mark.parametrize("packing", ["pad", "split"])

@@ -11,9 +11,9 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
 from unmask.api.watching import MASK, Picture, watch
-from unmask.data.characters import ByteTokenizer, CharacterTokenizer
-from unmask.data.spans import shown, spans
-from unmask.data.subwords import SubwordTokenizer, train_bpe
+from unmask.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
+from unmask.data.tokenizers.subwords import SubwordTokenizer, train_bpe
+from unmask.data.tokenizers.token_spans import shown, spans
 from unmask.samplers.core.canvas import Frame
 from unmask.vocabulary import Vocabulary
 

@@ -7,9 +7,8 @@ import pytest
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
-from unmask.data.config import TokenizerConfig
-from unmask.data.tokenizer import Tokenizer
-from unmask.data.tokenizers import build_tokenizer
+from unmask.data.tokenizers.kinds import build_tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 
 TEXT = """The cat sat on the mat. The dog lay on the rug; the cat saw the dog.
 "Über allen Gipfeln ist Ruh", she said: naïve café, 日本語, 42 cats & 7 dogs!

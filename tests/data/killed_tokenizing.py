@@ -5,9 +5,12 @@ import signal
 import sys
 from dataclasses import replace
 
-from unmask.data import blocks, cache, load
-from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data import load
+from unmask.data.data_config import DataConfig
 from unmask.data.load import load_data
+from unmask.data.rows import encode as blocks
+from unmask.data.rows import row_cache as cache
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 
 
 def tokenise(source: str, folder: str, packing: str, after: int) -> None:

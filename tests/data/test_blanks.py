@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data.blanks import count_blanks, parse_blanks
-from unmask.data.characters import ByteTokenizer
+from unmask.data.tokenizers.characters import ByteTokenizer
+from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
 from unmask.errors import UnmaskError
 
 SENTENCE = "The [MASK] sat on the [MASK:4]."

@@ -13,8 +13,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from unmask.data.corpora import open_corpus
-from unmask.data.files import Reading
+from unmask.data.documents.fields import Reading
+from unmask.data.sources.open_source import open_corpus
 from unmask.errors import UnmaskError
 
 READING = Reading("<|endoftext|>", "text")

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data.config import DataConfig, TokenizerConfig
-from unmask.data.detokenizers import DETOKENIZERS
+from unmask.data.data_config import DataConfig
+from unmask.data.documents.detokenizers import DETOKENIZERS
 from unmask.data.load import load_data, rows_from
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 
 EXAMPLES = [

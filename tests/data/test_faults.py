@@ -10,12 +10,13 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from unmask.data import lines
-from unmask.data.characters import ByteTokenizer
-from unmask.data.config import DataConfig, Portion, TokenizerConfig
-from unmask.data.corpora import open_corpus
-from unmask.data.files import Reading
+from unmask.data.data_config import DataConfig, Portion
+from unmask.data.documents.fields import Reading
 from unmask.data.load import load_data, rows_from
+from unmask.data.sources import line_reader as lines
+from unmask.data.sources.open_source import open_corpus
+from unmask.data.tokenizers.characters import ByteTokenizer
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 
 FINE = 300

@@ -4,10 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data.characters import ByteTokenizer
-from unmask.data.fitting import best_fit
-from unmask.data.packing import pack
-from unmask.data.totals import Totals
+from unmask.data.rows.packing import best_fit, pack
+from unmask.data.rows.row_counts import Totals
+from unmask.data.tokenizers.characters import ByteTokenizer
 
 BYTES = ByteTokenizer()
 V = BYTES.vocabulary

@@ -6,9 +6,9 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers
 
-from unmask.data.config import TokenizerConfig
-from unmask.data.hugging_face import hugging_face
-from unmask.data.tokenizers import build_tokenizer, load_tokenizer
+from unmask.data.tokenizers.huggingface_tokenizer import hugging_face
+from unmask.data.tokenizers.kinds import build_tokenizer, load_tokenizer
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 
 

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data import blocks
-from unmask.data.characters import ByteTokenizer
-from unmask.data.config import DataConfig
-from unmask.data.corpora import Corpus
+from unmask.data.data_config import DataConfig
 from unmask.data.load import first_rows, rows_from
-from unmask.data.packing import pack
-from unmask.data.totals import Totals
+from unmask.data.rows import encode as blocks
+from unmask.data.rows.packing import pack
+from unmask.data.rows.row_counts import Totals
+from unmask.data.sources.corpus import Corpus
+from unmask.data.tokenizers.characters import ByteTokenizer
 from unmask.errors import UnmaskError
 
 BYTES = ByteTokenizer()

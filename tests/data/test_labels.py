@@ -10,19 +10,21 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from unmask.data import blocks, labels
-from unmask.data.characters import ByteTokenizer
-from unmask.data.config import DataConfig, TokenizerConfig
-from unmask.data.corpora import open_corpus
-from unmask.data.files import Reading
-from unmask.data.labels import LabelDropout, Labelled, class_names, label_of
+from unmask.data.data_config import DataConfig
+from unmask.data.documents import labels
+from unmask.data.documents.fields import Reading
+from unmask.data.documents.labels import Labelled, class_names, label_of
 from unmask.data.load import load_data, rows_from
-from unmask.data.loader import Loader
-from unmask.data.packing import pack
-from unmask.data.rows import Rows
-from unmask.data.subwords import train_bpe
-from unmask.data.tokenizers import load_tokenizer
-from unmask.data.totals import Totals
+from unmask.data.loader import LabelDropout, Loader
+from unmask.data.rows import encode as blocks
+from unmask.data.rows.packing import pack
+from unmask.data.rows.row_counts import Totals
+from unmask.data.rows.token_rows import Rows
+from unmask.data.sources.open_source import open_corpus
+from unmask.data.tokenizers.characters import ByteTokenizer
+from unmask.data.tokenizers.kinds import load_tokenizer
+from unmask.data.tokenizers.subwords import train_bpe
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 
 READING = Reading("<|endoftext|>", "text", "kind")

@@ -5,11 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unmask.data import cache
-from unmask.data.characters import ByteTokenizer, CharacterTokenizer
-from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.data_config import DataConfig
 from unmask.data.load import load_data, rows_from
+from unmask.data.rows import row_cache as cache
+from unmask.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
+from unmask.files.storage import cache_folder
 
 BYTES = ByteTokenizer()
 
@@ -183,12 +185,12 @@ def test_a_cache_folder_that_cannot_be(config, corpus):
 
 
 def test_cache_folder_by_argument_environment_and_home(config, tmp_path, monkeypatch):
-    assert cache.cache_folder() == tmp_path / "cache"
-    assert cache.cache_folder("~/here") == Path.home() / "here"
+    assert cache_folder() == tmp_path / "cache"
+    assert cache_folder("~/here") == Path.home() / "here"
     monkeypatch.delenv("UNMASK_CACHE")
-    assert cache.cache_folder() == Path.home() / ".cache" / "unmask"
+    assert cache_folder() == Path.home() / ".cache" / "unmask"
     monkeypatch.setenv("HOME", "/nowhere")
-    assert cache.cache_folder() == Path("/nowhere/.cache/unmask")
+    assert cache_folder() == Path("/nowhere/.cache/unmask")
     rows_from(config.train, BYTES, replace(config, cache=str(tmp_path / "mine")))
     assert len(list((tmp_path / "mine").iterdir())) == 2
 
@@ -201,7 +203,7 @@ def test_a_user_without_a_home_is_asked_for_a_cache_folder(monkeypatch):
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", getpwuid)
     with pytest.raises(UnmaskError, match=r"has no home folder; set UNMASK_CACHE"):
-        cache.cache_folder()
+        cache_folder()
 
 
 @pytest.mark.parametrize(("size", "width"), [(2**16, 2), (2**16 + 1, 4)])

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.loader import Loader
-from unmask.data.rows import Rows, batches
-from unmask.data.totals import Totals
+from unmask.data.rows.row_counts import Totals
+from unmask.data.rows.token_rows import Rows, batches
 from unmask.errors import UnmaskError
 
 

@@ -7,9 +7,10 @@ import pytest
 import yaml
 
 from unmask.config.run import dump_yaml, from_dict, load_recipe, resolve
-from unmask.data.config import DataConfig, Portion, TokenizerConfig
+from unmask.data.data_config import DataConfig, Portion
 from unmask.data.load import load_data, pairs_from
 from unmask.data.loader import Loader
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.data import order
-from unmask.data.order import Shares, drawn, enciphered, rows_a_period
+from unmask.data.rows import shuffle as order
+from unmask.data.rows.shuffle import Shares, drawn, enciphered, rows_a_period
 from unmask.randomness import row_uniforms
 
 

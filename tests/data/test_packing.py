@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data import blocks
-from unmask.data.characters import ByteTokenizer, CharacterTokenizer
-from unmask.data.packing import pack
-from unmask.data.totals import Totals
+from unmask.data.rows import encode as blocks
+from unmask.data.rows.packing import pack
+from unmask.data.rows.row_counts import Totals
+from unmask.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from unmask.errors import UnmaskError
 
 BYTES = ByteTokenizer()

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from unmask.data.characters import ByteTokenizer
-from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data.data_config import DataConfig
+from unmask.data.documents.pairs import Pair
 from unmask.data.load import load_data, pairs_from, rows_from
 from unmask.data.loader import Loader
-from unmask.data.pairs import Pair
-from unmask.data.subwords import SubwordTokenizer
+from unmask.data.tokenizers.characters import ByteTokenizer
+from unmask.data.tokenizers.subwords import SubwordTokenizer
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 
 PAIRS = [("ein Hund", "a dog"), ('die "Katze"', 'the "cat", small'), ("Männer, viele", "men\ttoo")]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
-from unmask.data.subwords import SubwordTokenizer, train_bpe
+from unmask.data.tokenizers.subwords import SubwordTokenizer, train_bpe
 from unmask.vocabulary import Vocabulary
 
 SUPPORTED = ("bpe", "bytes", "characters", "text8", "gpt2")

@@ -5,8 +5,8 @@ import lzma
 
 import pytest
 
-from unmask.data.lines import named
-from unmask.data.records import Columns, Lines, Objects, file_corpus
+from unmask.data.sources.benchmark_files import Columns, Lines, Objects, file_corpus
+from unmask.data.sources.line_reader import named
 from unmask.errors import UnmaskError
 
 PAPERS = Objects("article_text")

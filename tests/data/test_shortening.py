@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.data.config import DataConfig
-from unmask.data.loader import Loader
-from unmask.data.rows import Rows
-from unmask.data.shortening import ShortRows
-from unmask.data.totals import Totals
+from unmask.data.data_config import DataConfig
+from unmask.data.loader import Loader, ShortRows
+from unmask.data.rows.row_counts import Totals
+from unmask.data.rows.token_rows import Rows
 from unmask.errors import UnmaskError
 
 EOS = 999

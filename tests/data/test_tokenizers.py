@@ -6,10 +6,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data.characters import ByteTokenizer, CharacterTokenizer, Text8Tokenizer
-from unmask.data.config import TokenizerConfig
-from unmask.data.subwords import SubwordTokenizer, train_bpe
-from unmask.data.tokenizers import build_tokenizer, load_tokenizer
+from unmask.data.tokenizers.characters import (
+    ByteTokenizer,
+    CharacterTokenizer,
+    Text8Tokenizer,
+)
+from unmask.data.tokenizers.kinds import build_tokenizer, load_tokenizer
+from unmask.data.tokenizers.subwords import SubwordTokenizer, train_bpe
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 
 KINDS = ("bpe", "bytes", "characters", "text8", "gpt2", "bert")

@@ -12,12 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unmask.data import blocks, cache, load
-from unmask.data.config import DataConfig, TokenizerConfig
+from unmask.data import load
+from unmask.data.data_config import DataConfig
+from unmask.data.documents.pairs import Pair
 from unmask.data.load import load_data, rows_from
-from unmask.data.packing import PACKERS, pack
-from unmask.data.pairs import Pair
-from unmask.data.totals import Place, Totals
+from unmask.data.rows import encode as blocks
+from unmask.data.rows import row_cache as cache
+from unmask.data.rows.packing import PACKERS, pack
+from unmask.data.rows.row_counts import Place, Totals
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskWarning
 
 SCRIPT = Path(__file__).with_name("killed_tokenizing.py")
@@ -100,9 +103,10 @@ def test_packing_goes_on_at_any_place(tokenizers, packing, kind, monkeypatch):
 PARALLEL = """
 import hashlib, os, signal, sys
 import numpy as np
-from unmask.data import blocks, load_tokenizer
-from unmask.data.packing import pack
-from unmask.data.totals import Totals
+from unmask.data.rows import encode as blocks
+from unmask.data.tokenizers.kinds import load_tokenizer
+from unmask.data.rows.packing import pack
+from unmask.data.rows.row_counts import Totals
 
 if __name__ == "__main__":
     blocks._BLOCK = 500

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
-from unmask.data import units
-from unmask.data.subwords import SubwordTokenizer, byte_level, train_bpe
-from unmask.data.units import Units, cuttable
+from unmask.data.tokenizers import word_cache as units
+from unmask.data.tokenizers.subwords import SubwordTokenizer, byte_level, train_bpe
+from unmask.data.tokenizers.word_cache import Units, cuttable
 from unmask.errors import UnmaskError
 
 PARTS = [

@@ -16,16 +16,16 @@ from typing import ClassVar
 import pytest
 from tokenizers import models
 
-from unmask.data.characters import ByteTokenizer
-from unmask.data.config import DataConfig
-from unmask.data.corpora import Corpus
-from unmask.data.detokenizers import DETOKENIZERS
+from unmask.data.data_config import DataConfig
+from unmask.data.documents.detokenizers import DETOKENIZERS
 from unmask.data.load import rows_from
-from unmask.data.records import Lines, file_corpus
-from unmask.data.rows import Rows
-from unmask.data.subwords import SubwordTokenizer, byte_level
-from unmask.data.tokenizer import Tokenizer
-from unmask.data.tokenizers import load_tokenizer
+from unmask.data.rows.token_rows import Rows
+from unmask.data.sources.benchmark_files import Lines, file_corpus
+from unmask.data.sources.corpus import Corpus
+from unmask.data.tokenizers.characters import ByteTokenizer
+from unmask.data.tokenizers.kinds import load_tokenizer
+from unmask.data.tokenizers.subwords import SubwordTokenizer, byte_level
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.evaluation.zero_shot import MORE_SETS, SETS, coverage, find, zero_shot_set
 from unmask.vocabulary import Vocabulary

@@ -17,8 +17,8 @@ from torch import Tensor
 from unmask.api.build import build_method
 from unmask.api.model import Model
 from unmask.config.run import resolve
-from unmask.data.config import TokenizerConfig
-from unmask.data.tokenizers import build_tokenizer
+from unmask.data.tokenizers.kinds import build_tokenizer
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "official-dit-tiny"

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokeni
 import unmask
 from unmask.api.build import build_method
 from unmask.backbones.dit import DiT
-from unmask.data.blanks import parse_blanks
+from unmask.data.tokenizers.gaps import parse_blanks
 from unmask.hub import own, reading
 from unmask.hub.modeling import UnmaskForMaskedLM, UnmaskModel
 

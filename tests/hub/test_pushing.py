@@ -17,7 +17,8 @@ from hub_rows import some_tokens
 from transformers import AutoModelForMaskedLM
 
 import unmask
-from unmask.data.config import Portion, TokenizerConfig
+from unmask.data.data_config import Portion
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.hub import own, reading
 
 NAMES = (

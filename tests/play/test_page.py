@@ -10,7 +10,7 @@ import pytest
 import torch
 from local_server import LocalServer
 
-from unmask.data.spans import spans
+from unmask.data.tokenizers.token_spans import spans
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 from browsing import ROW, Playground, shown, visit

@@ -15,7 +15,7 @@ from local_server import LocalServer
 from unmask.api.build import build_method
 from unmask.api.model import Model
 from unmask.config.run import resolve
-from unmask.data.characters import CharacterTokenizer
+from unmask.data.tokenizers.characters import CharacterTokenizer
 from unmask.play.forming import forming
 from unmask.play.page import FILES
 from unmask.play.questions import Forming

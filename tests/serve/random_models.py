@@ -5,7 +5,7 @@ import torch
 from unmask.api.build import build_method
 from unmask.api.model import Model
 from unmask.config.run import resolve
-from unmask.data.characters import CharacterTokenizer
+from unmask.data.tokenizers.characters import CharacterTokenizer
 
 LENGTH = 48
 ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .,!?'"

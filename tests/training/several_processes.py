@@ -27,12 +27,12 @@ from unmask.diffusion.schedule import LogLinear
 from unmask.diffusion.time_sampler import Stratified
 from unmask.errors import UnmaskError
 from unmask.methods.mdlm import MDLM
-from unmask.training import distributed as _  # noqa: F401  # before the forks
 from unmask.training import trainer
-from unmask.training.config import DistributedConfig, TrainingConfig
-from unmask.training.group import Group, joined
-from unmask.training.interrupt import Interrupted
+from unmask.training.distributed.ddp_fsdp import ddp_fsdp as _  # noqa: F401  # before the forks
+from unmask.training.distributed.process_group import Group, joined
+from unmask.training.signals import Interrupted
 from unmask.training.trainer import Trainer
+from unmask.training.training_config import DistributedConfig, TrainingConfig
 from unmask.vocabulary import Vocabulary
 
 trainer.draw_curve = lambda run: run  # which costs every job a second

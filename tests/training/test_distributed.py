@@ -24,10 +24,10 @@ from unmask.errors import UnmaskError
 from unmask.files.jsonl import JsonLines
 from unmask.files.storage import read_json
 from unmask.files.tensors import read_weights
-from unmask.training.checkpoint import newest
-from unmask.training.config import DistributedConfig
-from unmask.training.group import Group, joined
-from unmask.training.strategy import choose_strategy
+from unmask.training.checkpoints.checkpoint import newest
+from unmask.training.distributed.process_group import Group, joined
+from unmask.training.distributed.strategy import choose_strategy
+from unmask.training.training_config import DistributedConfig
 
 SCRIPT = Path(__file__).parent / "several_processes.py"
 OPTIONS = {"steps": 8, "save_every": 4, "keep": 9}
@@ -200,7 +200,7 @@ def test_ddp_has_no_parameters_beside_the_methods(alone):
 
 
 def test_validation_under_fsdp_holds_one_gathered_tensor_at_a_time(alone, monkeypatch):
-    from unmask.training import distributed
+    from unmask.training.distributed.ddp_fsdp import ddp_fsdp as distributed
 
     whole, held, most = distributed._full, [], []
 

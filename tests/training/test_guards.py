@@ -13,13 +13,13 @@ from training_stand_in import TinyLoader, TinyMethod, TinyResult, trainer
 from unmask.errors import UnmaskError
 from unmask.files.storage import read_json
 from unmask.files.tensors import read_weights
-from unmask.training.checkpoint import newest
-from unmask.training.config import TrainingConfig
-from unmask.training.guards import review
-from unmask.training.interrupt import Interrupted
-from unmask.training.memory import MicroBatch, memory_told
+from unmask.training.checkpoints.checkpoint import newest
+from unmask.training.health import review
+from unmask.training.micro_batch import MicroBatch, memory_told
 from unmask.training.optimizer import NamedAdamW
-from unmask.training.state import TrainingState
+from unmask.training.signals import Interrupted
+from unmask.training.train_state import TrainingState
+from unmask.training.training_config import TrainingConfig
 
 OPTIONS = {
     "steps": 30, "save_every": 4, "log_every": 2, "validate": None, "sample": None, "max_skips": 3,

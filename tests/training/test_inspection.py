@@ -13,9 +13,10 @@ from training_stand_in import trainer
 from unmask.cli import main
 from unmask.errors import UnmaskError
 from unmask.files.storage import damages, remove, seal
-from unmask.training import checkpoint, inspection
-from unmask.training.inspection import inspect, standing
-from unmask.training.logging import read_log
+from unmask.runs import inspect as inspection
+from unmask.runs.inspect import inspect, standing
+from unmask.training.checkpoints import checkpoint
+from unmask.training.logs.run_log import read_log
 
 OPTIONS = {"steps": 12, "save_every": 4, "validate_every": 4, "log_every": 2, "sample_every": 6}
 

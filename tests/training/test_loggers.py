@@ -13,7 +13,7 @@ import unmask
 from unmask.config.run import load_recipe, resolve
 from unmask.errors import UnmaskError
 from unmask.files.tensors import read_weights
-from unmask.training.loggers import LOGGERS, Logger
+from unmask.training.logs.loggers import LOGGERS, Logger
 
 QUIET = {"steps": 4, "validate_every": 2, "log_every": 1, "sample_every": 2}
 

@@ -16,9 +16,16 @@ from unmask.errors import UnmaskError
 from unmask.files import storage
 from unmask.files.storage import read_json
 from unmask.files.tensors import read_weights
-from unmask.training.checkpoint import begun, newest, recovered, restore, run_weights, save
-from unmask.training.interrupt import Interrupted, interruptible
-from unmask.training.retention import Retention
+from unmask.training.checkpoints.checkpoint import (
+    begun,
+    newest,
+    recovered,
+    restore,
+    run_weights,
+    save,
+)
+from unmask.training.checkpoints.retention import Retention
+from unmask.training.signals import Interrupted, interruptible
 
 SCRIPT = Path(__file__).parent / "training_stand_in.py"
 OPTIONS = {"steps": 20, "micro_batch": 3, "save_every": 4, "validate_every": 5, "log_every": 3}

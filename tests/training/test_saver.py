@@ -17,14 +17,14 @@ from test_resume import assert_same
 from training_stand_in import TinyResult, trainer
 
 from unmask.errors import UnmaskError
-from unmask.files import storage
+from unmask.files import tensors
 from unmask.files.lock import in_use, locked
 from unmask.files.storage import read_json, verify
 from unmask.files.tensors import read_weights
-from unmask.training import checkpoint
-from unmask.training.interrupt import Interrupted
-from unmask.training.retention import Entry, Retention
-from unmask.training.saver import Saver
+from unmask.training.checkpoints import checkpoint
+from unmask.training.checkpoints.background_writer import Saver
+from unmask.training.checkpoints.retention import Entry, Retention
+from unmask.training.signals import Interrupted
 
 QUIET = {"steps": 12, "save_every": 4, "validate": None, "sample": None, "log_every": 1}
 
@@ -33,7 +33,7 @@ QUIET = {"steps": 12, "save_every": 4, "validate": None, "sample": None, "log_ev
 def gate(monkeypatch):
     """Saves that wait until they may go on."""
     opened, entered = threading.Event(), threading.Event()
-    write = storage.write_weights
+    write = tensors.write_weights
 
     def waiting(folder, tensors, name="model"):
         entered.set()
@@ -88,7 +88,7 @@ def test_best_weights_and_a_checkpoint_do_not_wait_for_each_other(tmp_path, gate
 
 
 def test_what_goes_wrong_while_writing_ends_the_run_with_one_line(tmp_path, monkeypatch):
-    write, failed = storage.write_weights, threading.Event()
+    write, failed = tensors.write_weights, threading.Event()
 
     def failing(folder, tensors, name="model"):
         if "00000008" in str(folder):
@@ -136,7 +136,7 @@ def test_a_full_disk_ends_the_run_with_the_last_checkpoint_intact(tmp_path, monk
         run = disk / "run"
         options = {**QUIET, "steps": 2000, "save_every": 2, "keep": 100 if real else 2}
         if not real:
-            write, saves = storage.write_weights, []
+            write, saves = tensors.write_weights, []
 
             def filling(folder, tensors, name="model"):
                 saves.append(name)

@@ -10,7 +10,7 @@ from training_stand_in import LENGTH, TinyLoader, TinyMethod, TinyResult, traine
 from unmask.files.jsonl import JsonLines
 from unmask.files.storage import verify
 from unmask.files.tensors import read_weights
-from unmask.training.checkpoint import newest
+from unmask.training.checkpoints.checkpoint import newest
 
 QUIET = {"steps": 6, "save_every": 100, "validate": None, "sample": None, "log_every": 1}
 

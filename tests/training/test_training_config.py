@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.errors import UnmaskError
-from unmask.training.config import TrainingConfig
 from unmask.training.optimizer import learning_rate
+from unmask.training.training_config import TrainingConfig
 
 
 @pytest.mark.parametrize(

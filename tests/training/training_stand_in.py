@@ -20,8 +20,8 @@ from unmask.diffusion.time_sampler import Uniform
 from unmask.files.jsonl import JsonLines
 from unmask.methods.method import Losses, Method
 from unmask.randomness import RowStream
-from unmask.training.config import TrainingConfig
 from unmask.training.trainer import Trainer
+from unmask.training.training_config import TrainingConfig
 from unmask.vocabulary import Vocabulary
 
 VOCABULARY, LENGTH = 11, 6

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unmask.data.blanks import count_blanks, parse_blanks
-from unmask.data.tokenizer import Tokenizer
+from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.randomness import row_uniforms
 

@@ -8,7 +8,7 @@ from unmask.api.canvases import Job
 from unmask.api.sampling import Sampling
 from unmask.constraints.compiled import compile_constraint
 from unmask.constraints.constraint import Constraint
-from unmask.data.tokenizer import Tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.randomness import row_uniforms
 from unmask.samplers.core.token_sampler import Plan

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unmask.api.model import Model
 from unmask.api.predicting import Source, rows_of
 from unmask.api.rows import Conditions, Setting
-from unmask.data.rows import Rows
+from unmask.data.rows.token_rows import Rows
 from unmask.errors import UnmaskError
 from unmask.evaluation.generation import visible
 from unmask.evaluation.judges import Sample

@@ -8,11 +8,11 @@ from unmask.api.build import restored, within
 from unmask.api.model import Model
 from unmask.api.saving import read_model
 from unmask.config.run import load_recipe, resolve
-from unmask.data.tokenizers import load_tokenizer
+from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.errors import UnmaskError
 from unmask.files.hub import hub_name
 from unmask.runtime.device import PRECISIONS, resolve_device, resolve_precision
-from unmask.training.checkpoint import run_weights
+from unmask.training.checkpoints.checkpoint import run_weights
 
 
 def load(

@@ -15,7 +15,7 @@ from unmask.api.model import Model
 from unmask.api.runs import FirstRows, first_sources
 from unmask.config.run import RunConfig
 from unmask.data.load import Data, load_data
-from unmask.data.tokenizers import load_tokenizer
+from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.errors import UnmaskError
 from unmask.evaluation.bound import perplexity_of

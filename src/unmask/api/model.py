@@ -15,7 +15,7 @@ from unmask.api.sampling import Sampling
 from unmask.api.saving import checked_defaults, write_model
 from unmask.api.watching import watch
 from unmask.config.run import RunConfig
-from unmask.data.tokenizer import Tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.methods.method import Method
 from unmask.samplers.core.canvas import Frame

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from unmask.data.load import load_data, rows_from
-from unmask.data.rows import Rows
+from unmask.data.rows.token_rows import Rows
 from unmask.errors import UnmaskError
 from unmask.evaluation.bound import Bound
 from unmask.evaluation.likelihood import How, choose_estimator, likelihood

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from unmask.config.run import RunConfig
-from unmask.data.config import DataConfig, Portion
-from unmask.data.corpora import ELSEWHERE
+from unmask.data.data_config import DataConfig, Portion
+from unmask.data.sources.corpus import ELSEWHERE
 from unmask.files.hub import hub_name
 
 _NO_FILES = ("builtin:", "hf:")

@@ -9,10 +9,10 @@ from unmask.api.build import outline
 from unmask.api.measuring import FILE, Budget, Measuring, Point
 from unmask.api.rows import Row, stored
 from unmask.config.run import RunConfig, flatten, load_recipe, resolve
-from unmask.data.tokenizers import load_tokenizer
+from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.errors import UnmaskError
 from unmask.evaluation.schedules import Spread
-from unmask.training.logging import LOGS, read_log
+from unmask.training.logs.run_log import LOGS, read_log
 from unmask.vocabulary import Vocabulary
 
 Figure = TypeVar("Figure")

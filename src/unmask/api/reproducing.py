@@ -10,9 +10,9 @@ from unmask.api.paper import PUBLISHED, Published
 from unmask.api.reporting import read_run
 from unmask.api.runs import train
 from unmask.config.run import RunConfig, load_recipe, resolve
-from unmask.data.config import DataConfig
-from unmask.data.tokenizer import Tokenizer
-from unmask.data.tokenizers import load_tokenizer
+from unmask.data.data_config import DataConfig
+from unmask.data.tokenizers.kinds import load_tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError, unknown
 
 Say = Callable[[str], None]

@@ -15,13 +15,11 @@ from unmask.api.loading import named
 from unmask.api.model import Model
 from unmask.api.together import Shard, measured_together, written_together
 from unmask.config.run import RunConfig, dump_yaml, from_dict, to_dict
-from unmask.data.labels import LabelDropout
 from unmask.data.load import Data, load_data
-from unmask.data.loader import Loader
-from unmask.data.rows import Rows
-from unmask.data.shortening import ShortRows
-from unmask.data.tokenizer import Tokenizer
-from unmask.data.tokenizers import load_tokenizer
+from unmask.data.loader import LabelDropout, Loader, ShortRows
+from unmask.data.rows.token_rows import Rows
+from unmask.data.tokenizers.kinds import load_tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.evaluation.bound import Bound
 from unmask.evaluation.likelihood import likelihood
@@ -30,9 +28,9 @@ from unmask.files.storage import Damaged, full_disk, seal, verify
 from unmask.files.tensors import load_weights
 from unmask.randomness import row_seeds
 from unmask.runtime.device import resolve_device
-from unmask.training.checkpoint import SEALED, agree, carried, recovered, run_weights
-from unmask.training.group import Group, joined, local_device
-from unmask.training.loggers import LOGGERS
+from unmask.training.checkpoints.checkpoint import SEALED, agree, carried, recovered, run_weights
+from unmask.training.distributed.process_group import Group, joined, local_device
+from unmask.training.logs.loggers import LOGGERS
 from unmask.training.trainer import Trainer
 
 Say = Callable[[str], None]

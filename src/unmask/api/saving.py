@@ -8,8 +8,8 @@ from unmask.api.build import restored, stored, within
 from unmask.api.sampling import Sampling
 from unmask.config.run import RunConfig, from_dict, to_dict
 from unmask.config.values import read_value
-from unmask.data.tokenizer import Tokenizer
-from unmask.data.tokenizers import load_tokenizer
+from unmask.data.tokenizers.kinds import load_tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError, unknown
 from unmask.files.storage import Damaged, atomic_folder, read_json, verify, write_json
 from unmask.files.tensors import read_tensors, write_weights

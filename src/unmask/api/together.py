@@ -9,7 +9,7 @@ from unmask.api.model import Model
 from unmask.evaluation.bound import Bound
 from unmask.evaluation.likelihood import BLOCK
 from unmask.evaluation.sums import Sums
-from unmask.training.group import Group
+from unmask.training.distributed.process_group import Group
 
 Shard = tuple[int, int]
 

@@ -10,13 +10,13 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from unmask.data.spans import BROKEN, shown, spans, start
+from unmask.data.tokenizers.token_spans import BROKEN, shown, spans, start
 from unmask.runtime.notebook import Place
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from unmask.data.tokenizer import Tokenizer
+    from unmask.data.tokenizers.tokenizer import Tokenizer
     from unmask.samplers.core.canvas import Frame
 
 MASK = "░"

@@ -8,9 +8,9 @@ from typing import Any
 
 from unmask.api.judging import refuse_pairs
 from unmask.api.model import Model
-from unmask.data.config import DataConfig
+from unmask.data.data_config import DataConfig
 from unmask.data.load import first_rows, rows_from
-from unmask.data.rows import Rows
+from unmask.data.rows.token_rows import Rows
 from unmask.errors import UnmaskError
 from unmask.evaluation.bound import Bound, perplexity_of
 from unmask.evaluation.likelihood import likelihood

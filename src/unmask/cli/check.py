@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
 
 def execute(args: Namespace) -> None:
     from unmask import shipped
-    from unmask.training.inspection import inspect
+    from unmask.runs.inspect import inspect
 
     parts = inspect(shipped.locate(args.folder))
     damaged = [part for part in parts if part.problems]
@@ -40,8 +40,8 @@ def _told(problems: tuple[str, ...]) -> str:
 
 def _outlook(folder: Path) -> str:
     """What training would make of it."""
-    from unmask.training.checkpoint import by_step
-    from unmask.training.inspection import last_step
+    from unmask.runs.inspect import last_step
+    from unmask.training.checkpoints.checkpoint import by_step
 
     if not by_step(folder):
         return ""

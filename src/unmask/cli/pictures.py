@@ -38,7 +38,7 @@ def need_matplotlib() -> None:
 
 def loss_curves(runs: Sequence[Run]) -> str:
     """Training loss as a line, validation bounds as marks with their errors."""
-    from unmask.training.curve import smooth
+    from unmask.training.logs.loss_curve import smooth
 
     def draw(axes: Any) -> None:
         for run, style in zip(runs, _styles(), strict=False):

@@ -10,7 +10,7 @@ from unmask.cli.parser import Commands
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
-    from unmask.training.inspection import Standing
+    from unmask.runs.inspect import Standing
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
 
 
 def execute(args: Namespace) -> None:
-    from unmask.training.inspection import is_run, standing
+    from unmask.runs.inspect import is_run, standing
 
     if not args.folder.is_dir():
         raise UnmaskError(f"no folder {str(args.folder)!r}: 'unmask train' makes runs")
@@ -46,7 +46,7 @@ def _print(found: "list[Standing]") -> None:
     from rich.table import Table
 
     from unmask.cli.tables import print_whole
-    from unmask.training.progress import bound
+    from unmask.training.logs.progress import bound
 
     table = Table("run", "state")
     for column in ("step", "bound", "size"):

@@ -26,7 +26,7 @@ def add(commands: Commands) -> None:
 def execute(args: Namespace) -> None:
     from unmask import api
     from unmask.config.run import load_recipe, resolve
-    from unmask.training.checkpoint import begun
+    from unmask.training.checkpoints.checkpoint import begun
 
     config = resolve(load_recipe(args.recipe), args.overrides)
     run = args.run or args.resume or Path("runs") / Path(args.recipe).stem

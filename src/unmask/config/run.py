@@ -12,13 +12,13 @@ import yaml
 from unmask import recipes
 from unmask.backbones.backbone import BACKBONES
 from unmask.config.values import read_value
-from unmask.data.config import DataConfig
+from unmask.data.data_config import DataConfig
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.errors import UnmaskError
 from unmask.methods.method import METHODS
 from unmask.registry import Registry
-from unmask.training.config import DistributedConfig, TrainingConfig
+from unmask.training.training_config import DistributedConfig, TrainingConfig
 
 
 @dataclass(frozen=True)

@@ -8,21 +8,22 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.data.blocks import Encode, encoding
-from unmask.data.cache import UnfinishedRows, cache_key, making, stored_rows
-from unmask.data.config import STREAMS, DataConfig
-from unmask.data.corpora import Corpus, open_corpus, sample
-from unmask.data.detokenizers import DETOKENIZERS
-from unmask.data.faults import told
-from unmask.data.files import Reading
-from unmask.data.labels import Labelled, class_names
-from unmask.data.packing import pack
-from unmask.data.pairs import Pair, pair_of, sides
-from unmask.data.rows import Layout, Mixture, Rows
-from unmask.data.subwords import SubwordTokenizer
-from unmask.data.tokenizer import Tokenizer
-from unmask.data.tokenizers import build_tokenizer
-from unmask.data.totals import Table, Totals
+from unmask.data.data_config import STREAMS, DataConfig
+from unmask.data.documents.detokenizers import DETOKENIZERS
+from unmask.data.documents.fields import Reading
+from unmask.data.documents.labels import Labelled, class_names
+from unmask.data.documents.pairs import Pair, pair_of, sides
+from unmask.data.documents.read_errors import told
+from unmask.data.rows.encode import Encode, encoding
+from unmask.data.rows.packing import pack
+from unmask.data.rows.row_cache import UnfinishedRows, cache_key, making, stored_rows
+from unmask.data.rows.row_counts import Table, Totals
+from unmask.data.rows.token_rows import Layout, Mixture, Rows
+from unmask.data.sources.corpus import Corpus, sample
+from unmask.data.sources.open_source import open_corpus
+from unmask.data.tokenizers.kinds import build_tokenizer
+from unmask.data.tokenizers.subwords import SubwordTokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.files.storage import cache_folder
 

@@ -7,11 +7,12 @@ seven are those of the MDLM paper's Table 3, prepared as the authors' zero-shot 
 from dataclasses import dataclass
 from pathlib import Path
 
-from unmask.data.corpora import Corpus, hub_corpus
-from unmask.data.detokenizers import DETOKENIZERS
-from unmask.data.files import Reading
-from unmask.data.lines import named
-from unmask.data.records import Columns, Form, Lines, Objects, file_corpus
+from unmask.data.documents.detokenizers import DETOKENIZERS
+from unmask.data.documents.fields import Reading
+from unmask.data.sources.benchmark_files import Columns, Form, Lines, Objects, file_corpus
+from unmask.data.sources.corpus import Corpus
+from unmask.data.sources.hub_dataset import hub_corpus
+from unmask.data.sources.line_reader import named
 from unmask.errors import UnmaskError, unknown
 
 # Where the hub keeps Parquet copies of datasets that are programs, which nobody should run.

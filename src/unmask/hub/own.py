@@ -15,8 +15,8 @@ from unmask.api.model import Model
 from unmask.api.publishing import travelling
 from unmask.api.saving import USUAL
 from unmask.config.run import from_dict, to_dict
-from unmask.data.tokenizer import Tokenizer
-from unmask.data.tokenizers import parse_tokenizer
+from unmask.data.tokenizers.kinds import parse_tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.files.storage import atomic_folder, write_json
 from unmask.files.untrusted import foreign_text, refusing

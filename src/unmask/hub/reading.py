@@ -12,9 +12,9 @@ from torch import Tensor
 from unmask.api.build import restored
 from unmask.api.model import Model
 from unmask.config.run import from_dict
-from unmask.data.absent import AbsentTokenizer
-from unmask.data.tokenizer import Tokenizer
-from unmask.data.tokenizers import load_tokenizer
+from unmask.data.tokenizers.kinds import load_tokenizer
+from unmask.data.tokenizers.no_tokenizer import AbsentTokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.files.hub import at_revision, hub_name
 from unmask.files.untrusted import foreign_text, refusing

@@ -6,10 +6,14 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 
-from unmask.data.absent import AbsentTokenizer
-from unmask.data.characters import ByteTokenizer, CharacterTokenizer, Text8Tokenizer
-from unmask.data.subwords import SubwordTokenizer
-from unmask.data.tokenizer import Tokenizer
+from unmask.data.tokenizers.characters import (
+    ByteTokenizer,
+    CharacterTokenizer,
+    Text8Tokenizer,
+)
+from unmask.data.tokenizers.no_tokenizer import AbsentTokenizer
+from unmask.data.tokenizers.subwords import SubwordTokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 
 _NAMES = {"mask": "[MASK]", "pad": "[PAD]", "bos": "[BOS]", "eos": "[EOS]"}

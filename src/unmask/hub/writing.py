@@ -11,7 +11,7 @@ from unmask.api.canvases import Job
 from unmask.api.model import Model
 from unmask.api.running import Running
 from unmask.config.run import from_dict
-from unmask.data.absent import AbsentTokenizer
+from unmask.data.tokenizers.no_tokenizer import AbsentTokenizer
 from unmask.errors import UnmaskError
 from unmask.methods.method import Method
 from unmask.vocabulary import Vocabulary

@@ -5,7 +5,7 @@ from typing import Any
 
 from unmask.api.model import Model
 from unmask.api.sampling import Sampling
-from unmask.data.blanks import count_blanks
+from unmask.data.tokenizers.gaps import count_blanks
 from unmask.errors import UnmaskError
 from unmask.play.questions import Forming
 from unmask.play.spelling import Spelled, row_of, typed_row

@@ -6,9 +6,9 @@ from itertools import groupby
 from typing import Any
 
 from unmask.api.model import Model
-from unmask.data.blanks import count_blanks, parse_blanks
-from unmask.data.spans import spans
-from unmask.data.tokenizer import Tokenizer
+from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
+from unmask.data.tokenizers.token_spans import spans
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.randomness import row_uniforms
 

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from unmask.api.canvases import MOST_TOKENS
 from unmask.api.model import Length, Model
-from unmask.data.blanks import count_blanks, parse_blanks
+from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
 from unmask.errors import UnmaskError
 from unmask.samplers.core.canvas import Frame
 from unmask.serve.answers import Events, Json, event, problem_of

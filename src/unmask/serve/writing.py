@@ -7,7 +7,7 @@ from typing import Any
 from unmask.api.guidance import first_tokens
 from unmask.api.model import Model
 from unmask.api.sampling import Sampling, choose_sampler
-from unmask.data.blanks import count_blanks, parse_blanks
+from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
 from unmask.errors import UnmaskError
 from unmask.randomness import row_seeds
 from unmask.serve.questions import Completing

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmask.training.config import TrainingConfig
+from unmask.training.training_config import TrainingConfig
 
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from unmask.backbones.compile import recompute_blocks
+from unmask.data.loader import BatchSource
 from unmask.errors import UnmaskError
 from unmask.files.storage import full_disk
 from unmask.methods.method import Method
@@ -25,25 +26,24 @@ from unmask.runtime.device import (
     resolve_device,
     resolve_precision,
 )
-from unmask.training.config import DistributedConfig, TrainingConfig
-from unmask.training.curve import draw_curve
+from unmask.training.checkpoints.background_writer import Saver
+from unmask.training.checkpoints.checkpointer import Keeper
+from unmask.training.checkpoints.retention import Retention
+from unmask.training.checkpoints.snapshot import Snapshot
+from unmask.training.distributed.process_group import Group, local_device
+from unmask.training.distributed.strategy import choose_strategy
 from unmask.training.ema import EMA
-from unmask.training.gradient import Gradient
-from unmask.training.group import Group, local_device
-from unmask.training.guards import Diverged, review, settled, unusable
-from unmask.training.interrupt import CutShort, Interrupted, Signals, interruptible
-from unmask.training.keeper import Keeper
-from unmask.training.loggers import open_loggers
-from unmask.training.logging import Log
-from unmask.training.memory import MicroBatch, memory_told
+from unmask.training.health import Diverged, review, settled, unusable
+from unmask.training.logs.loggers import open_loggers
+from unmask.training.logs.loss_curve import draw_curve
+from unmask.training.logs.progress import ProgressDisplay, bound
+from unmask.training.logs.run_log import Log
+from unmask.training.micro_batch import MicroBatch, memory_told
 from unmask.training.optimizer import NamedAdamW, clip_gradients, learning_rate
-from unmask.training.progress import ProgressDisplay, bound
-from unmask.training.retention import Retention
-from unmask.training.saver import Saver
-from unmask.training.snapshot import Snapshot
-from unmask.training.source import BatchSource
-from unmask.training.state import TrainingState, ValidationResult
-from unmask.training.strategy import choose_strategy
+from unmask.training.signals import CutShort, Interrupted, Signals, interruptible
+from unmask.training.step import Gradient
+from unmask.training.train_state import TrainingState, ValidationResult
+from unmask.training.training_config import DistributedConfig, TrainingConfig
 
 
 class Trainer:

@@ -1,0 +1,114 @@
+"""What data a run reads and how it becomes rows of tokens."""
+
+import math
+from dataclasses import dataclass, field
+
+from unmask.data.documents.detokenizers import DETOKENIZERS
+from unmask.data.tokenizers.tokenizer import TokenizerConfig
+from unmask.errors import UnmaskError, unknown
+
+PACKINGS = ("fit", "join", "pad", "split", "wrap")
+STREAMS = ("join", "wrap")  # rows that do not begin where a document begins
+SHARED = ("fit", *STREAMS)  # rows that may hold several documents
+
+
+@dataclass(frozen=True)
+class Portion:
+    """A source of a mixture, and its weight: rows are drawn from it in proportion."""
+
+    text: str = ""
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.text:
+            raise UnmaskError("text is empty; give a file, a folder or another source")
+        if not 0 < self.weight < math.inf:
+            raise UnmaskError(f"weight is {self.weight:g}; it must be above 0")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the text comes from and how it is cut into rows of `length` tokens."""
+
+    train: str | tuple[Portion, ...] = "builtin:pydoc"  # several are mixed by weight
+    valid: str = ""  # "": hold out a fraction of the training documents
+    holdout: float = 0.1
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    length: int = 128
+    packing: str = "wrap"
+    shorten: float = 0.0  # share of rows that train cut to a random length
+    separator: str = "<|endoftext|>"  # a line between documents, or "line", or "file"
+    text_field: str = "text"
+    detokenizer: str = ""  # "": the text is taken as it is
+    label_field: str = ""  # "": documents have no class
+    label_dropout: float = 0.1  # share of labelled rows that train without their class
+    source_field: str = ""  # "": documents are no pairs
+    target_field: str = ""
+    fill_target: bool = True  # EOS from a target's end to the row's end is a target too
+    cache: str = ""  # "": $UNMASK_CACHE, or ~/.cache/unmask
+    corrupt: float = 0.01  # share of lines or records that may be passed over as unreadable
+    workers: int = 1  # processes that tokenise; 0: one a core
+
+    def __post_init__(self) -> None:
+        if not self.train:
+            raise UnmaskError("data.train is empty; give a file, a folder or builtin:pydoc")
+        if not 0 < self.holdout < 1:
+            raise UnmaskError(f"data.holdout is {self.holdout}; it must lie between 0 and 1")
+        if self.length < 3:
+            raise UnmaskError(
+                f"data.length is {self.length}; BOS, EOS and one token of text need at least 3"
+            )
+        if self.packing not in PACKINGS:
+            raise unknown("packing", self.packing, PACKINGS)
+        if not self.separator.strip():
+            raise UnmaskError('data.separator is empty; give a line of text, "line" or "file"')
+        if not self.text_field:
+            raise UnmaskError('data.text_field is empty; the usual name is "text"')
+        if self.detokenizer and self.detokenizer not in DETOKENIZERS:
+            raise unknown("detokenizer", self.detokenizer, DETOKENIZERS)
+        if self.label_field and self.packing in SHARED:
+            raise UnmaskError(
+                "data.label_field needs one document a row: set data.packing pad, or split for long ones"
+            )
+        if not 0 <= self.corrupt <= 1:
+            raise UnmaskError(f"data.corrupt is {self.corrupt}; it must lie between 0 and 1")
+        if not 0 <= self.workers <= 1024:
+            raise UnmaskError(f"data.workers is {self.workers}; it must lie between 0 and 1,024")
+        if not 0 <= self.label_dropout < 1:
+            raise UnmaskError(f"data.label_dropout is {self.label_dropout}; it must lie in [0, 1)")
+        if not 0 <= self.shorten < 1:
+            raise UnmaskError(f"data.shorten is {self.shorten}; it must lie in [0, 1)")
+        self._check_pairs()
+
+    @property
+    def portions(self) -> tuple[Portion, ...]:
+        """What is trained on: one source, or those of a mixture."""
+        return (Portion(self.train),) if isinstance(self.train, str) else self.train
+
+    @property
+    def trained_on(self) -> str:
+        """The sources of training in words."""
+        if isinstance(self.train, str):
+            return self.train
+        return " + ".join(f"{portion.weight:g} × {portion.text}" for portion in self.train)
+
+    @property
+    def paired(self) -> bool:
+        """Whether rows are pairs: a source that is given, and the target to be written."""
+        return bool(self.source_field)
+
+    def _check_pairs(self) -> None:
+        if bool(self.source_field) != bool(self.target_field):
+            raise UnmaskError("data.source_field and data.target_field go together: give both")
+        if self.paired and self.source_field == self.target_field:
+            raise UnmaskError(
+                f"data.source_field and data.target_field are both {self.source_field!r}"
+            )
+        if self.paired and self.packing != "pad":
+            raise UnmaskError("data.source_field needs one pair a row: set data.packing pad")
+        if self.paired and self.shorten:
+            raise UnmaskError("data.shorten is for text, not for pairs: leave it 0")
+        if self.paired and self.label_field:
+            raise UnmaskError("data.label_field is for text, not for pairs: leave it empty")
+        if self.paired and self.detokenizer:
+            raise UnmaskError("data.detokenizer is for text, not for pairs: leave it empty")

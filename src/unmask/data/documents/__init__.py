@@ -1,0 +1,1 @@
+"""Documents: fields of a record, labels, pairs, detokenizers."""

@@ -1,0 +1,58 @@
+"""Fields of a record, and the document that they give."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from unmask.data.documents.labels import Labelled, class_name
+from unmask.data.documents.pairs import pair_of
+from unmask.errors import UnmaskError
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files become documents: the separator of plain text, the fields of structured text."""
+
+    separator: str
+    text_field: str
+    label_field: str = ""
+    source_field: str = ""  # "": records are no pairs
+    target_field: str = ""
+    corrupt: float = 0.0  # share of lines or records that may be passed over
+
+    def columns(self, names: Sequence[str], place: str) -> list[str]:
+        """The fields to read, all of which must be among `names`."""
+        settings = ("text_field", "label_field")
+        if self.source_field:
+            settings = ("source_field", "target_field")
+        wanted = {setting: getattr(self, setting) for setting in settings}
+        for setting, field in wanted.items():
+            if field and field not in names:
+                raise UnmaskError(
+                    f"{place} has no field {field!r}; it has {', '.join(names)}: set data.{setting}"
+                )
+        return [field for field in wanted.values() if field]
+
+    def document(self, record: Mapping[str, object], place: str) -> str:
+        """A record's text, with its class where a field holds one; or its source and target."""
+        if self.source_field:
+            fields = self.source_field, self.target_field
+            source, target = (text_of(record[field], place, field) for field in fields)
+            return pair_of(source, target, place, fields)
+        text = text_of(record[self.text_field], place, self.text_field)
+        if not self.label_field:
+            return text
+        label = class_name(record[self.label_field], place, self.label_field)
+        return Labelled(text, label and text_of(label, place, self.label_field))
+
+
+def text_of(value: object, place: str, field: str) -> str:
+    """A field's text; null counts as none."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise UnmaskError(f"{place}: field {field!r} is {type(value).__name__}, not text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UnmaskError(f"{place}: field {field!r} holds a lone surrogate") from None
+    return value

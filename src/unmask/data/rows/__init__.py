@@ -1,0 +1,1 @@
+"""Documents as rows of tokens: encoding, packing, caching, shuffling."""

@@ -1,0 +1,280 @@
+"""Bin packing: which documents share a row."""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+
+import numpy as np
+
+from unmask.data.documents.labels import first_token
+from unmask.data.documents.pairs import source_of
+from unmask.data.rows.encode import (
+    Encode,
+    Piece,
+    encoded_blocks,
+    in_this_process,
+    pieces,
+    whole,
+)
+from unmask.data.rows.row_counts import Place, Table, Totals
+from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
+from unmask.errors import UnmaskError
+from unmask.vocabulary import Vocabulary
+
+
+def best_fit(sizes: Sequence[int], room: int) -> list[list[int]]:
+    """Each item, in order, into the fullest bin that it fits into, or a new one: the items of each bin."""
+    bins: list[list[int]] = []
+    left: list[tuple[int, int]] = []  # room of the bins that have any, smallest first
+    for item, size in enumerate(sizes):
+        place = bisect_left(left, (size, 0))
+        if place < len(left):
+            free, chosen = left.pop(place)
+        else:
+            free, chosen = room, len(bins)
+            bins.append([])
+        bins[chosen].append(item)
+        if free > size:
+            insort(left, (free - size, chosen))
+    return bins
+
+
+def pack(
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    length: int,
+    packing: str,
+    totals: Totals,
+    limit: int | None = None,
+    place: Place | None = None,
+    encode: Encode | None = None,
+) -> Iterator[Table]:
+    """Blocks of rows, and in `totals` what they cover; a stream may end after `limit` rows.
+
+    It begins at `place`, which moves with it.
+    """
+    packer = PACKERS[packing] if limit is None else partial(PACKERS[packing], limit=limit)
+    encode = encode or in_this_process(tokenizer)
+    for table in packer(documents, tokenizer, length, totals, place or Place(), encode):
+        totals.add_rows(table[:, : table.shape[1] - length])
+        yield table
+    if totals.left_out and not totals.rows:
+        raise UnmaskError(f"no pair fits into a row of {length} tokens: raise data.length")
+    if not totals.rows:
+        raise UnmaskError(
+            f"the text is too short for one row of {length} tokens; "
+            f"pack it with split or pad instead of {packing}"
+        )
+
+
+def wrap(
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    length: int,
+    totals: Totals,
+    place: Place,
+    encode: Encode,
+    *,
+    between: bool = True,
+    limit: int | None = None,
+) -> Iterator[Table]:
+    """The paper's rows: one stream of documents with EOS `between`, cut into framed chunks."""
+    bos, eos = _frame(tokenizer.vocabulary)
+    body = length - 2
+    rest: Ids = np.empty(0, dtype=np.int64)
+    made, skipped = 0, place.tokens
+    recent: list[tuple[str, int]] = []  # texts, with their tokens, that reach into the rest
+    parts = islice(pieces(documents), place.pieces, None)
+    for block, encodings in encoded_blocks(parts, encode, _texts):
+        streams: list[Ids] = [rest]
+        for piece, ids in zip(block, encodings, strict=True):
+            streams.append(np.append(ids, eos) if between and piece.ends else ids)
+            totals.add_text(piece.text)
+        place.pieces += len(recent) + len(block)
+        recent += zip(_texts(block), map(len, streams[1:]), strict=True)
+        stream = np.concatenate(streams)
+        stream, skipped = stream[skipped:], max(0, skipped - len(stream))
+        rows = len(stream) // body if limit is None else min(len(stream) // body, limit - made)
+        rest = stream[rows * body :].copy()
+        recent = _reaching(recent, len(rest))
+        place.pieces -= len(recent)
+        place.tokens = sum(count for _, count in recent) - len(rest) + skipped
+        place.texts = [text for text, _ in recent]
+        yield _framed(stream[: rows * body].reshape(rows, body), bos, eos)
+        made += rows
+        if made == limit:
+            break
+    _take_back(totals, tokenizer, recent, len(rest))
+
+
+def pad(
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    length: int,
+    totals: Totals,
+    place: Place,
+    encode: Encode,
+) -> Iterator[Table]:
+    """One document a row, cut or filled to the length."""
+    for texts, encodings in _documents(documents, place, encode):
+        rows = [ids[: length - 2] for ids in encodings]
+        for text, ids, kept in zip(texts, encodings, rows, strict=True):
+            all_of_it = len(kept) == len(ids)
+            totals.add_text(text if all_of_it else text[: tokenizer.covered(text, len(kept))])
+        yield _filled(list(zip(texts, rows, strict=True)), length, tokenizer)
+
+
+def split(
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    length: int,
+    totals: Totals,
+    place: Place,
+    encode: Encode,
+) -> Iterator[Table]:
+    """Every document whole, in as many rows as it needs."""
+    body = length - 2
+    for texts, encodings in _documents(documents, place, encode):
+        rows: list[tuple[str, Ids]] = []
+        for text, ids in zip(texts, encodings, strict=True):
+            starts = range(0, max(len(ids), 1), body)
+            rows += [(text, ids[start : start + body]) for start in starts]
+            totals.add_text(text)
+        yield _filled(rows, length, tokenizer)
+
+
+def fit(
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    length: int,
+    totals: Totals,
+    place: Place,
+    encode: Encode,
+) -> Iterator[Table]:
+    """Whole documents, several a row, each in the fullest row that has room for it."""
+    bos, eos = _frame(tokenizer.vocabulary)
+    body = length - 1
+    for texts, encodings in _documents(documents, place, encode):
+        parts: list[Ids] = []
+        for text, ids in zip(texts, encodings, strict=True):
+            ended = np.append(ids, eos)
+            parts += [ended[start : start + body] for start in range(0, len(ended), body)]
+            totals.add_text(text)
+        bins = best_fit([len(part) for part in parts], body)
+        table = _empty(len(bins), length, tokenizer)
+        for row, members in zip(table, bins, strict=True):
+            content = np.concatenate([parts[member] for member in members])
+            row[0], row[1], row[2 : 2 + len(content)] = 1 + len(content), bos, content
+        yield table
+
+
+def pairs(
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    length: int,
+    totals: Totals,
+    place: Place,
+    encode: Encode,
+) -> Iterator[Table]:
+    """One pair a row, whole or not at all."""
+    bos, eos = _frame(tokenizer.vocabulary)
+    for texts, encodings in _documents(documents, place, encode, _both_sides):
+        table = np.full((len(texts), 2 + length), eos, dtype=np.int64)
+        sources, targets = encodings[: len(texts)], encodings[len(texts) :]
+        kept = 0
+        for text, source, target in zip(texts, sources, targets, strict=True):
+            given, end = len(source) + 2, len(source) + len(target) + 3
+            if end > length:
+                totals.left_out += 1
+                continue
+            row = table[kept]
+            row[:3] = end, given, bos
+            row[3 : 1 + given], row[2 + given : 1 + end] = source, target
+            totals.add_text(text)
+            kept += 1
+        yield table[:kept]
+
+
+def _texts(block: list[Piece]) -> list[str]:
+    return [piece.text for piece in block]
+
+
+def _both_sides(block: list[Piece]) -> list[str]:
+    """The sources of pairs, then the targets."""
+    return [*map(source_of, _texts(block)), *_texts(block)]
+
+
+def _documents(
+    documents: Iterable[str],
+    place: Place,
+    encode: Encode,
+    texts_of: Callable[[list[Piece]], list[str]] = _texts,
+) -> Iterator[tuple[list[str], list[Ids]]]:
+    """Whole documents with the ids of their texts."""
+    parts = islice(whole(documents), place.pieces, None)
+    for block, encodings in encoded_blocks(parts, encode, texts_of):
+        place.pieces += len(block)
+        yield _texts(block), encodings
+
+
+PACKERS: dict[str, Callable[..., Iterator[Table]]] = {
+    "wrap": wrap,
+    "join": partial(wrap, between=False),
+    "pad": pad,
+    "split": split,
+    "fit": fit,
+    "pairs": pairs,
+}
+
+
+def _frame(vocabulary: Vocabulary) -> tuple[int, int]:
+    if vocabulary.bos_id is None or vocabulary.eos_id is None:
+        raise UnmaskError("this tokenizer has no BOS or no EOS; rows need both")
+    return vocabulary.bos_id, vocabulary.eos_id
+
+
+def _framed(chunks: Ids, bos: int, eos: int) -> Table:
+    rows, body = chunks.shape
+    table = np.empty((rows, body + 3), dtype=np.int64)
+    table[:, 0], table[:, 1], table[:, -1] = body + 2, bos, eos
+    table[:, 2:-1] = chunks
+    return table
+
+
+def _filled(rows: list[tuple[str, Ids]], length: int, tokenizer: Tokenizer) -> Table:
+    """Rows of documents, framed, of their own lengths; the filling behind them is never valid."""
+    bos, eos = _frame(tokenizer.vocabulary)
+    table = _empty(len(rows), length, tokenizer)
+    for row, (document, ids) in zip(table, rows, strict=True):
+        row[0] = len(ids) + 2
+        row[1], row[2 + len(ids)] = first_token(document, tokenizer.labels, bos), eos
+        row[2 : 2 + len(ids)] = ids
+    return table
+
+
+def _empty(rows: int, length: int, tokenizer: Tokenizer) -> Table:
+    """Rows of padding."""
+    # A tokenizer without a pad id may fill with EOS, never with MASK.
+    pad_id, (_, eos) = tokenizer.vocabulary.pad_id, _frame(tokenizer.vocabulary)
+    return np.full((rows, 1 + length), eos if pad_id is None else pad_id, dtype=np.int64)
+
+
+def _reaching(recent: list[tuple[str, int]], tokens: int) -> list[tuple[str, int]]:
+    """The last texts whose tokens make up at least `tokens`."""
+    first, held = len(recent), 0
+    while held < tokens:
+        first -= 1
+        held += recent[first][1]
+    return recent[first:]
+
+
+def _take_back(
+    totals: Totals, tokenizer: Tokenizer, recent: list[tuple[str, int]], dropped: int
+) -> None:
+    """Uncount the text of the last `dropped` tokens of the stream."""
+    kept = sum(count for _, count in recent) - dropped
+    for text, count in recent:
+        covered = len(text) if kept >= count else tokenizer.covered(text, kept) if kept else 0
+        totals.add_text(text[covered:], sign=-1)
+        kept = max(kept - count, 0)

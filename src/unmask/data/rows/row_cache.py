@@ -1,0 +1,143 @@
+"""Rows tokenised once and kept in a file that is mapped into memory.
+
+The name of the file is a hash of the text, the tokenizer and every option, so a cache that does
+not belong is never found. It appears under that name only when it is whole: until then it is a part,
+with a note of how far it goes, from where a tokenising that was killed goes on.
+"""
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from unmask.data.documents.read_errors import Faults
+from unmask.data.rows.row_counts import Place, Table, Totals
+from unmask.data.rows.token_rows import TEXT, Layout, Rows
+from unmask.errors import UnmaskError
+from unmask.files.lock import _locked, _same_file
+
+_FORMAT = 3  # raised when the same text and options would give other rows
+_NOTED = 16  # blocks of rows after which the place is noted
+
+
+def cache_key(options: Mapping[str, object]) -> str:
+    """The name of the cache made with these options."""
+    described = json.dumps({"format": _FORMAT, **options}, sort_keys=True)
+    return hashlib.blake2b(described.encode(), digest_size=16).hexdigest()
+
+
+def stored_rows(folder: Path, key: str, length: int, layout: Layout = TEXT) -> Rows | None:
+    """The rows cached under a key, or None if there are none or they are not whole."""
+    width = layout.counts + length
+    data, sidecar = folder / f"{key}.rows", folder / f"{key}.json"
+    try:
+        facts = json.loads(sidecar.read_text(encoding="utf-8"))
+        totals, dtype = _totals(facts["totals"]), np.dtype(facts["dtype"])
+        if data.stat().st_size != totals.rows * width * dtype.itemsize:
+            return None
+        table = np.memmap(data, dtype, "r", shape=(totals.rows, width))
+        return Rows(table, totals, layout)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+class UnfinishedRows:
+    """The rows of a key while they are made: where to begin, and what was covered so far."""
+
+    def __init__(self, folder: Path, key: str, largest: int, resumable: bool = True) -> None:
+        self._dtype = np.dtype(np.uint16 if largest < 2**16 else np.uint32)
+        self._folder, self._key = folder, key
+        # Whoever may not go on where another stands writes under a name of its own.
+        name = f".{key}.part" if resumable else f".writing-{uuid.uuid4().hex}"
+        self._rows, self._note = folder / name, folder / f"{name}.json"
+        self.place, self.totals, self._size = Place(), Totals(), 0
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            note = json.loads(self._note.read_text(encoding="utf-8"))
+            if note["size"] <= self._rows.stat().st_size:
+                self.place, self.totals = Place(**note["place"]), _totals(note["totals"])
+                self._size = int(note["size"])
+
+    def write(self, tables: Iterable[Table]) -> None:
+        """Write blocks of rows as they come, and make the whole appear."""
+        try:
+            with self._opened() as file:
+                for number, table in enumerate(tables, start=1):
+                    file.write(table.astype(self._dtype).data)
+                    if number % _NOTED == 0:
+                        self._take_note(file)
+                _to_disk(file)
+            self._rows.replace(self._folder / f"{self._key}.rows")
+            facts = {"dtype": self._dtype.name, "totals": asdict(self.totals)}
+            self._replace(self._folder / f"{self._key}.json", facts)
+        except Exception:  # not a kill, nor Ctrl-C
+            self._rows.unlink(missing_ok=True)
+            raise
+        finally:
+            if not self._rows.exists():
+                self._note.unlink(missing_ok=True)
+
+    def _opened(self) -> BinaryIO:
+        """The file, cut off behind what the note speaks of."""
+        if not self._size:
+            return self._rows.open("wb")
+        os.truncate(self._rows, self._size)
+        return self._rows.open("ab")
+
+    def _take_note(self, file: BinaryIO) -> None:
+        _to_disk(file)
+        place = {"pieces": self.place.pieces, "tokens": self.place.tokens}
+        totals = asdict(self.place.settled(self.totals))
+        self._replace(self._note, {"size": file.tell(), "place": place, "totals": totals})
+
+    def _replace(self, path: Path, content: dict[str, Any]) -> None:
+        name = self._folder / f".writing-{uuid.uuid4().hex}"
+        try:
+            with name.open("w", encoding="utf-8") as file:
+                file.write(json.dumps(content) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            name.replace(path)
+        finally:
+            name.unlink(missing_ok=True)
+
+
+def _totals(facts: dict[str, Any]) -> Totals:
+    return Totals(**facts | {"faults": Faults(**facts["faults"])})
+
+
+def _to_disk(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+@contextmanager
+def making(folder: Path, key: str) -> Iterator[bool]:
+    """Waits until nobody else makes the rows of a key; False where files cannot be locked.
+
+    A full disk is the user's to mend.
+    """
+    lock = folder / f".{key}.lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            with lock.open("w") as file:
+                alone = _locked(file.fileno())
+                if alone and not _same_file(file.fileno(), lock):
+                    continue  # removed by whoever held it
+                try:
+                    yield alone
+                finally:
+                    lock.unlink(missing_ok=True)
+                return
+    except OSError as error:
+        raise UnmaskError(
+            f"the cache cannot be written to {folder}: {error.strerror or error}; "
+            "free space there or set UNMASK_CACHE to another folder"
+        ) from None

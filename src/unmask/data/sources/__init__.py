@@ -1,0 +1,1 @@
+"""Sources of documents: files, folders, standard input, the hub."""

@@ -1,0 +1,102 @@
+"""The files that benchmarks come in: lines, JSON objects, columns. A form says which part is the text."""
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from unmask.data.documents.fields import text_of
+from unmask.data.documents.read_errors import Faults
+from unmask.data.sources.corpus import Corpus
+from unmask.data.sources.line_reader import Stream, decoded_lines, opened
+from unmask.data.sources.text_files import digest_of
+from unmask.errors import UnmaskError
+
+
+class Form(Protocol):
+    """How a file becomes documents; its `repr` tells it from other forms."""
+
+    def read(self, path: Path) -> Iterator[str]: ...
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Each line is a document: as it is, with its end, or without space at either side."""
+
+    whole: bool = False
+
+    def read(self, path: Path) -> Iterator[str]:
+        with opened(path) as stream:
+            for line in _lines(stream, path):
+                yield line if self.whole else line.strip()
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Each JSON object is a document, one behind the other: a field's text, or its list of lines."""
+
+    field: str = "text"
+
+    def read(self, path: Path) -> Iterator[str]:
+        decode = json.JSONDecoder().raw_decode
+        with opened(path) as stream:
+            for number, line in enumerate(_lines(stream, path), start=1):
+                rest = line.strip()
+                while rest:
+                    try:
+                        record, end = decode(rest)
+                    except (ValueError, RecursionError):
+                        raise UnmaskError(f"{path}:{number} is not JSON") from None
+                    yield self._text(record, f"{path}:{number}")
+                    rest = rest[end:].lstrip()
+
+    def _text(self, record: object, place: str) -> str:
+        if not isinstance(record, dict) or self.field not in record:
+            raise UnmaskError(f"{place} has no field {self.field!r}")
+        value = record[self.field]
+        lines = value if isinstance(value, list) else [value]
+        return "\n".join(text_of(line, place, self.field) for line in lines)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Each record of a CSV file without a header is a document: some of its columns, a space between."""
+
+    count: int
+    taken: tuple[int, ...]
+
+    def read(self, path: Path) -> Iterator[str]:
+        with opened(path) as stream:
+            records = csv.reader(_lines(stream, path), skipinitialspace=True)
+            try:
+                for record in filter(None, records):
+                    if len(record) != self.count:
+                        raise UnmaskError(
+                            f"{path}:{records.line_num} has {len(record)} columns, not {self.count}"
+                        )
+                    yield " ".join(record[index] for index in self.taken)
+            except csv.Error as error:
+                raise UnmaskError(f"{path}:{records.line_num} is not CSV: {error}") from None
+
+
+def _lines(stream: Stream, path: Path) -> Iterator[str]:
+    """Lines of which every one must be readable: a figure of a benchmark is of all of it."""
+    return (line or "" for line in decoded_lines(stream, str(path), Faults()))
+
+
+def file_corpus(paths: Sequence[Path], form: Form) -> Corpus:
+    """The documents of files of one form."""
+
+    def read() -> Iterator[str]:
+        for path in paths:
+            yield from form.read(path)
+
+    def hash_content() -> str:
+        content = [repr(form), *map(digest_of, paths)]
+        return hashlib.blake2b("\n".join(content).encode(), digest_size=16).hexdigest()
+
+    name = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files in {paths[0].parent}"
+    return Corpus(name, read, hash_content)

@@ -1,0 +1,50 @@
+"""Documents of a data set on the Hugging Face hub."""
+
+from collections.abc import Iterator
+
+from unmask.data.documents.fields import Reading
+from unmask.data.documents.read_errors import Faults
+from unmask.data.sources.corpus import Corpus, _hash_documents
+from unmask.errors import UnmaskError
+from unmask.files.hub import asked_once
+from unmask.imports import extra
+
+
+def _dataset(name: str, reading: Reading) -> Corpus:
+    """A dataset of the Hugging Face hub; with one slash the name is OWNER/NAME, not NAME/CONFIG."""
+    path, _, split = name.partition(":")
+    parts = path.split("/")
+    repository, config = "/".join(parts[:2]), "/".join(parts[2:]) or None
+    return hub_corpus(name, reading, repository, config, split=split or "train")
+
+
+def hub_corpus(name: str, reading: Reading, *where: str | None, **options: str) -> Corpus:
+    """A dataset of the hub, by what `load_dataset` is called with."""
+    faults = Faults(reading.corrupt)
+
+    def read() -> Iterator[str]:
+        datasets = extra("datasets", f"hf:{name}")
+        try:
+            with asked_once(datasets, f"hf:{name}"):
+                rows = datasets.load_dataset(*where, **options)
+        except ConnectionError:
+            raise UnmaskError(
+                f"the dataset hf:{name} is not kept here, and the hub cannot be reached"
+            ) from None
+        except (OSError, ValueError, RuntimeError) as error:  # the last: it is a script
+            reason = str(error).strip().partition("\n")[0]
+            raise UnmaskError(f"the dataset hf:{name} cannot be loaded: {reason}") from None
+        columns = reading.columns(rows.column_names, f"the dataset hf:{name}")
+        names = getattr(rows.features.get(reading.label_field), "names", None)  # of a ClassLabel
+        for number, row in enumerate(rows.select_columns(columns), start=1):
+            if names:
+                row[reading.label_field] = _named(names, row[reading.label_field])
+            faults.seen += 1
+            yield faults.document(reading.document, row, f"hf:{name}, record {number}")
+
+    return Corpus(f"hf:{name}", read, lambda: _hash_documents(read()), True, faults)
+
+
+def _named(names: list[str], index: int | None) -> str | None:
+    """The name of a dataset's class; -1 is none."""
+    return None if index is None or index < 0 else names[index]

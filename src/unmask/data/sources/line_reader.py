@@ -1,0 +1,101 @@
+"""The lines of a file, compressed or not: as text, or None in the place of one that cannot be read."""
+
+import bz2
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from unmask.data.documents.read_errors import Faults
+from unmask.errors import UnmaskError
+
+_OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_DAMAGE = (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile)
+LONGEST = 2**28  # bytes of a line: a few kilobytes of gzip may hold a line of any length
+
+
+class Stream(Protocol):
+    """Bytes that are read line by line."""
+
+    def readline(self, size: int = -1, /) -> bytes: ...
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Stream]:
+    """A file, whatever it is compressed with."""
+    opener = _OPENERS.get(path.suffix, lambda p: p.open("rb"))
+    with readable(path), opener(path) as stream:
+        yield stream
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """What the system says about a file as an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise UnmaskError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def named(folder: Path, pattern: str) -> list[Path]:
+    """The files of a folder that have a name, or else its compressed ones, in order."""
+    found = (sorted(folder.glob(pattern + suffix)) for suffix in ("", *_OPENERS))
+    return next(filter(None, found), [])
+
+
+def form_suffix(path: Path) -> str:
+    """The suffix that tells the form, behind a compressed file's own."""
+    return (Path(path.stem) if path.suffix in _OPENERS else path).suffix.lower()
+
+
+def decoded_lines(stream: Stream, name: str, faults: Faults) -> Iterator[str | None]:
+    """Lines of UTF-8 with plain line ends; None in the place of one that cannot be read."""
+    offset = 0
+    for number, raw in enumerate(_raw_lines(stream, name, faults), start=1):
+        line = None if raw is None else _decoded(raw, name, number, offset, faults)
+        if line is not None and number == 1:
+            line = line.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")  # a byte-order mark
+        offset += len(raw or b"")
+        yield line[:-2] + "\n" if line and line.endswith("\r\n") else line
+
+
+def _raw_lines(stream: Stream, name: str, faults: Faults) -> Iterator[bytes | None]:
+    """The lines of a stream up to where it is damaged; None in the place of one without an end."""
+    number = 0
+    try:
+        for raw in iter(partial(stream.readline, LONGEST), b""):
+            number += 1
+            faults.seen += 1
+            if len(raw) < LONGEST or raw.endswith(b"\n"):
+                yield raw
+                continue
+            faults.add(f"{name}:{number} is longer than {LONGEST:,} bytes: it is no line of text")
+            while raw and not raw.endswith(b"\n"):
+                raw = stream.readline(LONGEST)
+            yield None
+    except (*_DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        faults.break_off(
+            f"{name} is damaged or cut short: {number:,} lines of it were read, the rest is left out: {error}"
+        )
+
+
+def _decoded(raw: bytes, name: str, number: int, offset: int, faults: Faults) -> str | None:
+    """A line as text; a wrong byte is named by its offset in the file."""
+    try:
+        line = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        faults.add(
+            f"{name}:{number} is not UTF-8: byte {offset + error.start} is 0x{raw[error.start]:02x}; "
+            "convert it, for instance with iconv"
+        )
+        return None
+    if "\0" in line:
+        faults.add(f"{name}:{number} holds a NUL byte, which no text does")
+        return None
+    return line

@@ -1,0 +1,120 @@
+"""Documents of this machine: built-in text, files, folders, parallel files, standard input."""
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from io import BufferedReader
+from pathlib import Path
+
+from unmask.data.documents.fields import Reading
+from unmask.data.documents.read_errors import Faults
+from unmask.data.sources.corpus import Corpus, _hash_documents, _python_topics
+from unmask.data.sources.parallel import read_parallel
+from unmask.data.sources.text_files import (
+    digest_of,
+    has_fields,
+    known_file,
+    read_documents,
+    read_text,
+)
+from unmask.errors import UnmaskError, unknown
+
+LONGEST_NAME, LONGEST_PATH = 255, 4095  # bytes
+
+
+def _is_text(source: str) -> bool:
+    """Whether it can be no file's name."""
+    name = source.encode("utf-8", "surrogatepass")
+    long = len(name) > LONGEST_PATH or any(len(part) > LONGEST_NAME for part in name.split(b"/"))
+    return long or b"\n" in name
+
+
+def _builtin(name: str) -> Corpus:
+    if name != "pydoc":
+        raise unknown("builtin corpus", name, ["pydoc"])
+
+    def read() -> Iterator[str]:
+        topics = _python_topics()
+        return (topics[topic].strip() for topic in sorted(topics))
+
+    return Corpus("builtin:pydoc", read, lambda: _hash_documents(read()))
+
+
+def _files(path: Path, reading: Reading) -> Corpus:
+    paths = _inside(path) if path.is_dir() else [path]
+    if not path.exists():
+        raise UnmaskError(f"no file or folder {path}")
+    if not path.is_dir() and not path.is_file():
+        raise UnmaskError(f"{path} is neither a file nor a folder; use - for standard input")
+    if path.is_file() and path.stat().st_size == 0:
+        raise UnmaskError(f"{path} is empty")
+
+    faults = Faults(reading.corrupt)
+
+    def read() -> Iterator[str]:
+        for each in paths:
+            yield from read_documents(each, reading, faults)
+
+    def hash_content() -> str:
+        return _hash_files(paths)
+
+    return Corpus(str(path), read, hash_content, all(map(has_fields, paths)), faults)
+
+
+def _hash_files(paths: Iterable[Path]) -> str:
+    return hashlib.blake2b("".join(map(digest_of, paths)).encode(), digest_size=16).hexdigest()
+
+
+def _parallel(source: str, paths: dict[str, Path], reading: Reading) -> Corpus:
+    faults = Faults(reading.corrupt)
+
+    def read() -> Iterator[str]:
+        return read_parallel(source, paths, reading, faults)
+
+    def hash_content() -> str:
+        # which file has which name, too
+        return hashlib.blake2b(repr([*paths, _hash_files(paths.values())]).encode()).hexdigest()
+
+    return Corpus(source, read, hash_content, True, faults)
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The text files of a folder and the folders in it, hidden ones left out."""
+    visible = (
+        path
+        for path in folder.rglob("*")
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    paths = sorted(path for path in visible if path.is_file() and known_file(path))
+    if not paths:
+        raise UnmaskError(f"no text, JSONL or Parquet files in the folder {folder}")
+    return paths
+
+
+def _standard_input(reading: Reading) -> Corpus:
+    """Standard input, kept in a file that vanishes with the process: a corpus is read twice."""
+    kept: list[int] = []
+    faults = Faults(reading.corrupt)
+
+    def stream() -> BufferedReader:
+        if not kept:
+            with tempfile.TemporaryFile() as copy:
+                shutil.copyfileobj(sys.stdin.buffer, copy)
+                copy.flush()
+                kept.append(os.dup(copy.fileno()))
+        file = os.fdopen(os.dup(kept[0]), "rb")
+        file.seek(0)
+        return file
+
+    def read() -> Iterator[str]:
+        with stream() as file:
+            yield from read_text(file, "standard input", reading.separator, faults)
+
+    def hash_content() -> str:
+        with stream() as file:
+            return hashlib.file_digest(file, "blake2b").hexdigest()
+
+    return Corpus("standard input", read, hash_content, faults=faults)

@@ -1,0 +1,63 @@
+"""Parallel files, `train.{de,en}`: line for line the fields `de` and `en` of one record."""
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import zip_longest
+from pathlib import Path
+
+from unmask.data.documents.fields import Reading
+from unmask.data.documents.read_errors import Faults
+from unmask.data.sources.text_files import read_lines
+from unmask.errors import UnmaskError
+
+_ENDED = object()
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+
+
+def parallel_files(source: str) -> dict[str, Path]:
+    """The files that a source with braces names, by what stands in the braces; none without."""
+    found = _BRACES.search(source)
+    if found is None:
+        return {}
+    names = [name.strip() for name in found[1].split(",")]
+    if not all(names) or len(set(names)) < len(names):
+        raise UnmaskError(f"{source}: the braces need different names, such as {{de,en}}")
+    paths = {name: Path(source[: found.start()] + name + source[found.end() :]) for name in names}
+    for path in paths.values():
+        if not path.is_file():
+            raise UnmaskError(f"no file {path}, which {source} asks for")
+    return paths
+
+
+def read_parallel(
+    source: str, paths: dict[str, Path], reading: Reading, faults: Faults
+) -> Iterator[str]:
+    """The documents of parallel files, which must have equally many lines."""
+    columns = reading.columns(list(paths), source)
+    with ExitStack() as stack:
+        own = [Faults(faults.allowed) for _ in columns]  # of lines, not of records
+        lines = [
+            stack.enter_context(read_lines(paths[name], found))
+            for name, found in zip(columns, own, strict=True)
+        ]
+        for number, values in enumerate(zip_longest(*lines, fillvalue=_ENDED), start=1):
+            if _ENDED in values:
+                ended, going = (paths[columns[i]] for i in _order(values))
+                raise UnmaskError(
+                    f"{ended} ends after {number - 1} lines and {going} goes on: parallel files "
+                    "need a line for each line"
+                )
+            faults.seen += 1
+            if None in values:  # a line that cannot be read takes its fellows with it
+                faults.add(own[values.index(None)].first)
+                continue
+            record = dict(zip(columns, values, strict=True))
+            yield faults.document(reading.document, record, f"{source}:{number}")
+        faults.files += [file for found in own for file in found.files]
+
+
+def _order(values: tuple[object, ...]) -> tuple[int, int]:
+    """One that has ended, and one that has not."""
+    going = next(i for i, value in enumerate(values) if value is not _ENDED)
+    return values.index(_ENDED), going

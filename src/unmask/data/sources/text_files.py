@@ -1,0 +1,171 @@
+"""Documents out of one file: plain text, JSON lines, CSV, TSV or Parquet, compressed or not."""
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from unmask.data.documents.fields import Reading
+from unmask.data.documents.read_errors import Faults
+from unmask.data.sources.line_reader import (
+    LONGEST,
+    Stream,
+    decoded_lines,
+    form_suffix,
+    opened,
+    readable,
+)
+from unmask.errors import UnmaskError
+from unmask.imports import extra
+
+_TEXT = (".txt", ".text", ".md", ".rst")
+_JSON_LINES = (".jsonl", ".ndjson", ".json")
+_PARQUET = (".parquet",)
+_LONGEST = 2**28  # characters of a document of plain text; what is longer becomes several
+# a quote in TSV is a quote
+_TABLES: dict[str, dict[str, Any]] = {
+    ".csv": {},
+    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
+}
+
+
+def known_file(path: Path) -> bool:
+    """Whether a folder's file is taken for text; a file named by itself always is."""
+    return form_suffix(path) in _TEXT + _JSON_LINES + _PARQUET
+
+
+def has_fields(path: Path) -> bool:
+    """Whether a file's documents have fields: plain text has none."""
+    return _form(path) != "text"
+
+
+def digest_of(path: Path) -> str:
+    """A hash of a file's bytes and of the form they are read in, wherever it lies."""
+    with readable(path), path.open("rb") as stream:
+        return hashlib.file_digest(stream, "blake2b").hexdigest() + _form(path)
+
+
+def read_documents(path: Path, reading: Reading, faults: Faults) -> Iterator[str]:
+    """The documents of a file, one at a time; what cannot be read is noted among the faults."""
+    form = _form(path)
+    if form == "parquet":
+        yield from _read_parquet(path, reading, faults)
+        return
+    with opened(path) as stream:
+        if form == "json":
+            yield from _read_json_lines(stream, path, reading, faults)
+        elif form in _TABLES:
+            yield from _read_table(stream, path, reading, faults)
+        else:
+            yield from read_text(stream, str(path), reading.separator, faults)
+
+
+@contextmanager
+def read_lines(path: Path, faults: Faults) -> Iterator[Iterator[str | None]]:
+    """The lines of a file of plain text, without their ends; None where one cannot be read."""
+    with opened(path) as stream:
+        lines = decoded_lines(stream, str(path), faults)
+        yield (line if line is None else line.removesuffix("\n") for line in lines)
+
+
+def read_text(stream: Stream, name: str, separator: str, faults: Faults) -> Iterator[str]:
+    """The documents of plain UTF-8 text: between separator lines, or each line, or all of it."""
+    lines = (line for line in decoded_lines(stream, name, faults) if line is not None)
+    if separator == "line":
+        yield from (line.removesuffix("\n") for line in lines)
+        return
+    document: list[str] = []
+    size = 0
+    for line in lines:
+        ends = separator != "file" and line.strip() == separator
+        if ends or size > _LONGEST:
+            yield "".join(document).removesuffix("\n")
+            document, size = [], 0
+        if not ends:
+            document.append(line)
+            size += len(line)
+    yield "".join(document).removesuffix("\n")
+
+
+def _form(path: Path) -> str:
+    suffix = form_suffix(path)
+    if suffix in _TABLES:
+        return suffix
+    return "parquet" if suffix in _PARQUET else "json" if suffix in _JSON_LINES else "text"
+
+
+def _read_json_lines(stream: Stream, path: Path, reading: Reading, faults: Faults) -> Iterator[str]:
+    for number, line in enumerate(decoded_lines(stream, str(path), faults), start=1):
+        if line is not None and not line.isspace():
+            yield faults.document(_json_document, line, f"{path}:{number}", reading)
+
+
+def _json_document(line: str, place: str, reading: Reading) -> str:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        raise UnmaskError(f"{place} is not JSON") from None
+    if not isinstance(record, dict):
+        field = reading.source_field or reading.text_field
+        raise UnmaskError(f"{place} has no field {field!r}; it is no object")
+    reading.columns(list(record), place)
+    return reading.document(record, place)
+
+
+def _read_table(stream: Stream, path: Path, reading: Reading, faults: Faults) -> Iterator[str]:
+    """Records of CSV or TSV, whose first line names the fields.
+
+    Of one that cannot be read every line counts: a quote without end takes many along.
+    """
+    csv.field_size_limit(LONGEST)  # of all readers; 128 KiB otherwise, which documents exceed
+    lines = decoded_lines(stream, str(path), faults)
+    rows = csv.reader((line or "" for line in lines), strict=True, **_TABLES[_form(path)])
+    names: list[str] | None = None
+    while True:
+        before = rows.line_num
+        place = f"{path}:{before + 1}"
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            faults.add(f"{place} cannot be read as a table: {error}", rows.line_num - before)
+            continue
+        if row is None:
+            break
+        if names is None:
+            reading.columns(row, str(path))
+            names = row
+        elif row:  # no blank line
+            try:
+                document = _table_document(names, row, place, reading)
+            except UnmaskError as error:
+                faults.add(str(error), rows.line_num - before)
+            else:
+                yield document
+
+
+def _table_document(names: list[str], row: list[str], place: str, reading: Reading) -> str:
+    if len(row) != len(names):
+        raise UnmaskError(f"{place} has {len(row)} fields, the first line {len(names)}")
+    return reading.document(dict(zip(names, row, strict=True)), place)
+
+
+def _read_parquet(path: Path, reading: Reading, faults: Faults) -> Iterator[str]:
+    parquet, arrow = extra("pyarrow.parquet", str(path)), extra("pyarrow", str(path))
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            columns = reading.columns(file.schema_arrow.names, str(path))
+            for batch in file.iter_batches(batch_size=256, columns=columns):
+                for record in batch.to_pylist():
+                    number += 1
+                    faults.seen += 1
+                    yield faults.document(reading.document, record, f"{path}, record {number}")
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).partition("\n")[0]
+        faults.break_off(
+            f"{path} is damaged or no Parquet file: {number:,} records of it were read, the rest is left "
+            f"out: {reason}"
+        )

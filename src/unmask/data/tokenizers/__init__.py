@@ -1,0 +1,1 @@
+"""Tokenizers, one kind a file."""

@@ -1,0 +1,104 @@
+"""Tokenizers without training: characters of an alphabet, text8's 27 symbols, bytes."""
+
+import json
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from unmask.data.tokenizers.tokenizer import Ids, Tokenizer, encoded, own_specials
+
+UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_UTF32 = "utf-32-le"
+
+
+def _codes(text: str) -> Ids:
+    """The code points of a text."""
+    return np.frombuffer(encoded(text, _UTF32), dtype="<u4")
+
+
+class CharacterTokenizer(Tokenizer):
+    """One token a character; characters outside the alphabet become U+FFFD, which is always in it."""
+
+    kind = "characters"
+    leading_space = False
+
+    def __init__(self, alphabet: Iterable[str]) -> None:
+        self.alphabet = "".join(sorted({UNKNOWN, *alphabet}))
+        self._table = _lookup(self.alphabet, UNKNOWN)
+        super().__init__(own_specials(len(self.alphabet)))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of each text, without special ones."""
+        last = len(self._table) - 1
+        return [self._table[np.minimum(_codes(text), last)] for text in texts]
+
+    def decode(self, ids: ArrayLike) -> str:
+        """The text of ids; special ones are dropped."""
+        return _codes(self.alphabet)[self._content(ids)].tobytes().decode(_UTF32)
+
+    def covered(self, text: str, tokens: int) -> int:
+        """How many characters of a text its first `tokens` tokens stand for."""
+        return min(tokens, len(text))
+
+    @property
+    def unknown_id(self) -> int | None:
+        """What stands for all that there is no token for; None if nothing does."""
+        return self.alphabet.index(UNKNOWN) if UNKNOWN in self.alphabet else None
+
+    def pieces(self) -> list[bytes | None] | None:
+        """The bytes of every id, None for special ones."""
+        known: list[bytes | None] = [character.encode() for character in self.alphabet]
+        return known + [None] * (self.vocabulary.size - len(known))
+
+    def files(self) -> dict[str, str]:
+        """What `save` writes, by file name: everything that changes ids."""
+        return super().files() | {"alphabet.json": json.dumps(self.alphabet) + "\n"}
+
+
+class Text8Tokenizer(CharacterTokenizer):
+    """text8's 27 symbols: capitals become small, everything else but a-z becomes a space."""
+
+    kind = "text8"
+
+    def __init__(self) -> None:
+        self.alphabet = " " + LETTERS
+        self._table = _lookup(self.alphabet, " ")
+        for letter in LETTERS:
+            self._table[ord(letter.upper())] = self._table[ord(letter)]
+        Tokenizer.__init__(self, own_specials(len(self.alphabet)))
+
+
+class ByteTokenizer(Tokenizer):
+    """One token a byte of UTF-8; a broken character decodes to U+FFFD."""
+
+    kind = "bytes"
+    leading_space = False
+
+    def __init__(self) -> None:
+        super().__init__(own_specials(256))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of each text, without special ones."""
+        return [np.frombuffer(encoded(text), dtype=np.uint8) for text in texts]
+
+    def decode(self, ids: ArrayLike) -> str:
+        """The text of ids; special ones are dropped."""
+        return self._content(ids).astype(np.uint8).tobytes().decode("utf-8", "replace")
+
+    def covered(self, text: str, tokens: int) -> int:
+        """How many characters of a text its first `tokens` tokens stand for."""
+        return len(encoded(text)[:tokens].decode("utf-8", "ignore"))
+
+    def pieces(self) -> list[bytes | None] | None:
+        """The bytes of every id, None for special ones."""
+        known: list[bytes | None] = [bytes([byte]) for byte in range(256)]
+        return known + [None] * (self.vocabulary.size - len(known))
+
+
+def _lookup(alphabet: str, unknown: str) -> Ids:
+    """A table from code point to id; its last entry serves every code point beyond it."""
+    table = np.full(max(map(ord, alphabet)) + 2, alphabet.index(unknown), dtype=np.uint32)
+    table[_codes(alphabet)] = np.arange(len(alphabet))
+    return table

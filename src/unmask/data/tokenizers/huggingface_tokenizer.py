@@ -1,0 +1,123 @@
+"""Hugging Face tokenizers by folder or hub name, read without running anybody's code."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from unmask.data.tokenizers.subwords import SubwordTokenizer, byte_level
+from unmask.errors import UnmaskError
+from unmask.files.untrusted import foreign_text, refusing
+from unmask.imports import extra
+from unmask.vocabulary import Vocabulary
+
+# The names that a folder's own settings give each role, and what the role is called without them.
+_SETTINGS = {
+    "mask": ("mask_token",),
+    "pad": ("pad_token",),
+    "bos": ("bos_token", "cls_token"),
+    "eos": ("eos_token", "sep_token"),
+}
+_USUAL = {
+    "mask": ("[MASK]", "<mask>"),
+    "pad": ("[PAD]", "<pad>"),
+    "bos": ("[CLS]", "<s>", "<bos>", "<|endoftext|>"),
+    "eos": ("[SEP]", "</s>", "<eos>", "<|endoftext|>"),
+}
+
+
+def hugging_face(path: str) -> SubwordTokenizer:
+    """The Hugging Face tokenizer in a folder, or under a hub name."""
+    if Path(path).is_dir():
+        return _from_folder(Path(path))
+    return _from_hub(path)
+
+
+def _from_hub(name: str) -> SubwordTokenizer:
+    transformers = extra("transformers", f"the tokenizer {name!r} (no such folder here)")
+    try:
+        found = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UnmaskError(f"no tokenizer {name!r} as a folder or on the hub: {reason}") from None
+    with tempfile.TemporaryDirectory() as folder:
+        found.save_pretrained(folder)
+        return _from_folder(Path(folder))
+
+
+def _from_folder(folder: Path) -> SubwordTokenizer:
+    settings = _json(folder / "tokenizer_config.json") | _json(folder / "special_tokens_map.json")
+    with refusing(f"the tokenizer in {folder} cannot be read"):
+        backend = _backend(folder, settings)
+        return SubwordTokenizer(backend, _vocabulary(backend, settings))
+
+
+def _backend(folder: Path, settings: dict[str, Any]) -> Backend:
+    if (folder / "tokenizer.json").exists():
+        return Backend.from_str(foreign_text(folder / "tokenizer.json"))
+    if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
+        for name in ("vocab.json", "merges.txt"):
+            foreign_text(folder / name)
+        model = models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+        return byte_level(model, bool(settings.get("add_prefix_space", False)))
+    if (folder / "vocab.txt").exists():
+        return _word_piece(folder / "vocab.txt", settings)
+    raise UnmaskError(
+        f"no tokenizer in {folder}: it needs tokenizer.json, vocab.json with merges.txt, or vocab.txt"
+    )
+
+
+def _word_piece(vocabulary: Path, settings: dict[str, Any]) -> Backend:
+    """BERT's tokenizer from its list of words."""
+    foreign_text(vocabulary)
+    unknown = _name(settings.get("unk_token")) or "[UNK]"
+    backend = Backend(models.WordPiece.from_file(str(vocabulary), unk_token=unknown))
+    backend.normalizer = normalizers.BertNormalizer(
+        lowercase=bool(settings.get("do_lower_case", True)),
+        strip_accents=settings.get("strip_accents"),
+        handle_chinese_chars=bool(settings.get("tokenize_chinese_chars", True)),
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    return backend
+
+
+def _vocabulary(backend: Backend, settings: dict[str, Any]) -> Vocabulary:
+    """The special ids: the folder's names first, then the usual ones, then ids behind MASK."""
+    known = backend.get_vocab(with_added_tokens=True)
+    if not known:
+        raise UnmaskError("it has no tokens")
+    ids = {role: _role_id(role, settings, known) for role in _SETTINGS}
+    base = Vocabulary.over(max(known.values()) + 1, mask_id=ids["mask"])
+    size, bos, eos = base.size, ids["bos"], ids["eos"]
+    if bos is None and eos is None:
+        bos, eos, size = size, size + 1, size + 2
+    # One of the two serves as both, as GPT-2's only special token does.
+    bos, eos = (eos if bos is None else bos), (bos if eos is None else eos)
+    return Vocabulary(size, base.mask_id, ids["pad"], bos, eos)
+
+
+def _role_id(role: str, settings: dict[str, Any], known: dict[str, int]) -> int | None:
+    named = [_name(settings.get(setting)) for setting in _SETTINGS[role]]
+    named = [name for name in named if name] or list(_USUAL[role])
+    return next((known[name] for name in named if name in known), None)
+
+
+def _name(token: Any) -> str | None:
+    """A token's text: given plainly, or as an added token's fields."""
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        settings = json.loads(foreign_text(path))
+    except (ValueError, RecursionError):
+        raise UnmaskError(f"{path} is not JSON") from None
+    return settings if isinstance(settings, dict) else {}

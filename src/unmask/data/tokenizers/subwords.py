@@ -1,0 +1,174 @@
+"""Tokenizers of the `tokenizers` library: BPE trained here, or a Hugging Face one."""
+
+import json
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import accumulate, pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from unmask.data.tokenizers.tokenizer import Ids, Tokenizer, encoded, own_specials
+from unmask.data.tokenizers.word_cache import Units, cuttable
+from unmask.errors import UnmaskError
+from unmask.files.untrusted import stopped
+from unmask.vocabulary import Vocabulary
+
+_ID = np.dtype(np.uintc)  # what array calls I
+_SPACE = "Ġ"  # GPT-2's character for it
+
+
+class SubwordTokenizer(Tokenizer):
+    """A tokenizer of the `tokenizers` library with its special tokens told apart from text."""
+
+    kind = "subwords"
+    leading_space = True
+
+    def __init__(self, backend: Backend, vocabulary: Vocabulary) -> None:
+        # Files from the hub may carry a length to cut or fill to; rows are packed elsewhere.
+        backend.no_truncation()
+        backend.no_padding()
+        # A literal "[MASK]" or "<|endoftext|>" in a text is text.
+        backend.encode_special_tokens = True
+        self._backend = backend
+        _check_ids(backend, vocabulary)
+        word = self._encoded_word if isinstance(backend.model, models.BPE) else None
+        self._units = Units(self._encoded, word) if cuttable(backend) else None
+        super().__init__(vocabulary)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of each text, without special ones."""
+        encode = self._units.encode_batch if self._units else self._encoded
+        try:
+            with stopped():
+                found = encode(list(texts))
+        except TypeError:  # what the library says to a lone surrogate
+            for text in texts:
+                encoded(text)
+            raise
+        ends = list(accumulate(len(ids) // _ID.itemsize for ids in found))
+        whole = self._checked(np.frombuffer(b"".join(found), _ID))
+        return [whole[first:end] for first, end in pairwise([0, *ends])]
+
+    def decode(self, ids: ArrayLike) -> str:
+        """The text of ids; special ones are dropped."""
+        with stopped():
+            return str(self._backend.decode(self._content(ids).tolist()))
+
+    def covered(self, text: str, tokens: int) -> int:
+        """How many characters of a text its first `tokens` tokens stand for."""
+        start = 0
+        with stopped():
+            if self._units:
+                start, text, size = self._units.reach(text, tokens * _ID.itemsize)
+                tokens = size // _ID.itemsize
+            offsets = self._backend.encode(text, add_special_tokens=False).offsets[:tokens]
+        return start + int(offsets[-1][1]) if offsets else 0
+
+    @property
+    def unknown_id(self) -> int | None:
+        """What stands for all that there is no token for; None if nothing does."""
+        token = getattr(self._backend.model, "unk_token", None)
+        return None if token is None else self._backend.token_to_id(token)
+
+    def pieces(self) -> list[bytes | None] | None:
+        """The bytes of every id, None for special ones; None unless the tokens are byte-level.
+
+        Other decoders put spaces between tokens, or take them away.
+        """
+        if not isinstance(self._backend.decoder, decoders.ByteLevel):
+            return None
+        added = self._backend.get_added_tokens_decoder()
+        special = {i for i, token in added.items() if token.special} | set(self._special)
+        names = [self._backend.id_to_token(i) for i in range(self.vocabulary.size)]
+        return [
+            None if name is None or i in special else _spelled(name) for i, name in enumerate(names)
+        ]
+
+    def files(self) -> dict[str, str]:
+        """What `save` writes, by file name: everything that changes ids."""
+        return super().files() | {"tokenizer.json": self._backend.to_str() + "\n"}
+
+    def with_pad(self) -> "SubwordTokenizer":
+        """The same tokenizer with a pad id: its own, or the next free one, behind MASK."""
+        v = self.vocabulary
+        if v.pad_id is not None:
+            return self
+        return self.having(replace(v, size=v.size + 1, pad_id=v.size), self.labels)
+
+    def _encoded(self, texts: list[str]) -> list[bytes]:
+        """The library's ids, as bytes; over all cores."""
+        encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        return [array(_ID.char, encoding.ids).tobytes() for encoding in encodings]
+
+    def _encoded_word(self, word: str) -> bytes:
+        """The ids of a word, by the model alone, past all that looks for words in a text."""
+        tokens = self._backend.model.tokenize(word.replace(" ", _SPACE))
+        return array(_ID.char, [token.id for token in tokens]).tobytes()
+
+    def _checked(self, ids: Ids) -> Ids:
+        """The ids, or an error if the tokenizer makes MASK out of plain text."""
+        if (ids == self.vocabulary.mask_id).any():
+            token = self._backend.id_to_token(self.vocabulary.mask_id)
+            raise UnmaskError(
+                f"a text holds {token!r}, which this tokenizer cannot tell from its mask token; "
+                "take it out of the text"
+            )
+        return ids
+
+
+def _check_ids(backend: Backend, vocabulary: Vocabulary) -> None:
+    """Every token has an id of its own within the vocabulary."""
+    ids = backend.get_vocab(with_added_tokens=True).values()
+    if len(set(ids)) < len(ids):
+        raise UnmaskError("two tokens of the tokenizer have one id")
+    if ids and max(ids) >= vocabulary.size:
+        raise UnmaskError(
+            f"a token of the tokenizer has the id {max(ids):,}, beyond a vocabulary of {vocabulary.size:,}"
+        )
+
+
+def byte_level(model: models.BPE, prefix_space: bool = False) -> Backend:
+    """A byte-level BPE as GPT-2's: any text, nothing unknown, the space goes with the next word."""
+    backend = Backend(model)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+@cache
+def _byte_names() -> dict[str, int]:
+    """GPT-2's character for every byte: the printable ones stand for themselves, the rest follow."""
+    names = sorted(pre_tokenizers.ByteLevel.alphabet())
+    own = [name for name in names if ord(name) < 256]
+    rest = sorted(set(range(256)) - set(map(ord, own)))
+    return {name: ord(name) for name in own} | dict(zip(names[len(own) :], rest, strict=True))
+
+
+def _spelled(name: str) -> bytes:
+    """The bytes of a byte-level token; one that was added by hand is spelled plainly."""
+    table = _byte_names()
+    plain = not all(character in table for character in name)
+    return name.encode() if plain else bytes(table[character] for character in name)
+
+
+def train_bpe(texts: Iterable[str], size: int) -> SubwordTokenizer:
+    """A byte-level BPE of at most `size` ids, MASK and its fellows included."""
+    trainer = trainers.BpeTrainer(
+        vocab_size=size - 4,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    backend = byte_level(models.BPE())
+    backend.train_from_iterator(texts, trainer)
+    return SubwordTokenizer(backend, own_specials(backend.get_vocab_size()))
+
+
+def parse_subwords(files: dict[str, str]) -> SubwordTokenizer:
+    """The tokenizer that `files` described."""
+    vocabulary = Vocabulary(**json.loads(files["vocabulary.json"])["vocabulary"])
+    return SubwordTokenizer(Backend.from_str(files["tokenizer.json"]), vocabulary)

@@ -1,0 +1,1 @@
+"""Run folders: training, inspection, measurements."""

@@ -1,0 +1,1 @@
+"""Checkpoints: saved in the background, kept by rules, read after a crash."""

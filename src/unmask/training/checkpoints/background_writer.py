@@ -1,0 +1,107 @@
+"""Checkpoints written behind the loop's back: copied at the step, on the disk a little later."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmask.errors import UnmaskError
+from unmask.files.storage import is_full
+from unmask.training.checkpoints import checkpoint
+from unmask.training.checkpoints.retention import Retention
+
+Parts = Mapping[str, Mapping[str, Tensor]]
+
+
+class Saver:
+    """One writer for a run; a save waits for the one before of its kind, whose copies it overwrites.
+
+    What goes wrong while writing comes up at the next call.
+    """
+
+    def __init__(self, run: Path, retention: Retention) -> None:
+        self.run, self.retention = run, retention
+        self.last: Path | None = None  # newest checkpoint that is known to be whole
+        self.asked: int | None = None  # the step of the newest that was asked for
+        self.copies: dict[str, Tensor] = {}
+        self.writer = ThreadPoolExecutor(1, thread_name_prefix="saver")
+        self.tasks: dict[str, tuple[str, Future[Path | None]]] = {}  # the newest of each kind
+
+    def save(self, step: int, parts: Parts, state: dict[str, Any], logs: Mapping[str, int]) -> None:
+        """A checkpoint of this very moment; `logs` are the lengths of the log files."""
+        self.asked = step
+
+        def write(copies: Parts) -> Path:
+            return checkpoint.save(self.run, step, self.retention, copies, state, logs)
+
+        self._start("regular", f"the checkpoint at step {step}", parts, write)
+
+    def save_best(self, weights: Mapping[str, Tensor], state: dict[str, Any]) -> None:
+        """The weights that validated best."""
+
+        def write(copies: Parts) -> None:
+            checkpoint.save_best(self.run, copies["best"], state)
+
+        self._start("best", "the best weights", {"best": weights}, write)
+
+    def stand_at(self, found: Path) -> None:
+        """The run is where this checkpoint is."""
+        self.last, self.asked = found, checkpoint.step_of(found)
+
+    def check(self) -> None:
+        """Raise what went wrong meanwhile; waits for nothing."""
+        if done := [kind for kind, (_, task) in self.tasks.items() if task.done()]:
+            self.wait(*done)
+
+    def wait(self, *kinds: str) -> None:
+        """Until all, or all of these kinds, is on the disk."""
+        for kind in kinds or list(self.tasks):
+            if kind in self.tasks:
+                self._finish(*self.tasks.pop(kind))
+
+    def _finish(self, what: str, task: Future[Path | None]) -> None:
+        try:
+            self.last = task.result() or self.last
+        except OSError as error:
+            if is_full(error):
+                raise
+            raise UnmaskError(
+                f"training stopped: {what} could not be written: {error.strerror}: "
+                f"{error.filename}; last good checkpoint: {self.last or 'none yet'}"
+            ) from error
+
+    def close(self) -> None:
+        """Let a save that is under way come to its end."""
+        self.writer.shutdown()
+
+    def _start(
+        self, kind: str, what: str, parts: Parts, write: Callable[[Parts], Path | None]
+    ) -> None:
+        self.wait(kind)
+        copies, ready = self._copy(parts)
+
+        def run() -> Path | None:
+            if ready:
+                ready.synchronize()
+            return write(copies)
+
+        self.tasks[kind] = (what, self.writer.submit(run))
+
+    def _copy(self, parts: Parts) -> tuple[Parts, torch.cuda.Event | None]:
+        """Copies on the host, in memory that is asked for once, and when a GPU will have made them.
+
+        The GPU's copies stand in line before its next step, so nothing waits for them here.
+        """
+        there = False
+        copied: dict[str, dict[str, Tensor]] = {part: {} for part in parts}
+        for part, tensors in parts.items():
+            for name, tensor in tensors.items():
+                key, gpu = f"{part}/{name}", tensor.is_cuda
+                if key not in self.copies:
+                    self.copies[key] = torch.empty_like(tensor, device="cpu", pin_memory=gpu)
+                copied[part][name] = self.copies[key].copy_(tensor.detach(), non_blocking=gpu)
+                there |= gpu
+        return copied, torch.cuda.current_stream().record_event() if there else None

@@ -1,0 +1,48 @@
+"""Everything of a run that is in tensors: whole on the disk, as the strategy has them in memory."""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from unmask.files.tensors import check_fit, read_weights
+from unmask.methods.method import Method
+from unmask.training.distributed.single_process import Plain
+from unmask.training.ema import EMA
+from unmask.training.optimizer import NamedAdamW
+
+
+class Snapshot:
+    """Weights, optimizer and averages, as the files of a checkpoint."""
+
+    def __init__(
+        self, strategy: Plain, trained: Method, optimizer: NamedAdamW, ema: EMA | None
+    ) -> None:
+        self.strategy, self.trained = strategy, trained
+        self.optimizer, self.ema = optimizer, ema
+
+    def take(self) -> dict[str, dict[str, Tensor]]:
+        """Whole tensors by file, for the process that writes; all processes must ask."""
+        return {name: self.strategy.whole(part) for name, part in self._parts().items()}
+
+    def averaged(self) -> dict[str, Tensor]:
+        """The weights to ship: averaged, if averages are kept."""
+        return self.strategy.whole(self.ema.tensors() if self.ema else self.trained.state_dict())
+
+    def load(self, found: Path) -> None:
+        """Take up a checkpoint's tensors, which one process reads for all."""
+        loaded = {name: self._read(found, name, like) for name, like in self._parts().items()}
+        self.trained.load_state_dict(loaded["model"])
+        self.optimizer.load(loaded["optimizer"])
+        if self.ema:
+            self.ema.load(loaded["ema"])
+
+    def _parts(self) -> dict[str, dict[str, Tensor]]:
+        parts = {"model": self.trained.state_dict(), "optimizer": self.optimizer.tensors()}
+        return parts | ({"ema": self.ema.tensors()} if self.ema else {})
+
+    def _read(self, found: Path, name: str, like: dict[str, Tensor]) -> dict[str, Tensor]:
+        if not self.strategy.group.main:
+            return self.strategy.spread(None, like)
+        whole = read_weights(found, name)
+        check_fit(whole, like, found / f"{name}.safetensors")
+        return self.strategy.spread(whole, like)

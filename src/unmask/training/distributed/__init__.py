@@ -1,0 +1,1 @@
+"""One process or several: process groups, DDP and FSDP2."""

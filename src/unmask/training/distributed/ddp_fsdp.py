@@ -1,0 +1,161 @@
+"""torch's engines as strategies: DDP replicates the weights, FSDP2 shards them."""
+
+import copy
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from unmask.backbones.compile import compile_blocks
+from unmask.methods.method import Method
+from unmask.training.distributed.single_process import Plain, Tensors
+from unmask.training.ema import EMA
+
+
+class _Runner(nn.Module):
+    """Holds a method where the hooks of DDP and FSDP see it used; what it is given they do not touch."""
+
+    def __init__(self, method: Method) -> None:
+        super().__init__()
+        self.method = method
+
+    def forward(self, loss: Callable[[], Tensor]) -> Tensor:
+        return loss()
+
+
+def _wonder_unheard(device: torch.device) -> None:
+    """Have DDP say now that it found no unused parameter: once a process, from where no filter is.
+
+    (To give it one would silence it too, but have the host wait for a GPU at every step.)
+    """
+    heard, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        tiny = DistributedDataParallel(nn.LayerNorm(1).to(device), find_unused_parameters=True)
+        tiny(torch.zeros(1, 1, device=device)).sum().backward()
+    finally:
+        os.dup2(heard, 2)
+        os.close(heard)
+        os.close(nowhere)
+
+
+class Replicated(Plain):
+    """DDP: every process has all the weights, and gradients are summed."""
+
+    retries = False  # the others would not know
+
+    def place(self, method: Method) -> Method:
+        placed = super().place(method)
+        # Without a search for unused parameters DDP lays its buckets out anew after the first step,
+        # and sums of three or more would round differently in a run that was resumed.
+        _wonder_unheard(self.device)
+        self._ddp = DistributedDataParallel(
+            _Runner(placed), find_unused_parameters=True, gradient_as_bucket_view=True
+        )
+        return placed
+
+    def accumulating(self, last: bool) -> AbstractContextManager[None]:
+        return nullcontext() if last else self._ddp.no_sync()
+
+    def run(self, loss: Callable[[], Tensor]) -> Tensor:
+        return self._ddp(loss)
+
+    def backward(self, share: Tensor) -> None:
+        (share * self.group.world).backward()  # DDP takes the mean
+
+    def total(self, share: Tensor) -> Tensor:
+        dist.all_reduce(share)
+        return share
+
+    def spread(self, tensors: Tensors | None, like: Tensors) -> dict[str, Tensor]:
+        return {name: self._sent(name, tensors, one) for name, one in like.items()}
+
+    def _sent(self, name: str, tensors: Tensors | None, like: Tensor) -> Tensor:
+        """One tensor from the main process to all, on the device."""
+        here = torch.empty(like.shape, dtype=like.dtype, device=self.device)
+        if tensors is not None:
+            here.copy_(tensors[name])
+        dist.broadcast(here, 0)
+        return here.to(like.device)
+
+
+class Sharded(Replicated):
+    """FSDP2: weights, gradients, optimizer and averages in shards; a block is whole while it is used.
+
+    The method that was given stays as it is, on the host, and is where whole weights are validated:
+    ranks measure different rows, and would wait for each other's shards otherwise.
+    """
+
+    def place(self, method: Method) -> Method:
+        trained = copy.deepcopy(method)
+        mesh = init_device_mesh(self.device.type, (self.group.world,))
+        half = self.precision == "bf16"
+        # Blocks travel and compute in bf16; embedding, norm and head stay in float32, as residuals
+        # and the sums of gradients do.
+        policy = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16 if half else None,
+            reduce_dtype=torch.float32,
+            cast_forward_inputs=False,
+        )
+        for block in getattr(trained.backbone, "blocks", ()):
+            fully_shard(block, mesh=mesh, mp_policy=policy)
+        self._runner = _Runner(trained)
+        self._fsdp = fully_shard(self._runner, mesh=mesh)  # the same object, by its other class
+        for module in self._runner.modules():
+            if isinstance(module, FSDPModule):
+                module.set_gradient_divide_factor(1.0)  # a sum, not a mean
+                module.set_force_sum_reduction_for_comms(True)
+        return trained
+
+    def compile(self, trained: Method, rows: int | None) -> None:
+        compile_blocks(trained.backbone)  # one by one: between them weights come and go
+
+    def accumulating(self, last: bool) -> AbstractContextManager[None]:
+        self._fsdp.set_requires_gradient_sync(last)
+        return nullcontext()
+
+    def run(self, loss: Callable[[], Tensor]) -> Tensor:
+        return self._runner(loss)
+
+    def backward(self, share: Tensor) -> None:
+        share.backward()
+
+    @contextmanager
+    def shown(self, method: Method, trained: Method, ema: EMA | None) -> Iterator[None]:
+        tensors = ema.tensors() if ema else trained.state_dict()
+        own = method.to(self.device).state_dict()
+        with torch.no_grad():
+            for name, tensor in tensors.items():  # one by one, as in `whole`
+                own[name].copy_(_full(tensor))
+        try:
+            yield
+        finally:
+            method.to("cpu")
+
+    def whole(self, tensors: Tensors) -> dict[str, Tensor]:
+        """Gathered one by one, so that no GPU holds more than one whole tensor."""
+        found = {}
+        for name, tensor in tensors.items():
+            full = _full(tensor)
+            if self.group.main:
+                found[name] = full.cpu()
+        return found
+
+    def _sent(self, name: str, tensors: Tensors | None, like: Tensor) -> Tensor:
+        if not isinstance(like, DTensor):
+            return super()._sent(name, tensors, like)
+        here = torch.empty(like.shape, dtype=like.dtype, device=self.device)
+        if tensors is not None:
+            here.copy_(tensors[name])
+        return distribute_tensor(here, like.device_mesh, like.placements)
+
+
+def _full(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -1,0 +1,258 @@
+"""The processes of a run: who they are, and what they tell each other beside gradients.
+
+All of it is text or numbers over torch's own collectives; nothing is pickled.
+"""
+
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from unmask.errors import UnmaskError
+from unmask.training.training_config import DistributedConfig
+
+T = TypeVar("T")
+_PATIENCE = timedelta(days=7)  # for work that takes as long as it takes, such as tokenising
+_TORN = re.compile(r"gloo|NCCL|[Tt]imed out|timeout|Connection (closed|reset)|Broken pipe")
+
+
+class Group:
+    """One process, number `rank` of `world`; alone, all of this does nothing."""
+
+    def __init__(
+        self, rank: int = 0, world: int = 1, store: dist.Store | None = None, timeout: float = 0
+    ) -> None:
+        self.rank, self.world, self.timeout = rank, world, timeout
+        self.local = int(os.environ.get("LOCAL_RANK", 0)) if world > 1 else 0
+        self._store = store
+        # beside the gradients' own group, so that a GPU is never asked
+        wait = timedelta(seconds=timeout)
+        self._control = dist.new_group(backend="gloo", timeout=wait) if world > 1 else None
+        self._turns = 0
+        self._since: float | None = None  # when the step began that may wait for others
+        self._began = time.monotonic()  # the newest step, over or not
+        self._told = lambda: ""
+        self._over = threading.Event()
+        if world > 1:
+            threading.Thread(target=self._watch, name="watch", daemon=True).start()
+
+    @property
+    def main(self) -> bool:
+        """Whether this process is the one that writes and speaks."""
+        return self.rank == 0
+
+    def share(self, rows: int) -> range:
+        """This process's rows of a global batch, which is the same for any number of processes."""
+        if rows % self.world:
+            raise UnmaskError(
+                f"training.batch {rows} does not split over {self.world} processes: choose a multiple"
+            )
+        mine = rows // self.world
+        return range(self.rank * mine, (self.rank + 1) * mine)
+
+    def told(self, make: Callable[[], str]) -> str:
+        """What the main process makes, for all; where it fails, it says why and all end.
+
+        It may take as long as it takes: a large checkpoint is read and held against its hashes.
+        """
+        if self.world == 1:
+            return make()
+        assert self._store is not None
+        self._turns += 1
+        ready = f"told {self._turns}"
+        if not self.main:
+            self._store.wait([ready], _PATIENCE)
+            text = self._broadcast("")
+            if text.startswith("-"):
+                raise SystemExit(2)
+            return text[1:]
+        try:
+            text = make()
+        except BaseException:
+            self._store.set(ready, "no")
+            self._broadcast("-")
+            raise
+        self._store.set(ready, "yes")
+        self._broadcast(f"+{text}")
+        return text
+
+    def everyones(self, text: str) -> list[str]:
+        """The texts of all processes, by rank."""
+        if self.world == 1:
+            return [text]
+        mine = _bytes(text)
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world)]
+        dist.all_gather(sizes, torch.tensor([len(mine)]), group=self._control)
+        longest = int(max(sizes))
+        padded = torch.zeros(longest, dtype=torch.uint8)
+        padded[: len(mine)] = mine
+        texts = [torch.zeros_like(padded) for _ in range(self.world)]
+        dist.all_gather(texts, padded, group=self._control)
+        return [_text(one[: int(size)]) for one, size in zip(texts, sizes, strict=True)]
+
+    def any(self, wish: bool) -> bool:
+        """Whether any process wishes so: asked between steps, where it also finds one that hangs."""
+        if self.world == 1:
+            return wish
+        flag = torch.tensor([int(wish)])
+        dist.all_reduce(flag, dist.ReduceOp.MAX, group=self._control)
+        return bool(flag.item())
+
+    def in_turn(self, work: Callable[[], T]) -> T:
+        """The main process goes first, then one on each other machine, then the rest: caches are there."""
+        if self.world == 1:
+            return work()
+        assert self._store is not None
+        self._turns += 1
+        wave = 0 if self.main else 1 if self.local == 0 else 2
+        machine = os.environ.get("GROUP_RANK", "0")
+        done = [f"turn {self._turns}: rank {rank}" for rank in range(self.world)]
+        here = f"turn {self._turns}: machine {machine}"
+        if wave:
+            self._store.wait([done[0]], _PATIENCE)
+        if wave == 2:
+            self._store.wait([here], _PATIENCE)
+        result = work()
+        if self.local == 0:
+            self._store.set(here, "done")
+        self._store.set(done[self.rank], "done")
+        self._store.wait(done, _PATIENCE)
+        return result
+
+    @contextmanager
+    def stepping(self) -> Iterator[None]:
+        """A step, which must not take twice the time limit: not every wait in torch has an end."""
+        self._since = self._began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._since = None
+
+    def close(self) -> None:
+        """Nobody waits for anybody any more."""
+        self._over.set()
+
+    def _watch(self) -> None:
+        while not self._over.wait(min(1.0, self.timeout / 10)):
+            since = self._since
+            if since is not None and time.monotonic() - since > 2 * self.timeout:
+                error = f"{self._missing('timed out')}; {self._told()}"
+                print(f"unmask: error: {error}", file=sys.stderr, flush=True)
+                os._exit(2)  # the main thread will never come back
+
+    @contextmanager
+    def watched(self, where: Callable[[], str]) -> Iterator[None]:
+        """A collective that hangs or breaks as one line that names who did not answer."""
+        self._told = where
+        try:
+            yield
+        except RuntimeError as error:
+            if self.world == 1 or not _TORN.search(str(error)):
+                raise
+            raise UnmaskError(f"{self._missing(str(error))}; {where()}") from error
+
+    def _missing(self, error: str) -> str:
+        """Who does not say that the collective failed for it too."""
+        assert self._store is not None
+        # one collective's timeout closes connections, of which another one may complain first
+        late = time.monotonic() - self._began >= self.timeout
+        late = late or re.search("[Tt]imed out|timeout", error) is not None
+        ends = time.monotonic() + (min(5.0, self.timeout) if late else 1.0)
+        absent = list(range(self.world))
+        try:
+            self._store.set(f"alive: rank {self.rank}", "yes")
+            while absent and time.monotonic() < ends:
+                time.sleep(0.05)
+                absent = [r for r in absent if not self._store.check([f"alive: rank {r}"])]
+        except RuntimeError:
+            absent = [0]  # the store has gone, and it is kept where the main process is
+        names = f"rank {', '.join(map(str, absent))} of {self.world}" if absent else "a connection"
+        if late:
+            return f"{names} did not answer for {self.timeout:g} s (distributed.timeout)"
+        return f"{names} has left the run"
+
+    def _broadcast(self, text: str) -> str:
+        size = torch.tensor([len(_bytes(text))])
+        dist.broadcast(size, 0, group=self._control)
+        content = _bytes(text) if self.main else torch.zeros(int(size), dtype=torch.uint8)
+        dist.broadcast(content, 0, group=self._control)
+        return _text(content)
+
+
+@contextmanager
+def joined(config: DistributedConfig, device: torch.device) -> Iterator[Group]:
+    """The group that torchrun has started, or a group of one."""
+    started = int(os.environ.get("WORLD_SIZE", 1))
+    if config.strategy == "plain":
+        if started > 1:
+            raise UnmaskError(
+                f"{started} processes were started: set --distributed.strategy ddp or fsdp"
+            )
+        yield Group()
+        return
+    wait = timedelta(seconds=config.timeout)
+    store, rank, world = _rendezvous(wait)
+    cuda = device.type == "cuda"
+    dist.init_process_group(
+        backend="cpu:gloo,cuda:nccl" if cuda else "gloo",
+        store=store,
+        rank=rank,
+        world_size=world,
+        # NCCL's own watchdog ends a process without a word: the control group speaks before it
+        timeout=wait + timedelta(seconds=60) if cuda else wait,
+        device_id=device if cuda and device.index is not None else None,
+    )
+    clean = world == 1
+    group = Group(rank, world, store, config.timeout)
+    try:
+        yield group
+        clean = True
+    finally:
+        group.close()
+        if clean:  # or it might wait for whom nobody can wait for
+            dist.destroy_process_group()
+
+
+def _rendezvous(wait: timedelta) -> tuple[dist.Store, int, int]:
+    if "RANK" not in os.environ:
+        return dist.HashStore(), 0, 1
+    try:
+        store, rank, world = next(iter(dist.rendezvous("env://", timeout=wait)))
+        # torchrun's own store outlives a restart on one machine, with the addresses of the dead in it
+        if os.environ.get("GROUP_WORLD_SIZE") == "1":
+            store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+        return store, rank, world
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UnmaskError(f"the processes did not find each other: {reason}") from error
+
+
+def local_device(device: torch.device) -> torch.device:
+    """Of several GPUs on a machine, the one of this process."""
+    if device.type != "cuda" or "LOCAL_RANK" not in os.environ:
+        return device
+    local = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    if local.index >= torch.cuda.device_count():
+        raise UnmaskError(
+            f"process {local.index} of this machine has no GPU: start {torch.cuda.device_count()} "
+            "(--nproc-per-node)"
+        )
+    torch.cuda.set_device(local)
+    return local
+
+
+def _bytes(text: str) -> Tensor:
+    return torch.tensor(list(text.encode()), dtype=torch.uint8)
+
+
+def _text(content: Tensor) -> str:
+    return bytes(content.tolist()).decode()
