@@ -37,9 +37,9 @@ from unmask.data.rows.token_rows import Rows
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.diffusion.schedule import LogLinear
 from unmask.diffusion.time_sampler import Stratified
-from unmask.evaluation.bound import Bound
-from unmask.evaluation.likelihood import likelihood
 from unmask.files.jsonl import JsonLines
+from unmask.likelihood.bound import Bound
+from unmask.likelihood.estimate import likelihood
 from unmask.methods.mdlm import MDLM
 from unmask.randomness import RowStream
 from unmask.runtime.device import autocast

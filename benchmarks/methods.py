@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 import unmask
 from unmask.config.run import load_recipe, resolve
 from unmask.data.load import load_data
-from unmask.evaluation.baseline import unigram_nats
+from unmask.likelihood.measured_rows import unigram_nats
 from unmask.training.logs.run_log import read_log
 
 RECIPES = {

@@ -24,8 +24,8 @@ from unmask.api.runs import FirstRows
 from unmask.config.run import RunConfig, load_recipe, resolve, to_dict
 from unmask.data.load import Data, load_data
 from unmask.data.loader import Loader
-from unmask.evaluation.bound import Bound
-from unmask.evaluation.likelihood import likelihood
+from unmask.likelihood.bound import Bound
+from unmask.likelihood.estimate import likelihood
 from unmask.training.checkpoints.background_writer import Parts, Saver
 from unmask.training.trainer import Trainer
 

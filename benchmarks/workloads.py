@@ -17,7 +17,7 @@ from unmask.backbones.causal import Causal
 from unmask.backbones.dit import DiT
 from unmask.diffusion.schedule import LogLinear
 from unmask.diffusion.time_sampler import Stratified
-from unmask.evaluation.likelihood import likelihood
+from unmask.likelihood.estimate import likelihood
 from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.mdlm import MDLM
 from unmask.methods.method import Method

@@ -15,12 +15,12 @@ import torch
 from rich.console import Console
 
 from unmask.cli import main
-from unmask.cli.evaluate import with_error
-from unmask.cli.fill import filled_spans
+from unmask.cli.commands.fill import filled_spans
 from unmask.config.run import RunConfig, dump_yaml, load_recipe, resolve
 from unmask.data.tokenizers.characters import ByteTokenizer
 from unmask.errors import UnmaskError
-from unmask.evaluation.bound import Bound
+from unmask.likelihood.bound import Bound
+from unmask.likelihood.figure_text import with_error
 from unmask.methods.method import Serving
 
 LISTS = ["recipes", "methods", "samplers", "grids", "schedules", "times", "backbones"]
@@ -353,7 +353,7 @@ def test_characters_that_the_terminal_lacks_are_spelt(encoding, bound, monkeypat
         Console().print("≤ 2.0 ± 0.1 ☺")
         raise UnmaskError("no file \udcff…")  # a byte that the name of a file may hold
 
-    monkeypatch.setattr("unmask.cli.config.execute", execute)
+    monkeypatch.setattr("unmask.cli.commands.config.execute", execute)
     assert main(["config", "demo"]) == 2
     for stream in (out, err):
         stream.flush()

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import unmask
-from unmask.cli import evaluate, main
+from unmask.cli import main
+from unmask.cli.commands import evaluate
 from unmask.config.run import load_recipe, resolve
 
 TEXT = "\n".join(f"Line {i} of a text about {'masks' if i % 3 else 'noise'}." for i in range(150))

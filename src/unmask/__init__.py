@@ -10,8 +10,8 @@ from unmask.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from unmask.api import Model, Result, Sampling, compare, load, train
     from unmask.config import RunConfig
-    from unmask.evaluation import Bound
-    from unmask.samplers import Frame
+    from unmask.likelihood.bound import Bound
+    from unmask.samplers.core.canvas import Frame
 
 __version__ = "0.1.0"
 
@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Bound": "unmask.evaluation",
-    "Frame": "unmask.samplers",
+    "Bound": "unmask.likelihood.bound",
+    "Frame": "unmask.samplers.core.canvas",
     "Model": "unmask.api",
     "Result": "unmask.api",
     "RunConfig": "unmask.config",

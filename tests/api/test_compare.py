@@ -19,12 +19,12 @@ from unmask.api.generation import _two_sets, real_texts
 from unmask.api.judging import digest
 from unmask.api.rows import Row, Setting, stored
 from unmask.cli import main
-from unmask.cli.figures import with_interval
-from unmask.cli.frontier import draw, spread_out
+from unmask.cli.output.suite_table import with_interval
 from unmask.data.load import load_data
 from unmask.errors import UnmaskError
-from unmask.evaluation.generation import measure, visible
-from unmask.evaluation.judges import MethodJudge, Sample
+from unmask.evaluation.judges.judge import MethodJudge, Sample
+from unmask.evaluation.metrics.text_quality import measure, visible
+from unmask.report.frontier_plot import draw, spread_out
 from unmask.samplers.sampler import SAMPLERS
 
 N, STEPS = 6, [2, 5]

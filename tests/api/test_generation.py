@@ -16,13 +16,14 @@ from unmask.api.comparing import compare
 from unmask.api.generation import real_texts
 from unmask.api.judging import digest, load_judge
 from unmask.api.rows import FIGURES, Row, Setting, stored
-from unmask.cli import _parse, figures, generation, infilling, main
-from unmask.cli.frontier import draw
+from unmask.cli import _parse, generation, infilling, main
+from unmask.cli.output import suite_table as figures
 from unmask.data.load import load_data
 from unmask.errors import UnmaskError
-from unmask.evaluation.generation import measure, visible
-from unmask.evaluation.judges import Sample
-from unmask.evaluation.mauve import mauve
+from unmask.evaluation.judges.judge import Sample
+from unmask.evaluation.metrics.mauve import mauve
+from unmask.evaluation.metrics.text_quality import measure, visible
+from unmask.report.frontier_plot import draw
 
 ROOT = Path(__file__).parents[2]
 

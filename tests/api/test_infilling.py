@@ -14,9 +14,9 @@ from unmask.api.infilling import held_out_gaps, infill
 from unmask.api.rows import Setting
 from unmask.data.load import load_data
 from unmask.errors import UnmaskError
-from unmask.evaluation.bootstrap import Figure
-from unmask.evaluation.infilling import Gap, middle_gap, score
-from unmask.evaluation.judge_files import causal_judge
+from unmask.evaluation.judges.judge_files import causal_judge
+from unmask.evaluation.metrics.bootstrap import Figure
+from unmask.evaluation.metrics.gap_quality import Gap, middle_gap, score
 from unmask.vocabulary import Vocabulary
 
 V = Vocabulary(20, mask_id=19, pad_id=18, bos_id=17, eos_id=16)

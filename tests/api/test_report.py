@@ -19,17 +19,18 @@ from unmask.api.measuring import COMPARED, STEPS, Budget, Measuring, Point
 from unmask.api.reporting import differences, read_run, read_runs, report_run
 from unmask.api.rows import Row
 from unmask.api.runs import FirstRows
-from unmask.cli import main, pictures
-from unmask.cli.evaluate import with_error
-from unmask.cli.report_parts import perplexity
-from unmask.cli.report_sections import sections
+from unmask.cli import main
 from unmask.config.run import resolve
 from unmask.data.load import load_data
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.errors import UnmaskError
-from unmask.evaluation.likelihood import likelihood
-from unmask.evaluation.schedules import variance_by_schedule
-from unmask.evaluation.steps import nats_by_steps
+from unmask.likelihood.bound_by_steps import nats_by_steps
+from unmask.likelihood.estimate import likelihood
+from unmask.likelihood.figure_text import with_error
+from unmask.likelihood.schedule_variance import variance_by_schedule
+from unmask.report import plots as pictures
+from unmask.report.elements import perplexity
+from unmask.report.sections import sections
 
 ROWS, DRAWS = 2, 4
 OPTIONS = ["--rows", str(ROWS), "--draws", str(DRAWS), "--device", "cpu"]

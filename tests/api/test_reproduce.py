@@ -25,7 +25,7 @@ from unmask.config.run import RunConfig, flatten
 from unmask.data.load import load_data
 from unmask.data.tokenizers.kinds import build_tokenizer
 from unmask.errors import UnmaskError
-from unmask.evaluation.likelihood import likelihood
+from unmask.likelihood.estimate import likelihood
 from unmask.methods.method import METHODS
 from unmask.vocabulary import Vocabulary
 

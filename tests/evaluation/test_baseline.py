@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from unmask.evaluation.baseline import unigram_nats
+from unmask.likelihood.measured_rows import unigram_nats
 
 
 class Rows:

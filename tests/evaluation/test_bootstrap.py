@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from unmask.evaluation import bootstrap
-from unmask.evaluation.bootstrap import Figure, mean, ratio, share
+from unmask.evaluation.metrics import bootstrap
+from unmask.evaluation.metrics.bootstrap import Figure, mean, ratio, share
 
 
 def skewed(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

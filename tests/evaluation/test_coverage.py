@@ -13,10 +13,10 @@ from builders import schedule
 from kit import expected_bound, table_method
 from toy_corpus import Corpus, listed
 
-from unmask.evaluation.bound import Bound
-from unmask.evaluation.estimators import ESTIMATORS, Batch
-from unmask.evaluation.likelihood import BLOCK, choose_estimator, likelihood
-from unmask.evaluation.sums import Conditions, Sums
+from unmask.likelihood.bound import Bound
+from unmask.likelihood.estimate import BLOCK, choose_estimator, likelihood
+from unmask.likelihood.estimators import ESTIMATORS, Batch
+from unmask.likelihood.sums import Conditions, Sums
 from unmask.methods.method import Method
 from unmask.randomness import RowStream, child_seed
 

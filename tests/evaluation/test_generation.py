@@ -7,8 +7,9 @@ import torch
 from builders import small_method
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.bootstrap import Figure, mean, ratio
-from unmask.evaluation.generation import (
+from unmask.evaluation.judges.judge import MethodJudge, Sample, framed
+from unmask.evaluation.metrics.bootstrap import Figure, mean, ratio
+from unmask.evaluation.metrics.text_quality import (
     Quality,
     distinct,
     measure,
@@ -16,8 +17,7 @@ from unmask.evaluation.generation import (
     token_entropy,
     visible,
 )
-from unmask.evaluation.judges import MethodJudge, Sample, framed
-from unmask.evaluation.likelihood import likelihood
+from unmask.likelihood.estimate import likelihood
 from unmask.methods.method import Method
 from unmask.vocabulary import Vocabulary
 

@@ -11,10 +11,10 @@ from safetensors.torch import load_file, save_file
 from tiny_judge import CONTEXT, PREFIX, SENTENCE, fast_tokenizer, save_gguf, save_judge
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.causal import CausalJudge, usual_prefix, windows_of
-from unmask.evaluation.generation import measure
-from unmask.evaluation.judge_files import causal_judge
-from unmask.evaluation.judges import Sample
+from unmask.evaluation.judges.causal_lm import CausalJudge, usual_prefix, windows_of
+from unmask.evaluation.judges.judge import Sample
+from unmask.evaluation.judges.judge_files import causal_judge
+from unmask.evaluation.metrics.text_quality import measure
 
 CPU = torch.device("cpu")
 TEXTS = [

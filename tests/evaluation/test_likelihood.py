@@ -9,10 +9,10 @@ import torch
 from builders import small_method
 
 from unmask.errors import UnmaskError
-from unmask.evaluation import estimators
-from unmask.evaluation.bound import Bound
-from unmask.evaluation.likelihood import BLOCK, likelihood, nats_by_row, part_of
-from unmask.evaluation.sums import Sums
+from unmask.likelihood import estimators
+from unmask.likelihood.bound import Bound
+from unmask.likelihood.estimate import BLOCK, likelihood, nats_by_row, part_of
+from unmask.likelihood.sums import Sums
 
 SIZE, LENGTH = 11, 10
 DIFFUSION = ("mdlm", "sedd", "d3pm")

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from unmask.errors import UnmaskError
-from unmask.evaluation import mauve as module
-from unmask.evaluation.bootstrap import Figure
-from unmask.evaluation.mauve import SCALE, area, check_packages, mauve, reduced
+from unmask.evaluation.metrics import mauve as module
+from unmask.evaluation.metrics.bootstrap import Figure
+from unmask.evaluation.metrics.mauve import SCALE, area, check_packages, mauve, reduced
 
 NOTHING = 5 * 24 * 120 / 3_628_800  # ∫ (1 - w)^5 d(w^5): two histograms that share no cluster
 

@@ -10,7 +10,7 @@ from kit import expected_bound, table_method
 from toy_corpus import Corpus, listed
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.likelihood import choose_estimator, likelihood, nats_by_row
+from unmask.likelihood.estimate import choose_estimator, likelihood, nats_by_row
 
 LANGUAGE, ROWS = listed()
 WRONG = LANGUAGE.wrong_conditionals()  # every order has another likelihood

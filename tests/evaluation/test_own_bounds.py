@@ -9,8 +9,8 @@ from kit import expected_bound, mask_probability, table_method
 from toy_corpus import Corpus, listed
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.estimators import ESTIMATORS, in_steps, not_empty
-from unmask.evaluation.likelihood import likelihood, nats_by_row
+from unmask.likelihood.estimate import likelihood, nats_by_row
+from unmask.likelihood.estimators import ESTIMATORS, in_steps, not_empty
 from unmask.randomness import RowStream
 
 LANGUAGE, ROWS = listed()

@@ -9,7 +9,7 @@ from unmask.backbones.backbone import BACKBONES
 from unmask.diffusion.schedule import SCHEDULES, Schedule
 from unmask.diffusion.time_sampler import TIME_SAMPLERS, Uniform
 from unmask.errors import UnmaskError
-from unmask.evaluation.schedules import _spread, variance_by_schedule
+from unmask.likelihood.schedule_variance import _spread, variance_by_schedule
 from unmask.methods.method import METHODS, targets
 from unmask.randomness import RowStream, child_seed
 from unmask.vocabulary import Vocabulary

@@ -27,7 +27,7 @@ from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.data.tokenizers.subwords import SubwordTokenizer, byte_level
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
-from unmask.evaluation.zero_shot import MORE_SETS, SETS, coverage, find, zero_shot_set
+from unmask.evaluation.suites.zero_shot_sets import MORE_SETS, SETS, coverage, find, zero_shot_set
 from unmask.vocabulary import Vocabulary
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "gpt2-part.json"

@@ -14,7 +14,7 @@ lm_eval = pytest.importorskip("lm_eval")
 
 from lm_eval.api.instance import Instance  # noqa: E402
 
-from unmask.harness.adapter import UnmaskLM  # noqa: E402
+from unmask.integrations.lm_eval.adapter import UnmaskLM  # noqa: E402
 
 ENTRY = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
     "entry-points"

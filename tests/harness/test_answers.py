@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tiny_models import one_line
 
 from unmask.errors import UnmaskError
-from unmask.harness.answers import Answers
-from unmask.harness.options import Options
-from unmask.harness.questions import Question, windows
+from unmask.integrations.lm_eval.model_args import Options
+from unmask.integrations.lm_eval.requests import Answers
+from unmask.integrations.lm_eval.scoring import Question, windows
 
 PAIRS = [
     ("The cat", " sat on the mat."),

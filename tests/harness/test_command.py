@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from unmask.cli import main
-from unmask.cli.harness import completed
+from unmask.cli.commands.harness import completed
 
 
 def test_without_lm_eval_it_is_one_line(monkeypatch, capsys):
@@ -20,7 +20,7 @@ def test_all_arguments_are_lm_eval_s(monkeypatch):
     seen = []
     command = SimpleNamespace(cli_evaluate=lambda: seen.append(list(sys.argv)))
     monkeypatch.setitem(sys.modules, "lm_eval.__main__", command)
-    monkeypatch.setitem(sys.modules, "unmask.harness.adapter", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "unmask.integrations.lm_eval.adapter", SimpleNamespace())
     monkeypatch.setattr(sys, "argv", ["unmask"])
     given = ["--model_args", "path=x,draws=3", "--tasks", "a", "b", "-b", "4", "--limit=3"]
     assert main(["harness", *given]) == 0

@@ -4,7 +4,7 @@ import pytest
 from tiny_models import one_line
 
 from unmask.errors import UnmaskError
-from unmask.harness.options import Options, decoding
+from unmask.integrations.lm_eval.model_args import Options, decoding
 
 GREEDY = {"sampler": "confidence", "strategy": "deterministic"}
 

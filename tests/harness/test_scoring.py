@@ -8,8 +8,7 @@ import torch
 from builders import schedule, small_method
 from kit import Language, table_method
 
-from unmask.harness.questions import Question
-from unmask.harness.scoring import Scorer
+from unmask.integrations.lm_eval.scoring import Question, Scorer
 from unmask.methods.method import METHODS
 
 LANGUAGE = Language.random(3, 4)

@@ -8,7 +8,7 @@ from builders import schedule
 from kit import Language, TableBackbone, expected_terms, mask_probability, table_method, times_of
 
 from unmask.diffusion.time_sampler import TIME_SAMPLERS, Noise
-from unmask.evaluation.likelihood import likelihood
+from unmask.likelihood.estimate import likelihood
 from unmask.methods.method import METHODS
 from unmask.randomness import RowStream
 

@@ -9,9 +9,9 @@ from types import TracebackType
 import uvicorn
 
 from unmask import Model
-from unmask.play.routes import router
+from unmask.play.page_routes import router
 from unmask.serve.app import create_app
-from unmask.serve.engine import Engine
+from unmask.serve.execution.engine import Engine
 
 
 class LocalServer:

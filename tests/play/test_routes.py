@@ -16,9 +16,9 @@ from unmask.api.build import build_method
 from unmask.api.model import Model
 from unmask.config.run import resolve
 from unmask.data.tokenizers.characters import CharacterTokenizer
-from unmask.play.forming import forming
-from unmask.play.page import FILES
-from unmask.play.questions import Forming
+from unmask.play.page_requests import Forming
+from unmask.play.static_files import FILES
+from unmask.play.trace import forming
 from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.sampler import SAMPLERS
 

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for random_models
 from random_models import random_model
 
 from unmask.api.model import Model
-from unmask.serve.engine import Engine
+from unmask.serve.execution.engine import Engine
 
 
 @pytest.fixture(scope="session")

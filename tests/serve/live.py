@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from unmask.serve.app import create_app
-from unmask.serve.engine import Engine
+from unmask.serve.execution.engine import Engine
+from unmask.serve.limits import Settings
 from unmask.serve.server import Server, address, bind
-from unmask.serve.settings import Settings
 
 
 class Live:

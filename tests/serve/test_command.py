@@ -13,7 +13,7 @@ import pytest
 from random_models import random_model
 
 from unmask.cli import main
-from unmask.cli.serve import named, read_token
+from unmask.cli.commands.serve import named, read_token
 from unmask.errors import UnmaskError
 
 TOKEN = "a token that nobody can guess"

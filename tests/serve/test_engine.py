@@ -15,8 +15,8 @@ from unmask.errors import UnmaskError
 from unmask.samplers import confidence as order
 from unmask.samplers.core.sampler_state import Draft
 from unmask.samplers.sampler import SAMPLERS
-from unmask.serve import batching
-from unmask.serve.engine import AHEAD, Busy, Closing, Engine, TimedOut
+from unmask.serve.execution import batcher as batching
+from unmask.serve.execution.engine import AHEAD, Busy, Closing, Engine, TimedOut
 
 ANY_ORDER = [name for name in SAMPLERS if name != "analytic"]  # which needs scores
 

@@ -16,10 +16,10 @@ from fastapi.testclient import TestClient
 from live import Live, live
 
 from unmask.errors import UnmaskError
-from unmask.serve.answers import Events
 from unmask.serve.app import create_app
-from unmask.serve.engine import Engine
-from unmask.serve.settings import Settings, host_name, is_loopback
+from unmask.serve.execution.engine import Engine
+from unmask.serve.limits import Settings, host_name, is_loopback
+from unmask.serve.responses import Events
 
 TOKEN = "a token that nobody can guess"
 LONG = {"prompt": "The", "length": 2000, "seed": 1}  # of /v1/stream: many seconds of work

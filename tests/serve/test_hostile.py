@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 from live import live
 
-from unmask.serve.engine import Engine
+from unmask.serve.execution.engine import Engine
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -12,8 +12,8 @@ from live import Live, eventually, live
 from unmask.api.model import Model
 from unmask.serve import routes
 from unmask.serve.app import create_app
-from unmask.serve.engine import Engine
-from unmask.serve.settings import Settings
+from unmask.serve.execution.engine import Engine
+from unmask.serve.limits import Settings
 
 
 @pytest.fixture(scope="module")

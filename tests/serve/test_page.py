@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from live import live
 
-from unmask.serve.engine import Engine
+from unmask.serve.execution.engine import Engine
 
 PAGE = Path(__file__).parents[2] / "docs" / "serve.md"
 BLOCKS = re.findall(r"^```text\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)

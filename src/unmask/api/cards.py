@@ -18,9 +18,9 @@ from unmask.api.publishing import published
 from unmask.api.rows import DATA, Row
 from unmask.config.run import RunConfig, dump_yaml, flatten, load_recipe, resolve
 from unmask.errors import UnmaskError
-from unmask.evaluation.bound import Bound
-from unmask.evaluation.causal import CausalJudge
+from unmask.evaluation.judges.causal_lm import CausalJudge
 from unmask.files.storage import MANIFEST, atomic_folder, read_json, write_json
+from unmask.likelihood.bound import Bound
 
 PICTURED = range(10)  # the seeds whose texts are shown
 _MACHINE = {"training.device", "data.cache"}  # what says where, not what, a run computes

@@ -27,9 +27,9 @@ from unmask.api.predicting import Source
 from unmask.api.rows import DATA, Conditions, Kept, Row, Setting
 from unmask.api.sampling import Sampling, choose_sampler
 from unmask.errors import UnmaskError
-from unmask.evaluation.causal import CausalJudge
-from unmask.evaluation.generation import measure
-from unmask.evaluation.mauve import check_packages
+from unmask.evaluation.judges.causal_lm import CausalJudge
+from unmask.evaluation.metrics.mauve import check_packages
+from unmask.evaluation.metrics.text_quality import measure
 from unmask.samplers.sampler import SAMPLERS
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 

@@ -12,8 +12,8 @@ from unmask.api.predicting import Source, rows_of
 from unmask.api.rows import Conditions, Setting
 from unmask.data.rows.token_rows import Rows
 from unmask.errors import UnmaskError
-from unmask.evaluation.generation import visible
-from unmask.evaluation.judges import Sample
+from unmask.evaluation.judges.judge import Sample
+from unmask.evaluation.metrics.text_quality import visible
 
 Say = Callable[[str], None]
 

@@ -15,8 +15,8 @@ from unmask.api.rows import DATA, Setting
 from unmask.api.running import Running
 from unmask.api.sampling import Sampling
 from unmask.errors import UnmaskError
-from unmask.evaluation.causal import CausalJudge
-from unmask.evaluation.infilling import Filling, Gap, middle_gap, score
+from unmask.evaluation.judges.causal_lm import CausalJudge
+from unmask.evaluation.metrics.gap_quality import Filling, Gap, middle_gap, score
 from unmask.samplers.sampler import Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 

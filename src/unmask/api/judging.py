@@ -11,9 +11,10 @@ from unmask.api.predicting import Source
 from unmask.api.rows import Conditions
 from unmask.config.run import to_dict
 from unmask.errors import UnmaskError
-from unmask.evaluation.causal import CausalJudge, hash_tensors
-from unmask.evaluation.judge_files import DEFAULT, causal_judge
-from unmask.evaluation.judges import Judge, MethodJudge
+from unmask.evaluation.judges.causal_lm import CausalJudge
+from unmask.evaluation.judges.judge import Judge, MethodJudge
+from unmask.evaluation.judges.judge_files import DEFAULT, causal_judge
+from unmask.files.tensors import hash_tensors
 from unmask.runtime.device import PRECISIONS, resolve_device
 
 DEFAULT_JUDGE = DEFAULT

@@ -18,12 +18,12 @@ from unmask.data.load import Data, load_data
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.errors import UnmaskError
-from unmask.evaluation.bound import perplexity_of
-from unmask.evaluation.likelihood import likelihood
-from unmask.evaluation.schedules import Spread, variance_by_schedule
-from unmask.evaluation.steps import nats_by_steps, shares_draws
 from unmask.files.jsonl import JsonLines
 from unmask.files.storage import MANIFEST, read_json
+from unmask.likelihood.bound import perplexity_of
+from unmask.likelihood.bound_by_steps import nats_by_steps, shares_draws
+from unmask.likelihood.estimate import likelihood
+from unmask.likelihood.schedule_variance import Spread, variance_by_schedule
 from unmask.methods.masked_diffusion import Diffusion
 from unmask.methods.method import METHODS
 

@@ -21,9 +21,9 @@ from unmask.methods.method import Method
 from unmask.samplers.core.canvas import Frame
 
 if TYPE_CHECKING:
-    from unmask.evaluation.bound import Bound
-    from unmask.evaluation.likelihood import How
-    from unmask.evaluation.orders import Order
+    from unmask.likelihood.bound import Bound
+    from unmask.likelihood.estimate import How
+    from unmask.likelihood.token_orders import Order
 
 Prompts = str | Sequence[str] | None
 Length = int | Literal["auto"] | None

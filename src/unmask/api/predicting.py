@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from unmask.data.load import load_data, rows_from
 from unmask.data.rows.token_rows import Rows
 from unmask.errors import UnmaskError
-from unmask.evaluation.bound import Bound
-from unmask.evaluation.likelihood import How, choose_estimator, likelihood
+from unmask.likelihood.bound import Bound
+from unmask.likelihood.estimate import How, choose_estimator, likelihood
 
 if TYPE_CHECKING:
     from unmask.api.model import Model

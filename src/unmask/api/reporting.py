@@ -11,7 +11,7 @@ from unmask.api.rows import Row, stored
 from unmask.config.run import RunConfig, flatten, load_recipe, resolve
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.errors import UnmaskError
-from unmask.evaluation.schedules import Spread
+from unmask.likelihood.schedule_variance import Spread
 from unmask.training.logs.run_log import LOGS, read_log
 from unmask.vocabulary import Vocabulary
 

@@ -12,8 +12,8 @@ from unmask.api.measuring import Point, scaled
 from unmask.api.paper import CONTINUOUS, SCHEDULES_BOUND, Published
 from unmask.api.reporting import Run, read_run
 from unmask.api.reproducing import RUNS, Request
-from unmask.evaluation.bound import perplexity_of
 from unmask.files.jsonl import JsonLines
+from unmask.likelihood.bound import perplexity_of
 
 RESULTS = "results.jsonl"
 UNKNOWN: Error = (math.inf, math.inf)

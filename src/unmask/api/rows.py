@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.bound import perplexity_of
-from unmask.evaluation.generation import Quality
+from unmask.evaluation.metrics.text_quality import Quality
 from unmask.files.jsonl import JsonLines
+from unmask.likelihood.bound import perplexity_of
+
+JUDGED = ("perplexity", "bits_per_byte")  # beside nats: bounds, where the judge gives one
 
 DATA = "data"  # what the row of real text has for a sampler
 

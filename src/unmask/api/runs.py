@@ -21,11 +21,11 @@ from unmask.data.rows.token_rows import Rows
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
-from unmask.evaluation.bound import Bound
-from unmask.evaluation.likelihood import likelihood
 from unmask.files.lock import locked
 from unmask.files.storage import Damaged, full_disk, seal, verify
 from unmask.files.tensors import load_weights
+from unmask.likelihood.bound import Bound
+from unmask.likelihood.estimate import likelihood
 from unmask.randomness import row_seeds
 from unmask.runtime.device import resolve_device
 from unmask.training.checkpoints.checkpoint import SEALED, agree, carried, recovered, run_weights

@@ -6,9 +6,9 @@ from functools import reduce
 from operator import add
 
 from unmask.api.model import Model
-from unmask.evaluation.bound import Bound
-from unmask.evaluation.likelihood import BLOCK
-from unmask.evaluation.sums import Sums
+from unmask.likelihood.bound import Bound
+from unmask.likelihood.estimate import BLOCK
+from unmask.likelihood.sums import Sums
 from unmask.training.distributed.process_group import Group
 
 Shard = tuple[int, int]

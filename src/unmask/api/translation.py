@@ -7,7 +7,7 @@ from typing import Any
 from unmask.api.model import Model
 from unmask.data.load import pairs_from
 from unmask.errors import UnmaskError
-from unmask.evaluation.translation import Bleu, bleu, defined
+from unmask.evaluation.metrics.bleu import Bleu, bleu, defined
 
 DECODING = {  # unless told, by the order in which a model can write
     "any": {"sampler": "confidence", "strategy": "deterministic"},

@@ -12,9 +12,9 @@ from unmask.data.data_config import DataConfig
 from unmask.data.load import first_rows, rows_from
 from unmask.data.rows.token_rows import Rows
 from unmask.errors import UnmaskError
-from unmask.evaluation.bound import Bound, perplexity_of
-from unmask.evaluation.likelihood import likelihood
-from unmask.evaluation.zero_shot import SETS, coverage, find, zero_shot_set
+from unmask.evaluation.suites.zero_shot_sets import SETS, coverage, find, zero_shot_set
+from unmask.likelihood.bound import Bound, perplexity_of
+from unmask.likelihood.estimate import likelihood
 
 
 @dataclass(frozen=True)

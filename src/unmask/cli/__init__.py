@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from unmask import __version__
-from unmask.cli import (
+from unmask.cli.commands import (
     card,
     check,
     compare,
@@ -33,7 +33,7 @@ from unmask.cli import (
     serve,
     train,
 )
-from unmask.cli.encoding import spell_what_is_missing
+from unmask.cli.output.encoding import spell_what_is_missing
 from unmask.cli.parser import Commands, Parser
 from unmask.errors import UnmaskError, UnmaskWarning, unknown
 from unmask.runtime.cores import limit_threads

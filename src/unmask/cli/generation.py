@@ -4,7 +4,7 @@ import argparse
 from argparse import Namespace
 from pathlib import Path
 
-from unmask.cli import compare
+from unmask.cli.commands import compare
 from unmask.cli.parser import Parser, list_of, refuse_others
 from unmask.errors import UnmaskError
 

@@ -7,17 +7,17 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from unmask.cli.compare import NO_STEPS, load_judge
-from unmask.cli.figures import published, with_interval
+from unmask.cli.commands.compare import NO_STEPS, load_judge
 from unmask.cli.generation import WRITING
+from unmask.cli.output.suite_table import published, with_interval
+from unmask.cli.output.tables import print_whole, say
 from unmask.cli.parser import Parser, given, refuse_others
-from unmask.cli.tables import print_whole, say
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
     from unmask.api.infilling import FilledRow
-    from unmask.evaluation.bootstrap import Figure
-    from unmask.evaluation.causal import CausalJudge
+    from unmask.evaluation.judges.causal_lm import CausalJudge
+    from unmask.evaluation.metrics.bootstrap import Figure
 
 
 def add(parser: Parser) -> None:
@@ -33,7 +33,7 @@ def execute(args: Namespace) -> None:
     from unmask import api
     from unmask.api.infilling import infill
     from unmask.api.judging import NO_GAPS, refuse_pairs
-    from unmask.evaluation.causal import CausalJudge
+    from unmask.evaluation.judges.causal_lm import CausalJudge
 
     model = api.load(args.model, **given(args, "device", "precision", "compile"))
     refuse_pairs(model, NO_GAPS)  # before a judge is fetched
@@ -93,7 +93,7 @@ def _cell(figure: "Figure") -> str:
 
 
 def _perplexity(figure: "Figure | None") -> str:
-    from unmask.evaluation.bound import perplexity_of
+    from unmask.likelihood.bound import perplexity_of
 
     if figure is None or math.isnan(figure.value):
         return ""

@@ -6,8 +6,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unmask.cli.output.tables import facts
 from unmask.cli.parser import Parser, check_place, given, refuse_others
-from unmask.cli.tables import facts
 
 if TYPE_CHECKING:
     from unmask.api.translation import Translation

@@ -7,9 +7,10 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
+from unmask.cli.output.tables import print_whole
 from unmask.cli.parser import Parser, given, refuse_others
-from unmask.cli.tables import print_whole, signed
 from unmask.errors import UnmaskError
+from unmask.likelihood.figure_text import signed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,7 +45,7 @@ def execute(args: Namespace) -> None:
     from unmask import api
     from unmask.api.judging import precision
     from unmask.api.zero_shot import zero_shot
-    from unmask.cli.evaluate import say_unused
+    from unmask.cli.output.suite_table import say_unused
 
     console = Console(stderr=True, highlight=False)
     model = api.load(args.model, **given(args, *_LOADING))
@@ -84,7 +85,7 @@ def _table(title: str, rows: "list[SetRow]") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from unmask.cli.evaluate import with_error
+    from unmask.likelihood.figure_text import with_error
 
     length = rows[0].length
     frame = f"one stream cut into rows of {length}: BOS, {length - 2} tokens, EOS{_draws(rows)}"

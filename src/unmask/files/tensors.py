@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -80,3 +81,10 @@ def check_finite(tensors: Mapping[str, Tensor], where: Path | str) -> None:
 
 def _kind(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def hash_tensors(state: Any, network: torch.nn.Module) -> None:
+    """Adds every tensor of a network to a hash."""
+    for name, tensor in network.state_dict().items():
+        state.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        state.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())

@@ -10,14 +10,14 @@ from starlette.exceptions import HTTPException
 
 from unmask import __version__
 from unmask.errors import UnmaskError
-from unmask.serve.answers import Problem, mistake, problem_of
-from unmask.serve.completions import completions
-from unmask.serve.engine import Busy, Closing, Engine, TimedOut
-from unmask.serve.guard import Guard
-from unmask.serve.metrics import Metrics
-from unmask.serve.pages import documentation
+from unmask.serve.docs_page import documentation
+from unmask.serve.execution.engine import Busy, Closing, Engine, TimedOut
+from unmask.serve.limits import Settings
+from unmask.serve.middleware import Guard
+from unmask.serve.openai_completions import completions
+from unmask.serve.prometheus import Metrics
+from unmask.serve.responses import Problem, mistake, problem_of
 from unmask.serve.routes import about, our_routes
-from unmask.serve.settings import Settings
 
 _ABOUT = "Masked diffusion language models: text written in any order, gaps filled, texts measured."
 

@@ -12,13 +12,13 @@ from unmask.api.model import Length, Model
 from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
 from unmask.errors import UnmaskError
 from unmask.samplers.core.canvas import Frame
-from unmask.serve.answers import Events, Json, event, problem_of
-from unmask.serve.engine import Engine
-from unmask.serve.known import STREAMED, chosen, described
-from unmask.serve.metrics import Metrics
-from unmask.serve.questions import Filling, Scoring, Watching
-from unmask.serve.settings import Settings
-from unmask.serve.writing import check_sampler, resolved
+from unmask.serve.execution.engine import Engine
+from unmask.serve.limits import Settings
+from unmask.serve.prometheus import Metrics
+from unmask.serve.responses import Events, Json, event, problem_of
+from unmask.serve.schemas import Filling, Scoring, Watching
+from unmask.serve.served_models import STREAMED, chosen, described
+from unmask.serve.text_stream import check_sampler, resolved
 
 
 def our_routes(engine: Engine, settings: Settings) -> APIRouter:

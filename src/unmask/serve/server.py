@@ -10,8 +10,8 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from unmask.errors import UnmaskError
-from unmask.serve.engine import Engine
-from unmask.serve.settings import Settings
+from unmask.serve.execution.engine import Engine
+from unmask.serve.limits import Settings
 
 MOST_PORT = 65535
 LAST_WORDS = 5.0  # seconds for what streams say when they are ended

@@ -1,8 +1,9 @@
 """Reading text once, from left to right: keys and values are kept, and a step computes one token."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int
@@ -13,17 +14,31 @@ from unmask.errors import UnmaskError
 from unmask.runtime.cuda_graphs import Replays
 from unmask.shapes import Tokens
 
-if TYPE_CHECKING:
-    from unmask.methods.autoregressive import Autoregressive
-
 Then = Callable[..., Tensor]  # equal ones, as their hashes say, do the same
 SPAN = 128  # keys are shown in multiples of it, where shapes must be few
+
+
+@runtime_checkable
+class CausalMethod(Protocol):
+    """A method that predicts a token from the tokens before it."""
+
+    lag: int
+    backbone: Any
+    serving: Any
+
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def edition(self) -> Any: ...
+    def arithmetic(self) -> AbstractContextManager[None]: ...
+    def inputs(self, x: Tokens) -> Tokens: ...
+    def log_next(self, h: Tensor) -> Tensor: ...
 
 
 class Reader:
     """What a causal network has read of some rows, in memory that stays where it is."""
 
-    def __init__(self, method: "Autoregressive", rows: int, length: int) -> None:
+    def __init__(self, method: CausalMethod, rows: int, length: int) -> None:
         self.kind = rows, length, method.edition
         self._method, self._fixed = method, method.serving.fixed
         self._keys = torch.arange(self._span(length), device=method.device)

@@ -1,0 +1,52 @@
+"""unmask harness: the command of lm-evaluation-harness, which then knows the model `unmask`."""
+
+import sys
+from argparse import Namespace
+from functools import partial
+from importlib import import_module
+
+from unmask.cli.parser import Commands, Parser
+
+_ARGUMENTS = """\
+All arguments are those of lm_eval; --model is unmask unless they say otherwise:
+  unmask harness --model_args path=runs/demo,draws=32 --tasks lambada_openai --batch_size 32
+  unmask harness --model_args path=runs/demo --tasks mine --include_path tasks
+  unmask harness ls tasks
+"""
+_OTHER_MODEL = ("--model", "-M", "--config", "-C")
+
+
+def add(commands: Commands) -> None:
+    summary = "run the tasks of lm-evaluation-harness (pip install 'unmask[harness]')"
+    parser = commands.add_parser(
+        "harness",
+        help=summary,
+        description=summary,
+        epilog=_ARGUMENTS,
+        prefix_chars="\0",  # no option is ours
+        add_help=False,
+    )
+    parser.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="what lm_eval takes")
+    parser.set_defaults(execute=partial(execute, parser))
+
+
+def execute(parser: Parser, args: Namespace) -> None:
+    if args.arguments in ([], ["-h"], ["--help"]):
+        parser.print_help()
+        parser.exit()
+    from unmask.imports import extra
+
+    command = extra("lm_eval.__main__", "unmask harness", "harness")
+    import_module("unmask.integrations.lm_eval.adapter")  # makes the model known
+    before, sys.argv = sys.argv, ["lm_eval", *completed(args.arguments)]
+    try:
+        command.cli_evaluate()
+    finally:
+        sys.argv = before
+
+
+def completed(arguments: list[str]) -> list[str]:
+    """The arguments of lm_eval, with our model where they run tasks and name none."""
+    runs = arguments[0] == "run" or arguments[0].startswith("-")
+    named = any(argument.partition("=")[0] in _OTHER_MODEL for argument in arguments)
+    return [*arguments, "--model", "unmask"] if runs and not named else arguments

@@ -1,0 +1,56 @@
+"""unmask models: what ships with the package."""
+
+import json
+from argparse import Namespace
+from typing import Any
+
+from unmask import shipped
+from unmask.cli.output.tables import print_whole
+from unmask.cli.parser import Commands
+from unmask.likelihood.figure_text import signed
+
+_HEADINGS = ("model", "parameters", "tokens", "length", "bound", "licence of the data", "size")
+
+
+def add(commands: Commands) -> None:
+    summary = "list the models that ship with the package"
+    parser = commands.add_parser("models", help=summary, description=summary)
+    parser.add_argument("--json", action="store_true", help="print JSON, one line a model")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: Namespace) -> None:
+    held = shipped.names()
+    facts = {name: {**shipped.card(name), "bytes": shipped.size(name)} for name in held}
+    if args.json:
+        for name in held:
+            print(json.dumps({"name": name, **facts[name]}))
+        return
+    if held:
+        _show(facts)
+    for name in shipped.NAMES:
+        if name not in held:
+            recipe = shipped.recipe(name)
+            print(f"{name} is not in this installation; 'unmask train {recipe}' trains it")
+
+
+def _show(facts: dict[str, dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table(*_HEADINGS)
+    for name, known in facts.items():
+        size = f"{known['bytes'] / 1e6:.1f} MB"
+        if "bound" not in known:
+            table.add_row(name, *["?"] * (len(_HEADINGS) - 2), size)
+            continue
+        bound = known["bound"]
+        table.add_row(
+            name,
+            f"{known['parameters'] / 1e6:.1f}M",
+            f"{known['vocabulary']:,}",
+            str(known["length"]),
+            signed(bound["certificate"], f"{bound['bits_per_byte']:.3f} bits/byte"),
+            known["licence"],
+            size,
+        )
+    print_whole(table)

@@ -1,0 +1,107 @@
+"""unmask plan: what a recipe needs on so many GPUs, before anybody pays for them."""
+
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from unmask.cli.parser import Commands
+
+if TYPE_CHECKING:
+    from unmask.api.planning import Option, Plan
+
+_ASSUMED = """\
+measured (one H200, torch 2.11, bf16, compiled; benchmarks/plan.py holds 19 rows against this):
+  the matrix rate, the share of it that attention reaches, bytes moved and kept a token
+assumed: what FSDP gathers from others; {usable:.0%} of the memory usable; {network:g} GB/s
+  between GPUs, hidden behind the computation at best and after it at worst; no failures
+planned in bf16 and compiled: --training.precision bf16 --training.compile true"""
+
+
+def add(commands: Commands) -> None:
+    summary = "what a recipe needs on so many GPUs: memory, time, strategy"
+    parser = commands.add_parser("plan", overrides=True, help=summary, description=summary)
+    option = parser.add_argument
+    option("--gpus", type=int, default=1, metavar="N", help="how many (1)")
+    option("--memory", type=float, default=80.0, metavar="GIB", help="of one GPU (80)")
+    option("--rate", type=float, default=673.0, metavar="TFLOPS", help="of bf16 products (673)")
+    option("--bandwidth", type=float, default=4.25, metavar="TBS", help="of its memory (4.25)")
+    option("--network", type=float, default=200.0, metavar="GBS", help="NCCL's bus bandwidth (200)")
+    option("--vocabulary", type=int, metavar="N", help="where the tokenizer does not tell")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: Namespace) -> None:
+    from unmask.api.arithmetic import USABLE, Machine
+    from unmask.api.planning import plan
+    from unmask.config.run import load_recipe, resolve
+    from unmask.errors import UnmaskError
+
+    for name in ("memory", "rate", "bandwidth", "network"):
+        if not 0 < getattr(args, name) < float("inf"):
+            raise UnmaskError(f"--{name} must be above 0")
+    config = resolve(load_recipe(args.recipe), args.overrides)
+    machine = Machine(args.memory, args.rate, args.bandwidth, args.network)
+    found = plan(config, args.gpus, machine, args.vocabulary)
+    _print(found)
+    print(_ASSUMED.format(usable=USABLE, network=args.network))
+
+
+def _print(found: "Plan") -> None:
+    from unmask.api.arithmetic import GIB
+
+    work, best = found.work, found.best
+    print(
+        f"{work.parameters / 1e6:,.1f}M parameters ({work.depth} × {work.width}, vocabulary "
+        f"{work.vocabulary:,}); {found.steps:,} steps of {found.batch} × {work.length} tokens, "
+        f"{_billions(found.tokens)} in all; {found.gpus} × {found.machine.memory:g} GiB"
+    )
+    _table(found)
+    if best is None:
+        print("nothing fits: more GPUs with fsdp, a shorter data.length or a smaller backbone")
+        return
+    held = {name: value / GIB for name, value in vars(best.memory).items() if value}
+    print(f"\n{_name(best)}, GiB a GPU: " + ", ".join(f"{n} {v:.2f}" for n, v in held.items()))
+    rates = [found.tokens / found.steps / seconds for seconds in (best.most, best.least)]
+    print(
+        f"{rates[0]:,.0f} to {rates[1]:,.0f} tokens a second; the run takes "
+        f"{_time(found.steps * best.least)} to {_time(found.steps * best.most)}"
+    )
+    print(f"set: {_settings(best)}\n")
+
+
+def _table(found: "Plan") -> None:
+    from rich.table import Table
+
+    from unmask.api.arithmetic import GIB
+    from unmask.cli.output.tables import print_whole
+
+    table = Table(box=None)
+    names = ("strategy", "micro-batch", "passes", "GiB", "compute, ms", "network, ms", "")
+    for name in names:
+        table.add_column(name, justify="left" if name in ("strategy", "") else "right")
+    for option in found.options:
+        mark = "does not fit" if not option.fits else "best" if option is found.best else ""
+        cells = [option.micro_batch, option.passes, f"{option.memory.total / GIB:.1f}"]
+        times = [f"{1e3 * seconds:,.1f}" for seconds in (option.compute, option.communication)]
+        table.add_row(_name(option), *map(str, cells), *times, mark)
+    print_whole(table)
+
+
+def _name(option: "Option") -> str:
+    return option.strategy + (" + recomputing" if option.recompute else "")
+
+
+def _settings(option: "Option") -> str:
+    parts = [f"--distributed.strategy {option.strategy}"] * (option.strategy != "plain")
+    parts.append(f"--training.micro_batch {option.micro_batch}")
+    parts += ["--training.checkpoint_activations true"] * option.recompute
+    return " ".join(parts)
+
+
+def _billions(tokens: int) -> str:
+    return f"{tokens / 1e9:,.0f}B" if tokens >= 1e10 else f"{tokens / 1e9:.2g}B"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 7200:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"

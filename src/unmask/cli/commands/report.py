@@ -1,0 +1,127 @@
+"""unmask report: what runs are and do, as tables in the terminal or one page with pictures."""
+
+import argparse
+import json
+import os
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unmask.cli.output.tables import show_tables
+from unmask.cli.parser import Commands, given
+from unmask.errors import UnmaskError
+
+if TYPE_CHECKING:
+    from unmask.api.reporting import RunReport
+
+
+def add(commands: Commands) -> None:
+    summary = (
+        "tables and pictures of runs: settings, loss, bound by T, variance by schedule, samples"
+    )
+    parser = commands.add_parser("report", help=summary, description=summary)
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run folder; several side by side")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="one page with pictures, for offline"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, a line for each run")
+    parser.add_argument(
+        "--no-measure", action="store_true", help="show only what is there: compute nothing"
+    )
+    group = parser.add_argument_group("measure", argument_default=argparse.SUPPRESS)
+    group.add_argument(
+        "--rows", type=int, metavar="N", help="validation rows that are measured (64); 0 is all"
+    )
+    group.add_argument("--draws", type=int, metavar="N", help="noise draws per row (4)")
+    group.add_argument("--seed", type=int, metavar="N", help="seed of the draws")
+    group.add_argument("--device", help="cpu, cuda, mps; by default the best there is")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: Namespace) -> None:
+    if args.html is not None:
+        _check(args.html)
+    from rich.console import Console
+
+    from unmask.api.measuring import Budget
+    from unmask.api.reporting import read_runs, report_run
+
+    runs = read_runs(args.runs)
+    budget = None if args.no_measure else Budget(**given(args, "rows", "draws", "seed"))
+    log = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def say(line: str) -> None:
+        log.print(line, markup=False)
+
+    reports = [report_run(run, budget, **given(args, "device"), say=say) for run in runs]
+    if args.json:
+        for report in reports:
+            print(json.dumps(_plain(report)))
+    if args.html is not None:
+        _write(args.html, reports)
+    elif not args.json:
+        _show(reports)
+
+
+def _check(html: Path) -> None:
+    """Before anything is measured: a page that can be drawn and written."""
+    from unmask.report.plots import need_matplotlib
+
+    need_matplotlib()
+    if html.is_dir():
+        raise UnmaskError(f"--html {html} is a folder: give the name of a file")
+    if not html.parent.is_dir():
+        raise UnmaskError(f"--html {html}: there is no folder {html.parent}")
+
+
+def _write(html: Path, reports: "Sequence[RunReport]") -> None:
+    from unmask.report.html_page import page
+    from unmask.report.sections import sections
+
+    names = ", ".join(report.run.name for report in reports)
+    building = html.with_name(f".{html.name}.building")
+    building.write_text(page(f"Report: {names}", sections(reports)), encoding="utf-8")
+    os.replace(building, html)
+    print(f"wrote {html}")
+
+
+def _show(reports: "Sequence[RunReport]") -> None:
+    from rich.console import Console
+
+    from unmask.report.sections import sections
+
+    console = Console(highlight=False, soft_wrap=True)
+    for section in sections(reports):
+        console.print(f"\n{section.title}", style="bold", markup=False)
+        console.print(section.note, style="dim", markup=False)
+        show_tables(section.tables)
+        for whose, text in section.texts:
+            console.print(f"\n{whose}:", style="dim", markup=False)
+            console.print(text, markup=False)
+
+
+def _plain(report: "RunReport") -> dict[str, Any]:
+    """The figures of a run, for a program."""
+    from unmask.api.measuring import figures
+    from unmask.config.run import to_dict
+
+    run = report.run
+    return {
+        "run": str(run.folder),
+        "config": to_dict(run.config),
+        **asdict(report.parameters),
+        "step": run.step,
+        "tokens": run.tokens,
+        "seconds": run.seconds,
+        "losses": run.losses,
+        "validations": run.validations,
+        "bound": report.bound and figures(report.bound),
+        "by_steps": [figures(point) for point in report.by_steps],
+        "schedules": {name: figures(spread) for name, spread in report.schedules.items()},
+        "frontiers": {
+            file: [row.to_dict() for row in rows] for file, rows in report.frontiers.items()
+        },
+        "samples": report.samples,
+    }

@@ -1,0 +1,69 @@
+"""unmask runs: the runs in a folder, where each stands and whether it is whole."""
+
+import json
+from argparse import Namespace
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unmask.cli.parser import Commands
+from unmask.errors import UnmaskError
+
+if TYPE_CHECKING:
+    from unmask.runs.inspect import Standing
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def add(commands: Commands) -> None:
+    summary = "list runs with their step, state, bound, size and damage"
+    parser = commands.add_parser("runs", help=summary, description=summary)
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", nargs="?", default=Path("runs"), help="(runs)"
+    )
+    parser.add_argument("--fast", action="store_true", help="do not look for damage")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: Namespace) -> None:
+    from unmask.runs.inspect import is_run, standing
+
+    if not args.folder.is_dir():
+        raise UnmaskError(f"no folder {str(args.folder)!r}: 'unmask train' makes runs")
+    inside = sorted(path for path in args.folder.iterdir() if path.is_dir() and is_run(path))
+    runs = [args.folder] if is_run(args.folder) else inside
+    found = [standing(run, thorough=not args.fast) for run in runs]
+    if args.json:
+        print(json.dumps([{**asdict(each), "run": str(each.run)} for each in found], indent=1))
+    elif found:
+        _print(found)
+    else:
+        print(f"no runs in {args.folder}")
+
+
+def _print(found: "list[Standing]") -> None:
+    from rich.table import Table
+
+    from unmask.cli.output.tables import print_whole
+    from unmask.training.logs.progress import bound
+
+    table = Table("run", "state")
+    for column in ("step", "bound", "size"):
+        table.add_column(column, justify="right")
+    table.add_column("damaged")
+    for each in found:
+        step = f"{each.step:,}" + (f" / {each.steps:,}" if each.steps else "")
+        nats = "–" if each.nats is None else bound(each.nats, each.error or 0.0)
+        damaged = "not looked" if each.damaged is None else ", ".join(each.damaged) or "no"
+        table.add_row(str(each.run), each.state, step, nats, _size(each.size), damaged)
+    print_whole(table)
+
+
+def _size(count: float) -> str:
+    """Bytes for people."""
+    for unit in _UNITS[:-1]:
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit in ("B", "kB") else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} {_UNITS[-1]}"

@@ -1,0 +1,53 @@
+"""Tables in the terminal."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from unmask.report.elements import Table as PageTable
+
+
+def show_tables(tables: "Sequence[PageTable]") -> None:
+    """Tables in the terminal; numbers are never cut, in a narrow one the lines go on below."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    for table in tables:
+        drawn = Drawn(
+            title=Text(table.caption), title_justify="left", box=SIMPLE_HEAD, pad_edge=False
+        )
+        for number, name in enumerate(table.columns):
+            drawn.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
+        for row in table.rows:
+            drawn.add_row(*map(Text, row))
+        print_whole(drawn)
+
+
+def say(line: str) -> None:
+    """A remark, on standard error."""
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
+
+
+def facts(title: str) -> "Table":
+    """A table of names and what they are, to be filled by `add_row`; a long one goes on in the next line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    return table
+
+
+def print_whole(table: "Table", spare: int = 0) -> None:
+    """Numbers are never cut: in a narrow terminal lines go on below, but for `spare` columns of text."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    natural = console.measure(table, options=console.options.update(max_width=1000)).maximum
+    Console(highlight=False, width=max(console.width, natural - spare)).print(table)

@@ -1,0 +1,162 @@
+"""A causal language model of the transformers library as a judge, with its own tokenizer."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+from torch.nn import functional as F
+
+from unmask.errors import UnmaskError
+from unmask.evaluation.judges.judge import Reading, Sample
+from unmask.files.tensors import hash_tensors
+
+CONTEXT = 1024  # tokens that a judge reads at a time, its prefix too: GPT-2's
+LOGITS = 2**28  # that are held at a time: a gibibyte
+# what a judge was trained to see before a text, if it has it; then its own BOS, then its EOS
+_USUAL = "<|endoftext|>"
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens that are read together, prefix first; those before `counted` were counted already."""
+
+    text: int
+    ids: list[int]
+    counted: int  # of the tokens behind the prefix
+
+
+@dataclass(frozen=True)
+class Read:
+    """A text as a judge reads it: nats of every token, where in the text it ends, the last state."""
+
+    nats: Float64[Tensor, "tokens"]
+    ends: list[int]  # in characters
+    feature: Float[Tensor, "width"]
+
+
+class CausalJudge:
+    """Reads texts behind a prefix that is not counted; a long text in windows that overlap by half."""
+
+    certificate = "exact"
+    reads_text = True
+
+    def __init__(
+        self,
+        network: Any,
+        tokenizer: Any,
+        name: str,
+        prefix: str | None = None,
+        logits: int = LOGITS,
+    ) -> None:
+        self.network, self.tokenizer, self.name = network.eval(), tokenizer, name
+        self.prefix = usual_prefix(tokenizer, name) if prefix is None else prefix
+        known: dict[str, int] = tokenizer.get_vocab()
+        if self.prefix not in known:
+            raise UnmaskError(f"the judge {name} has no token {self.prefix!r} to begin a text with")
+        self._first = known[self.prefix]
+        config = network.config.get_text_config()
+        self.context = min(CONTEXT, getattr(config, "max_position_embeddings", CONTEXT))
+        self._at_a_time = max(logits // config.vocab_size, 1)
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of all that its figures depend on."""
+        config = self.network.config.to_dict().items()
+        settings = {name: value for name, value in config if not name.startswith("_")}  # no paths
+        words = sorted(self.tokenizer.get_vocab().items())
+        described = json.dumps(
+            [self.prefix, self.context, words, settings], sort_keys=True, default=str
+        )
+        state = hashlib.sha256(described.encode())
+        hash_tensors(state, self.network)
+        return state.hexdigest()[:16]
+
+    def read(self, samples: Sequence[Sample], seed: int = 0) -> Reading:
+        """The texts, as the judge's own tokens; `seed` is not needed: nothing is drawn."""
+        texts = self.read_texts([sample.text for sample in samples])
+        return Reading(
+            nats=torch.stack([text.nats.sum() for text in texts]),
+            tokens=torch.tensor([len(text.nats) for text in texts]),
+            features=torch.stack([text.feature for text in texts]),
+        )
+
+    def read_texts(self, texts: Sequence[str]) -> list[Read]:
+        """Every token of every text, whatever is read beside it."""
+        encoded = [self._encoded(text) for text in texts]
+        windows = [
+            window
+            for number, (ids, _) in enumerate(encoded)
+            for window in windows_of(number, ids, self._first, self.context)
+        ]
+        nats: list[dict[int, Tensor]] = [{} for _ in texts]
+        features: dict[int, Tensor] = {}
+        for index, counted, feature in self._forward(windows):
+            window = windows[index]
+            nats[window.text][index] = counted
+            if window.counted == 0:  # MAUVE reads the beginning of a text that is too long
+                features[window.text] = feature
+        return [
+            Read(torch.cat([parts[index] for index in sorted(parts)]), ends, features[number])
+            for number, (parts, (_, ends)) in enumerate(zip(nats, encoded, strict=True))
+        ]
+
+    def _encoded(self, text: str) -> tuple[list[int], list[int]]:
+        """The tokens of a text and where they end; one that is spelled like a special token is text."""
+        found = self.tokenizer(
+            text.encode("utf-8", "replace").decode(),  # a lone surrogate is no text
+            add_special_tokens=False,
+            split_special_tokens=True,
+            return_offsets_mapping=True,
+            verbose=False,
+        )
+        return list(found["input_ids"]), [end for _, end in found["offset_mapping"]]
+
+    @torch.inference_mode()
+    def _forward(self, windows: Sequence[Window]) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Each window's number, the nats of the tokens that it counts, and its last hidden state."""
+        order = sorted(range(len(windows)), key=lambda index: len(windows[index].ids))
+        while order:
+            longest = len(windows[order[-1]].ids)
+            size = max(self._at_a_time // longest, 1)
+            part, order = order[-size:], order[:-size]
+            rows = [torch.tensor(windows[index].ids) for index in part]
+            x = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self._first)
+            lengths = torch.tensor([len(row) for row in rows])
+            x, there = (
+                tensor.to(self.network.device)
+                for tensor in (x, (torch.arange(x.shape[1]) < lengths[:, None]).long())
+            )
+            found = self.network(
+                input_ids=x, attention_mask=there, output_hidden_states=True, use_cache=False
+            )
+            for row, index in enumerate(part):
+                end, counted = len(rows[row]), windows[index].counted
+                logits = found.logits[row, counted : end - 1].float()
+                nats = F.cross_entropy(logits, x[row, counted + 1 : end], reduction="none")
+                feature = found.hidden_states[-1][row, end - 1].float().cpu()
+                yield index, nats.double().cpu(), feature
+
+
+def windows_of(text: int, ids: list[int], first: int, context: int) -> Iterator[Window]:
+    """A text's windows: whole if it fits, else each reads the last half of the one before again."""
+    body = context - 1
+    yield Window(text, [first, *ids[:body]], 0)
+    step = max(body // 2, 1)
+    for done in range(body, len(ids), step):
+        start = done + step - body
+        yield Window(text, [first, *ids[start : done + step]], done - start)
+
+
+def usual_prefix(tokenizer: Any, name: str) -> str:
+    """What stands before a text: <|endoftext|> where a model knows it, else its BOS or EOS."""
+    known = tokenizer.get_vocab()
+    for token in (_USUAL, tokenizer.bos_token, tokenizer.eos_token):
+        if token in known:
+            return str(token)
+    raise UnmaskError(f"the judge {name} has no token to begin a text with: name one as its prefix")

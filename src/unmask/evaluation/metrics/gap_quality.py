@@ -1,0 +1,102 @@
+"""Gaps in held-out text: who fills them as the author did, and what a judge makes of the rest."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from unmask.evaluation.judges.causal_lm import CausalJudge
+from unmask.evaluation.judges.judge import Text
+from unmask.evaluation.metrics.bootstrap import Figure, mean, ratio, share
+from unmask.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A text as a training row holds it, and the place of the tokens that are hidden."""
+
+    ids: list[int]
+    start: int
+    stop: int
+
+    def filled(self, tokens: Text) -> list[int]:
+        """The text with other tokens in the gap."""
+        return [*self.ids[: self.start], *tokens, *self.ids[self.stop :]]
+
+
+@dataclass(frozen=True)
+class Filling:
+    """How well gaps were filled.
+
+    A judge reads from left to right: `gap` is its surprise at the filling, `after` at what the author
+    wrote behind it, which a filling that ignores the right side makes less likely.
+    """
+
+    exact: Figure  # share of gaps that are the author's, token for token
+    accuracy: Figure  # share of tokens
+    gap: Figure | None  # nats per token of the judge
+    after: Figure | None
+
+
+def middle_gap(row: Text, vocabulary: Vocabulary, labels: Sequence[int], width: int) -> Gap | None:
+    """A gap in the middle of a row's first text, with at least as many tokens on either side."""
+    ids = list(row)
+    lead = int(bool(ids) and (ids[0] == vocabulary.bos_id or ids[0] in labels))
+    body = ids[lead:]
+    size = body.index(vocabulary.eos_id) if vocabulary.eos_id in body else len(body)
+    if size < 3 * width:
+        return None
+    start = lead + (size - width) // 2
+    return Gap(ids[: lead + size + 1], start, start + width)  # EOS too, where the text ends
+
+
+def score(
+    gaps: Sequence[Gap],
+    fillings: Sequence[Text],
+    decode: Callable[[list[int]], str],
+    judge: CausalJudge | None,
+    seed: int = 0,
+) -> Filling:
+    """Fillings against the author's words, and under a judge."""
+    right = [
+        [a == b for a, b in zip(gap.ids[gap.start : gap.stop], tokens, strict=True)]
+        for gap, tokens in zip(gaps, fillings, strict=True)
+    ]
+    found = None
+    if judge is not None:
+        whole = [gap.filled(tokens) for gap, tokens in zip(gaps, fillings, strict=True)]
+        found = _judged(gaps, whole, decode, judge, seed)
+    return Filling(
+        exact=share([all(same) for same in right]),
+        accuracy=mean([sum(same) / len(same) for same in right], seed),
+        gap=found and found[0],
+        after=found and found[1],
+    )
+
+
+def _judged(
+    gaps: Sequence[Gap],
+    texts: Sequence[list[int]],
+    decode: Callable[[list[int]], str],
+    judge: CausalJudge,
+    seed: int,
+) -> tuple[Figure, Figure]:
+    """Nats per token in the gap and behind it; a token belongs where it ends."""
+    sums = torch.zeros(
+        len(texts), 2, 2, dtype=torch.float64
+    )  # nats and tokens, in the gap and behind
+    for number, read in enumerate(judge.read_texts([decode(text) for text in texts])):
+        begins = len(decode(texts[number][: gaps[number].start]))
+        behind = len(decode(texts[number][: gaps[number].stop]))
+        ends = torch.tensor(read.ends)
+        for part, there in enumerate([(ends > begins) & (ends <= behind), ends > behind]):
+            sums[number, part] = torch.stack([read.nats[there].sum(), there.sum().double()])
+    parts = [
+        ratio(sums[:, part, 0], sums[:, part, 1], seed) if sums[:, part, 1].any() else _UNKNOWN
+        for part in (0, 1)
+    ]
+    return parts[0], parts[1]
+
+
+_UNKNOWN = Figure(math.nan, math.inf)

@@ -1,0 +1,122 @@
+"""How good and how varied generated texts are; every figure with a standard error and an interval."""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from jaxtyping import Float
+from torch import Tensor
+
+from unmask.errors import UnmaskError
+from unmask.evaluation.judges.judge import Judge, Sample, Text
+from unmask.evaluation.metrics.bootstrap import Figure, mean, ratio
+from unmask.evaluation.metrics.mauve import mauve
+from unmask.vocabulary import Vocabulary
+
+
+def repetition(text: Text, n: int = 4) -> float:
+    """Share of a text's n-grams that it had before; 0 for a text without any."""
+    grams = _grams(text, n)
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What is measured of a set of texts: likelihood under a judge, and diversity.
+
+    A low `nats` alone says little: repeating one likely word reaches it too, and `entropy` gives
+    that away.
+    """
+
+    nats: Figure  # per token, by the judge
+    bits_per_byte: Figure  # of what the judge read: what judges with other tokens agree on
+    certificate: str  # what `nats` is of the judge's true value: "exact" or "upper"
+    entropy: Figure  # of the tokens of a text, in nats
+    distinct_1: Figure
+    distinct_2: Figure
+    distinct_3: Figure
+    repetition: Figure
+    mauve: Figure | None  # how near the texts are to real ones: 1 is alike
+    tokens: int  # that the judge counted
+
+
+def measure(
+    samples: Sequence[Sample],
+    judge: Judge,
+    *,
+    real: Float[Tensor, "others width"] | None = None,
+    seed: int = 0,
+) -> Quality:
+    """Texts as a judge sees them, how varied they are, and how near to the features of `real` text."""
+    if not samples:
+        raise UnmaskError("there is no text to measure")
+    read = judge.read(samples, seed)
+    sizes = [sample.bytes(judge.reads_text) for sample in samples]
+    tokens = int(read.tokens.sum())
+    if not tokens or not sum(sizes):
+        raise UnmaskError("the texts are empty: there is nothing to measure")
+    texts = [sample.ids for sample in samples]
+    distincts = [distinct(texts, n, seed) for n in (1, 2, 3)]
+    return Quality(
+        nats=ratio(read.nats.numpy(), read.tokens.numpy(), seed),
+        bits_per_byte=ratio(read.nats.numpy() / math.log(2), sizes, seed),
+        certificate=judge.certificate,
+        entropy=mean([token_entropy(text) for text in texts], seed),
+        distinct_1=distincts[0],
+        distinct_2=distincts[1],
+        distinct_3=distincts[2],
+        repetition=mean([repetition(text) for text in texts], seed),
+        mauve=None if real is None or read.features is None else mauve(read.features, real, seed),
+        tokens=tokens,
+    )
+
+
+def visible(ids: Sequence[int], vocabulary: Vocabulary, labels: Collection[int] = ()) -> list[int]:
+    """The tokens that a reader sees: behind BOS or a class, up to EOS, without special ones."""
+    v = vocabulary
+    framed = bool(ids) and (ids[0] == v.bos_id or ids[0] in labels)
+    body = list(ids[1:] if framed else ids)  # GPT-2's BOS is its EOS
+    if v.eos_id in body:
+        body = body[: body.index(v.eos_id)]
+    return [token for token in body if token not in (v.mask_id, v.pad_id, v.bos_id)]
+
+
+# Diversity
+
+
+def token_entropy(text: Text) -> float:
+    """Entropy in nats of the token counts of one text; it grows with the length of the text."""
+    total = len(text)
+    return math.fsum(count / total * math.log(total / count) for count in Counter(text).values())
+
+
+def distinct(texts: Sequence[Text], n: int = 2, seed: int = 0) -> Figure:
+    """Different n-grams of all texts as a share of their n-grams: low also when the texts are alike.
+
+    A resample holds texts twice, whose n-grams are then not distinct, so the texts' influences on
+    the figure are resampled, which the jackknife gives. Its error is for a statistic like this on
+    average too large, not too small (Efron and Stein, 1981).
+    """
+    grams = [_grams(text, n) for text in texts]
+    holders = Counter(gram for held in grams for gram in set(held))  # texts that hold a gram
+    total = sum(map(len, grams))
+    if not total:
+        return Figure(1.0, math.inf)
+    value = len(holders) / total
+    without = [  # the figure without one of the texts
+        (len(holders) - sum(holders[gram] == 1 for gram in set(held))) / (total - len(held))
+        for held in grams
+        if len(held) < total
+    ]
+    if len(without) < 2:
+        return Figure(value, math.inf)
+    middle = math.fsum(without) / len(without)
+    figure = mean([value + (len(without) - 1) * (middle - other) for other in without], seed)
+    if math.isinf(figure.low):
+        return replace(figure, value=value)
+    return replace(figure, value=value, low=max(0.0, figure.low), high=min(1.0, figure.high))
+
+
+def _grams(text: Text, n: int) -> list[tuple[int, ...]]:
+    return list(zip(*(text[start:] for start in range(n)), strict=False))

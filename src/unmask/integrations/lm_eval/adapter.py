@@ -1,0 +1,60 @@
+"""The class that lm-evaluation-harness knows as the model `unmask`; importing this needs lm_eval."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+from lm_eval.api.registry import register_model
+from tqdm import tqdm
+
+from unmask.api.loading import load
+from unmask.integrations.lm_eval.model_args import Options
+from unmask.integrations.lm_eval.requests import Answers
+from unmask.likelihood.estimate import Progress
+
+
+@register_model("unmask")
+class UnmaskLM(LM):
+    """A run folder or an exported model; its arguments are the fields of `Options`."""
+
+    def __init__(self, **model_args: Any) -> None:
+        super().__init__()
+        options = Options.of(model_args)
+        self._answers = Answers(load(options.path, **options.loading), options)
+        self._device = self._answers.model.device
+
+    def loglikelihood(
+        self, requests: Sequence[Instance], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
+        """log p(continuation | context) and whether it is what greedy decoding writes."""
+        return _watched(self._answers.loglikelihood, requests, disable_tqdm)
+
+    def loglikelihood_rolling(
+        self, requests: Sequence[Instance], disable_tqdm: bool = False
+    ) -> list[float]:
+        """log p of whole texts."""
+        return _watched(
+            lambda asked, progress: self._answers.rolling([text for (text,) in asked], progress),
+            requests,
+            disable_tqdm,
+        )
+
+    def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[str]:
+        """Texts behind contexts, up to a stop string."""
+        return _watched(self._answers.generate_until, requests, disable_tqdm)
+
+    def get_model_info(self) -> dict[str, Any]:
+        """What the harness saves with its results."""
+        return self._answers.about
+
+
+def _watched(
+    answer: Callable[[list[Any], Progress], list[Any]], requests: Sequence[Instance], quiet: bool
+) -> list[Any]:
+    """The answers, with a bar that says how many there are."""
+    with tqdm(total=len(requests), disable=quiet) as bar:
+        return answer(
+            [request.args for request in requests],
+            lambda share: bar.update(round(share * len(requests)) - bar.n),
+        )

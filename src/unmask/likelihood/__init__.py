@@ -1,0 +1,1 @@
+"""Likelihoods: bounds, exact likelihoods, their estimators and errors."""

@@ -1,0 +1,101 @@
+"""The bound by T from one set of draws: where the network does not read the time, only weights change.
+
+Given how many tokens of a row are masked, which ones is the same in every process. So the draws of the
+continuous bound serve every T, which costs one pass for the whole curve and lets its points be
+compared draw by draw.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from unmask.diffusion.binomial import binomial
+from unmask.diffusion.nelbo import step_alphas
+from unmask.diffusion.process import unmask_probability
+from unmask.diffusion.schedule import Schedule
+from unmask.diffusion.time_sampler import FixedCount
+from unmask.errors import UnmaskError
+from unmask.likelihood.estimate import BLOCK
+from unmask.likelihood.measured_rows import TokenRows, counted_in, given_in
+from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.method import Method, targets
+from unmask.randomness import RowStream, child_seed
+from unmask.runtime.device import to_device
+
+
+@torch.no_grad()
+def nats_by_steps(
+    method: Method, rows: TokenRows, steps: Sequence[int], *, draws: int = 8, seed: int = 0
+) -> dict[int, Float64[Tensor, "draws"]]:
+    """Nats per token of the T-step bound under each draw; T = 0 is continuous time."""
+    if not isinstance(method, Diffusion) or not hasattr(method.config, "steps") or method.steps:
+        raise UnmaskError("the bound by T is that of a continuous model that can take steps")
+    if method.backbone.time_conditioning:
+        raise UnmaskError("a network that reads the time must be asked anew for every T")
+    sums = {T: torch.zeros(draws, dtype=torch.float64) for T in steps}
+    weights: dict[tuple[int, int], Tensor] = {}
+    tokens = 0
+    for start in range(0, len(rows), BLOCK):
+        part = range(start, min(start + BLOCK, len(rows)))
+        x, valid = rows[part]
+        given = given_in(rows, part)
+        wanted = targets(valid, given)
+        lengths = wanted.sum(1)
+        tokens += int(counted_in(rows, part, valid).sum())
+        for T in steps:
+            for length in set(lengths.tolist()) - {0}:
+                if (T, length) not in weights:
+                    weights[T, length] = step_weights(method.schedule, length, T)
+        for number in range(draws):
+            stream = RowStream(child_seed(seed, number), start, range(len(x)), len(x))
+            noise = method.noise(stream, wanted, FixedCount())
+            losses = method.nll(to_device(x, method.device), valid, noise, given=given)
+            # a row of n tokens with k masked costs n / k times their cross-entropy
+            nats = losses.per_token().double().sum(1).cpu() / lengths.clamp(min=1)
+            counts = noise.masked.sum(1)
+            for T in steps:
+                weigh = partial(_weight, weights, T)
+                by_row = torch.stack([weigh(n, k) for n, k in zip(lengths, counts, strict=True)])
+                sums[T][number] += (nats * by_row).sum()
+    return {T: total / tokens for T, total in sums.items()}
+
+
+def step_weights(schedule: Schedule, length: int, steps: int) -> Float64[Tensor, "counts"]:
+    """How often, by the count k of masked tokens, a token is revealed: k times it, over all k, is the length.
+
+    Steps that find k tokens masked reveal each with a chance; what is clean at t = 1 and masked at t = 0
+    is guessed too. In continuous time it is 1/k.
+    """
+    k, n = torch.arange(length + 1), torch.tensor(length)
+    if steps == 0:
+        return 1 / k.clamp(min=1).double()
+    t = torch.arange(1, steps + 1, dtype=torch.float64) / steps
+    alpha_s, alpha_t = step_alphas(schedule, t, steps)
+    last, first = schedule.alpha(torch.tensor([0.0, 1.0], dtype=torch.float64))
+    weights = unmask_probability(alpha_s, alpha_t) @ binomial(k, n, 1 - alpha_t[:, None])
+    weights += binomial(k, n, 1 - last)
+    weights[length] += first
+    return weights.detach()
+
+
+def shares_draws(schedule: Schedule, length: int, steps: int) -> bool:
+    """Whether T steps weigh all counts so evenly that draws of continuous time serve them well.
+
+    Few steps visit few counts: drawn with all others, these few would weigh too much. A variance v of the
+    weights adds about v times the square of a row's nats to the variance of one draw.
+    """
+    k = torch.arange(1, length + 1, dtype=torch.float64)
+    return float((k * step_weights(schedule, length, steps)[1:]).var()) < 0.003  # their mean is 1
+
+
+def _weight(
+    weights: dict[tuple[int, int], Tensor], steps: int, n: Int64[Tensor, ""], k: Int64[Tensor, ""]
+) -> Float64[Tensor, ""]:
+    """k times the weight of its count, times the length: what turns nats per token into a row's."""
+    length = int(n)
+    if length == 0:
+        return torch.zeros((), dtype=torch.float64)
+    return weights[steps, length][int(k)] * k * length

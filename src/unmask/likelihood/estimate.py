@@ -1,0 +1,263 @@
+"""How well a model predicts text: a likelihood or a bound of it, with its Monte-Carlo error.
+
+The noise of a row depends on the seed, the draw and the row's place in the corpus, in blocks of rows
+that share strata. So neither the batch nor the shard that a row is measured in changes its number.
+"""
+
+import operator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from unmask.errors import UnmaskError
+from unmask.likelihood.bound import Bound
+from unmask.likelihood.estimators import Batch, Estimator, own_bound
+from unmask.likelihood.measured_rows import TokenRows, counted_in, first_targets, given_in
+from unmask.likelihood.sums import Conditions, Sums
+from unmask.likelihood.token_orders import Order, one_by_one
+from unmask.methods.method import Method
+from unmask.randomness import RowStream, child_seed
+from unmask.runtime.device import to_device
+
+BLOCK = 32  # rows that share strata, counted from the start of the corpus
+_FLYING = 4  # batches whose results the host has not asked for yet
+Progress = Callable[[float], None]
+
+
+class How(TypedDict, total=False):
+    """What is measured, and by which estimator."""
+
+    estimator: str | None  # fixed_count, stratified, importance, uniform, pseudo
+    steps: int | None  # T of the bound; 0 is continuous time
+    order: Order | None  # of the chain rule: a name of ORDERS, or every place of a row once
+    orders: int | None  # K of the any-order bound
+
+
+def likelihood(
+    method: Method,
+    rows: TokenRows,
+    *,
+    draws: int = 8,
+    seed: int = 0,
+    batch: int = 32,
+    shard: tuple[int, int] = (0, 1),
+    progress: Progress | None = None,
+    **how: Unpack[How],
+) -> Bound:
+    """The likelihood of `rows`, every row under `draws` independent draws of the noise.
+
+    The method's own bound, or `how` else: see `choose_estimator`. `shard` (i, n) measures the i-th of
+    n parts, whose bounds add up to that of the whole. Memory does not grow with the rows.
+    """
+    run = _Run(method, rows, draws, seed, batch, how)
+    conditions = run.conditions()
+    total: Sums | None = None
+    for piece in _by_block(run.pieces(part_of(len(rows), shard), progress)):
+        sums = Sums.of_block(conditions, piece.start, piece.terms, piece.tokens)
+        total = sums if total is None else total + sums
+    if total is None or not total.tokens:
+        raise UnmaskError("there is no text to measure: every row is empty")
+    return Bound.from_sums(total)
+
+
+def nats_by_row(
+    method: Method,
+    rows: TokenRows,
+    *,
+    draws: int = 8,
+    seed: int = 0,
+    batch: int = 32,
+    progress: Progress | None = None,
+    **how: Unpack[How],
+) -> dict[str, Float64[Tensor, "draws rows"]]:
+    """Each term of the bound on every row, under each draw of the noise; an exact value needs one."""
+    run = _Run(method, rows, draws, seed, batch, how)
+    pieces = list(run.pieces(range(len(rows)), progress))
+    names = dict.fromkeys(name for piece in pieces for name in piece.terms)
+    return {name: torch.cat([piece.term(name) for piece in pieces], 1) for name in names}
+
+
+def choose_estimator(method: Method, batch: int = 32, **how: Unpack[How]) -> Estimator:
+    """The bound by a time sampler and in T steps, or by orders of tokens; the method's own unless said."""
+    checked("batch", batch)
+    named = [name for name in How.__annotations__ if how.get(name) is not None]
+    estimator, steps, orders = how.get("estimator"), how.get("steps"), how.get("orders")
+    if len(named) > 1 and (named != ["estimator", "steps"] or estimator == "pseudo"):
+        raise UnmaskError(f"{' and '.join(named)} measure different things: give one of them")
+    if orders is not None:
+        return one_by_one(method, batch, orders=checked("orders", orders))
+    if how.get("order") is not None or estimator == "pseudo":
+        return one_by_one(method, batch, order=how.get("order"))
+    return own_bound(method, estimator, None if steps is None else checked("steps", steps, 0))
+
+
+def part_of(rows: int, shard: tuple[int, int]) -> range:
+    """The rows of the i-th of n shards, which are cut between blocks."""
+    number, count = shard
+    blocks = -(-rows // BLOCK)
+    if not 0 <= checked("shard", number, 0) < checked("shards", count):
+        raise UnmaskError(f"shard {number} of {count} does not exist: they count from 0")
+    if count > max(blocks, 1):
+        raise UnmaskError(
+            f"{rows} rows make {blocks} blocks of {BLOCK}, which cannot be cut into {count} shards"
+        )
+    first, last = (blocks * edge // count * BLOCK for edge in (number, number + 1))
+    return range(first, min(last, rows))
+
+
+def checked(name: str, value: Any, least: int = 1) -> int:
+    """A whole number, no smaller than it may be."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise UnmaskError(f"{name} must be a whole number, not {value!r}") from None
+    if number < least:
+        raise UnmaskError(f"{name} must be {least} or more, not {number}")
+    return number
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What some rows cost, by term, under each draw."""
+
+    start: int
+    tokens: Int64[Tensor, "rows"]
+    terms: dict[str, Float64[Tensor, "draws rows"]]
+
+    def term(self, name: str) -> Float64[Tensor, "draws rows"]:
+        """A term; one that is not there cost nothing."""
+        some = next(iter(self.terms.values()))
+        return self.terms.get(name, torch.zeros_like(some))
+
+    def __add__(self, other: "_Piece") -> "_Piece":
+        names = dict.fromkeys([*self.terms, *other.terms])
+        terms = {name: torch.cat([self.term(name), other.term(name)], 1) for name in names}
+        return _Piece(self.start, torch.cat([self.tokens, other.tokens]), terms)
+
+    def cut(self, rows: int) -> tuple["_Piece", "_Piece"]:
+        """The first rows and the others."""
+        first = {name: values[:, :rows] for name, values in self.terms.items()}
+        rest = {name: values[:, rows:] for name, values in self.terms.items()}
+        return (
+            _Piece(self.start, self.tokens[:rows], first),
+            _Piece(self.start + rows, self.tokens[rows:], rest),
+        )
+
+
+class _Run:
+    """One measurement of a corpus, as batches of it come back from the device."""
+
+    def __init__(
+        self,
+        method: Method,
+        rows: TokenRows,
+        draws: int,
+        seed: int,
+        batch: int,
+        how: How,
+    ) -> None:
+        self.draws, self.batch = checked("draws", draws), checked("batch", batch)
+        if not len(rows):
+            raise UnmaskError("there is no text to measure")
+        self.estimator = choose_estimator(method, batch, **how)
+        self.rows, self.seed = rows, operator.index(seed)
+        if not self.estimator.noisy:
+            self.draws = 1
+
+    def conditions(self) -> Conditions:
+        """What the figure depends on beside the model."""
+        rows = self.rows
+        return Conditions(
+            certificate=self.estimator.certificate,
+            of=self.estimator.of,
+            draws=self.draws,
+            seed=self.seed,
+            rows=len(rows),
+            bytes=rows.bytes,
+            characters=rows.characters,
+            tokens=getattr(rows, "tokens", 0),
+            text=getattr(rows, "digest", ""),
+            text_estimated=getattr(rows, "text_estimated", False),
+            left_out=getattr(rows, "left_out", 0),
+            unknown=getattr(rows, "unknown", 0),
+            unread=getattr(rows, "unread", ""),
+        )
+
+    def pieces(self, part: range, progress: Progress | None) -> Iterator[_Piece]:
+        """The batches of a part in order, each when the device has gone on to later ones."""
+        method = self.estimator.method
+        training = method.training
+        method.eval()
+        flying: deque[_Flight] = deque()
+        try:
+            for start in range(part.start, part.stop, self.batch):
+                batch = range(start, min(start + self.batch, part.stop))
+                flying.append(self._depart(batch))
+                if len(flying) > _FLYING:
+                    yield flying.popleft().land()
+                if progress:
+                    progress((batch.stop - part.start) / len(part))
+            yield from (flight.land() for flight in flying)
+        finally:
+            method.train(training)
+
+    @torch.no_grad()
+    def _depart(self, batch: range) -> "_Flight":
+        x, valid = self.rows[batch]
+        given, tokens = given_in(self.rows, batch), counted_in(self.rows, batch, valid)
+        counted = first_targets(valid, given, tokens)
+        x = to_device(x, self.estimator.method.device)
+        seeds = [child_seed(self.seed, number) for number in range(self.draws)]
+        streams = [_streams(seed, batch, self.rows) for seed in seeds]
+        found = self.estimator.draws(Batch(x, valid, given, counted), streams)
+        return _Flight(batch.start, tokens, found)
+
+
+class _Flight:
+    """Results on their way to the host, which does not wait for them yet."""
+
+    def __init__(self, start: int, tokens: Tensor, found: Sequence[dict[str, Tensor]]) -> None:
+        names = dict.fromkeys(name for terms in found for name in terms)
+        some = next(iter(found[0].values()))
+        nothing = torch.zeros_like(some)
+        by_draw = {name: [terms.get(name, nothing) for terms in found] for name in names}
+        terms = {
+            name: torch.stack(values).to("cpu", non_blocking=some.is_cuda)
+            for name, values in by_draw.items()
+        }
+        self._piece = _Piece(start, tokens, terms)
+        self._event = torch.cuda.Event() if some.is_cuda else None
+        if self._event:
+            self._event.record(torch.cuda.current_stream(some.device))
+
+    def land(self) -> _Piece:
+        if self._event:
+            self._event.synchronize()
+        return self._piece
+
+
+def _streams(seed: int, batch: range, rows: TokenRows) -> list[RowStream]:
+    """The randomness of a batch's rows: each block has its own, whoever asks for which of its rows."""
+    streams = []
+    for start in range(batch.start // BLOCK * BLOCK, batch.stop, BLOCK):
+        block = range(start, min(start + BLOCK, len(rows)))
+        mine = range(max(batch.start, start) - start, min(batch.stop, block.stop) - start)
+        streams.append(RowStream(seed, start, mine, len(block)))
+    return streams
+
+
+def _by_block(pieces: Iterator[_Piece]) -> Iterator[_Piece]:
+    """Pieces joined or cut to whole blocks."""
+    rest: _Piece | None = None
+    for piece in pieces:
+        rest = piece if rest is None else rest + piece
+        while len(rest.tokens) >= BLOCK:
+            block, rest = rest.cut(BLOCK)
+            yield block
+    if rest is not None and len(rest.tokens):
+        yield rest

@@ -1,0 +1,109 @@
+"""How much the training loss varies under each noise schedule; the bound itself stays where it is."""
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor, nn
+
+from unmask.diffusion.schedule import Schedule
+from unmask.diffusion.time_sampler import Uniform
+from unmask.errors import UnmaskError
+from unmask.likelihood.intervals import pooled_freedom
+from unmask.likelihood.measured_rows import TokenRows, counted_in, given_in
+from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.method import Method, targets
+from unmask.randomness import RowStream, child_seed
+from unmask.runtime.device import to_device
+
+Values = Float64[Tensor, "draws rows"]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The bound under a schedule and the variance of its estimate; errors are standard errors.
+
+    `variance` is that of the loss per token of one row at one uniform time, as training draws it:
+    over rows and draws, in nats squared.
+    """
+
+    nats: float
+    error: float
+    variance: float
+    variance_error: float
+    samples: int  # rows times draws
+    freedom: float = math.inf  # degrees of freedom of `error`
+    variance_freedom: float = math.inf  # and of `variance_error`
+
+
+def variance_by_schedule(
+    method: Method,
+    rows: TokenRows,
+    schedules: Mapping[str, Schedule],
+    *,
+    draws: int = 8,
+    seed: int = 0,
+    batch: int = 32,
+) -> dict[str, Spread]:
+    """The same rows and the same uniforms under each schedule: only the noise is another."""
+    if not isinstance(method, Diffusion) or method.steps or isinstance(method.schedule, nn.Module):
+        raise UnmaskError("only a diffusion model of continuous time can change its schedule")
+    if draws < 2 or len(rows) < 2:
+        raise UnmaskError(f"a variance needs 2 draws and 2 rows, not {draws} and {len(rows)}")
+    training = method.training
+    method.eval()
+    try:
+        return {
+            name: _spread(*_measured(_under(method, schedule), rows, draws, seed, batch))
+            for name, schedule in schedules.items()
+        }
+    finally:
+        method.train(training)
+
+
+def _under(method: Diffusion, schedule: Schedule) -> Diffusion:
+    """The same network with another clock; the method itself stays as it is."""
+    other = copy.copy(method)
+    other.schedule = schedule
+    return other
+
+
+@torch.no_grad()
+def _measured(
+    method: Diffusion, rows: TokenRows, draws: int, seed: int, batch: int
+) -> tuple[Values, Values, Float64[Tensor, "rows"]]:
+    """The whole bound and the training loss of every row under each draw, and the rows' tokens."""
+    whole, loss = torch.zeros(2, draws, len(rows), dtype=torch.float64)
+    tokens = torch.zeros(len(rows), dtype=torch.float64)
+    for start in range(0, len(rows), batch):
+        part = range(start, min(start + batch, len(rows)))
+        here = slice(part.start, part.stop)
+        x, valid = rows[part]
+        given = given_in(rows, part)
+        tokens[here] = counted_in(rows, part, valid).double()
+        for number in range(draws):
+            stream = RowStream(child_seed(seed, number), start, range(len(part)), len(part))
+            noise = method.noise(stream, targets(valid, given), Uniform())
+            losses = method.nll(to_device(x, method.device), valid, noise, whole=True, given=given)
+            whole[number, here] = losses.per_token().double().sum(1).cpu()
+            loss[number, here] = losses.terms["diffusion"].double().sum(1).cpu()
+    return whole, loss, tokens
+
+
+def _spread(whole: Values, loss: Values, tokens: Float64[Tensor, "rows"]) -> Spread:
+    values = loss / tokens.clamp(min=1)
+    # all draws of a row are of one text: rows are independent of each other, a row's draws are not
+    by_row = (values - values.mean()).square().mean(0)
+    noise = whole.var(0)
+    return Spread(
+        nats=float(whole.mean(0).sum() / tokens.sum()),
+        error=math.sqrt(float(noise.sum()) / len(whole)) / float(tokens.sum()),
+        variance=float(values.var()),
+        variance_error=float(by_row.std()) / math.sqrt(len(by_row)),
+        samples=values.numel(),
+        freedom=pooled_freedom(len(whole), float(noise.sum()), float(noise.square().sum())),
+        variance_freedom=len(by_row) - 1,
+    )

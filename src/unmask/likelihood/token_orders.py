@@ -1,0 +1,185 @@
+"""Likelihoods through the denoiser, one token at a time: of a given order, and of all orders together."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from unmask.errors import UnmaskError, unknown
+from unmask.likelihood.estimators import Batch, ByRow, Estimator, OwnBound
+from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.method import Method, padding
+from unmask.randomness import RowStream
+from unmask.runtime.device import to_device
+from unmask.shapes import Tokens, Valid
+
+Order = str | Sequence[int]  # a name, or every place of a row, or of its text, once
+Ranks = Int64[Tensor, "rows length"]  # when each place is written
+ORDERS = ("left_to_right", "right_to_left", "random")
+
+
+@dataclass(frozen=True, eq=False)
+class _OneByOne(Estimator):
+    """Asks the denoiser at one place a question, `batch` questions at a time."""
+
+    method: Diffusion
+    batch: int = 32
+
+    def log_p(self, batch: Batch, ranks: Ranks | None) -> ByRow:
+        """Sum over places of log p(x_i | places of a lower rank and what is given), or given all others.
+
+        Over those that are counted, all that are not given unless told.
+        """
+        x, valid, wanted = batch.x, batch.valid, batch.wanted
+        total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+        summed = wanted if batch.counted is None else batch.counted
+        rows, places = summed.nonzero(as_tuple=True)
+        for part in torch.arange(len(rows)).split(self.batch):
+            at = rows[part], places[part]
+            if ranks is None:
+                hidden = torch.arange(x.shape[1]) == at[1][:, None]
+            else:
+                hidden = ranks[at[0]] >= ranks[at][:, None]
+            on_device = to_device(rows[part], x.device)
+            asked = self._ask(x[on_device], valid[at[0]], hidden & wanted[at[0]], at[1])
+            total.index_add_(0, on_device, asked)
+        return total
+
+    def _ask(self, x: Tokens, valid: Valid, hidden: Valid, places: Tensor) -> ByRow:
+        """log x_theta of the true token at one place of each row, some places being hidden."""
+        z = x.masked_fill(to_device(hidden, x.device), self.method.vocabulary.mask_id)
+        at = to_device(torch.arange(len(places)) * x.shape[1] + places, x.device)
+        h = self.method.backbone.features(z, valid=padding(valid, x.device), at=at)
+        true = x.flatten()[at][:, None]
+        return self.method.log_mean(h).gather(1, true)[:, 0].double()
+
+
+@dataclass(frozen=True, eq=False)
+class Chain(_OneByOne):
+    """The chain rule in one order: the exact likelihood of writing in that order."""
+
+    order: Order = "left_to_right"
+
+    certificate = "exact"
+
+    @property
+    def of(self) -> str:
+        if isinstance(self.order, str):
+            return "a random order for each row" if self.order == "random" else self.order
+        return f"the order {', '.join(map(str, self.order))}"
+
+    def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+        if self.order != "left_to_right" and _filled(rows):
+            raise UnmaskError(
+                f"{self.of} would measure the filling behind the targets too: of pairs only "
+                "left_to_right is exact, or take orders K for a bound"
+            )
+        return {"nll": -self.log_p(rows, self._ranks(rows.valid, streams))}
+
+    def _ranks(self, valid: Valid, streams: Sequence[RowStream]) -> Ranks:
+        rows, length = valid.shape
+        if self.order == "random":
+            return random_ranks(streams, 1, length)[0]
+        ranks = torch.arange(length)
+        if self.order == "right_to_left":
+            ranks = ranks.flip(0)
+        elif not isinstance(self.order, str):
+            _check_places(self.order, valid)
+            behind = range(len(self.order), length)
+            ranks = torch.tensor([*self.order, *behind]).argsort()
+        return ranks.expand(rows, length)
+
+
+@dataclass(frozen=True, eq=False)
+class AnyOrder(_OneByOne):
+    """-log of the mean of p(x | order) over K random orders: a bound that tightens with K."""
+
+    orders: int = 1
+
+    certificate = "upper"
+
+    @property
+    def of(self) -> str:
+        return f"any order, {self.orders} random orders a draw"
+
+    def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+        all_ranks = random_ranks(streams, self.orders, rows.x.shape[1])
+        every = replace(rows, counted=None)  # it is no bound of some of them
+        log_p = torch.stack([self.log_p(every, ranks) for ranks in all_ranks])
+        return {"any_order": math.log(self.orders) - log_p.logsumexp(0)}
+
+
+@dataclass(frozen=True, eq=False)
+class Pseudo(_OneByOne):
+    """Each token given all others: easy to compare masked language models by, and no likelihood."""
+
+    certificate = "pseudo"
+    of = "each token given all others"
+
+    def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+        return {"pseudo": -self.log_p(rows, None)}
+
+
+def _check_places(order: Sequence[int], valid: Valid) -> None:
+    """An error unless every place of the rows, or every one that is no padding, is named once."""
+    length, size = valid.shape[1], len(order)
+    sizes = valid.sum(1)
+    few, most = int(sizes.min()), int(sizes.max())
+    text = few == most == size and bool(valid[:, :size].all())
+    if sorted(order) == list(range(size)) and (size == length or text):
+        return
+    if few == length:
+        raise UnmaskError(
+            f"an order names each of the {length} places of a row once, counted from 0"
+        )
+    tokens = f"{few}" if few == most else f"{few} to {most}"
+    raise UnmaskError(
+        f"an order names each place once, counted from 0: all {length} of a row, or those of the text if "
+        f"all rows have the same number of tokens; these have {tokens}"
+    )
+
+
+def _filled(rows: Batch) -> bool:
+    """Whether there is more to predict than is counted."""
+    return rows.counted is not None and bool((rows.wanted & ~rows.counted).any())
+
+
+def random_ranks(
+    streams: Sequence[RowStream], count: int, length: int
+) -> Int64[Tensor, "orders rows length"]:
+    """Uniformly drawn orders, `count` for each row."""
+    u = torch.cat([stream.uniform("order", count * length) for stream in streams])
+    return u.view(len(u), count, length).argsort(-1).argsort(-1).transpose(0, 1)
+
+
+def one_by_one(
+    method: Method,
+    batch: int,
+    *,
+    order: Order | None = None,
+    orders: int | None = None,
+) -> Estimator:
+    """The chain rule in an order, the bound over random orders, or else the pseudo-likelihood."""
+    if method.order == "left_to_right":
+        if order == "left_to_right":
+            return OwnBound(method)
+        if order is None and orders is None:
+            raise UnmaskError(
+                "pseudo needs a model that sees both sides of a token: an autoregressive one sees the left"
+            )
+        raise UnmaskError("an autoregressive model has one order: left_to_right")
+    if not isinstance(method, Diffusion) or method.backbone.time_conditioning:
+        raise UnmaskError(
+            "this network reads the time, so it has no probability of a token given some others: "
+            "orders are for networks with backbone.time_conditioning false"
+        )
+    if orders is not None:
+        return AnyOrder(method, batch, orders)
+    if order is None:
+        return Pseudo(method, batch)
+    if isinstance(order, str) and order not in ORDERS:
+        raise unknown("order", order, ORDERS)
+    return Chain(method, batch, order)

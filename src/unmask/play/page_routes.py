@@ -1,0 +1,69 @@
+"""The page's routes: its files, and its questions as jobs for the engine."""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from unmask.api.model import Model
+from unmask.play.controls import menu
+from unmask.play.page_requests import Forming, Guessing, Spelling
+from unmask.play.predictions import guessing
+from unmask.play.row_text import row_of, spelling, typed_row
+from unmask.play.static_files import FILES, response
+from unmask.play.trace import forming
+from unmask.serve.execution.engine import Engine
+from unmask.serve.responses import Events, event, problem_of
+
+
+def router(engine: Engine) -> APIRouter:
+    """The page at /, its files and its questions under /play."""
+    routes = APIRouter(include_in_schema=False)
+
+    @routes.get("/")
+    async def page() -> Response:
+        return response("index.html")
+
+    @routes.get("/play/files/{name:path}")
+    async def file(name: str) -> Response:
+        return response(name) if name in FILES else Response(status_code=404)
+
+    @routes.get("/play/menu")
+    async def choices() -> dict[str, Any]:
+        return menu(engine.models)
+
+    @routes.post("/play/tokens")
+    async def tokens(question: Spelling) -> dict[str, Any]:
+        def job(model: Model) -> Iterator[dict[str, Any]]:
+            given = question.tokens
+            ids = typed_row(model, question.text) if given is None else row_of(model, given)
+            yield spelling(model, ids, question.seed)
+
+        return await engine.one(question.model, job)
+
+    @routes.post("/play/guesses")
+    async def guesses(question: Guessing) -> dict[str, Any]:
+        return await engine.one(question.model, lambda model: guessing(model, question))
+
+    @routes.post("/play/stream")
+    async def stream(question: Forming) -> Events:
+        events = engine.run(question.model, lambda model: forming(model, question))
+        first = await anext(events)  # a mistake is a plain answer, before any stream begins
+        return Events(_sent(first, events))
+
+    return routes
+
+
+async def _sent(
+    first: dict[str, Any], rest: AsyncGenerator[dict[str, Any], None]
+) -> AsyncGenerator[str, None]:
+    """Server-sent events, the last of them an error if it comes to that; who stops listening stops the job."""
+    async with aclosing(rest):
+        yield event(first)
+        try:
+            async for content in rest:
+                yield event(content)
+        except Exception as error:
+            yield event(problem_of(error).content)

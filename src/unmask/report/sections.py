@@ -1,0 +1,269 @@
+"""A report's sections, whether they end in a terminal or on a page."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from unmask.api.reporting import Run, RunReport, differences
+from unmask.api.rows import JUDGED, Row
+from unmask.likelihood.figure_text import signed, with_error
+from unmask.methods.method import METHODS
+from unmask.report import plots as pictures
+from unmask.report.elements import Picture, Section, Table, clock, perplexity, setting
+
+
+def sections(reports: Sequence[RunReport]) -> list[Section]:
+    """All that is known of the runs, in the order in which one asks."""
+    return [
+        _trained(reports),
+        _curves(reports),
+        _bounds(reports),
+        _by_steps(reports),
+        _schedules(reports),
+        _frontiers(reports),
+        _samples(reports),
+    ]
+
+
+def _trained(reports: Sequence[RunReport]) -> Section:
+    names = [report.run.name for report in reports]
+    facts = [_facts(report) for report in reports]
+    rows = [[name, *(each[name] for each in facts)] for name in facts[0]]
+    tables = [Table("Runs", ["", *names], rows)]
+    if differing := differences([report.run for report in reports]):
+        cells = [[name, *map(setting, values)] for name, values in differing.items()]
+        tables.append(Table("Settings that differ", ["setting", *names], cells))
+    note = (
+        "Tokens count every epoch; time is that of training steps, validation and saving left out."
+    )
+    return Section("What was trained", note, tables)
+
+
+def _facts(report: RunReport) -> dict[str, str]:
+    """What a run is, in short."""
+    run, size = report.run, report.parameters
+    config = run.config
+    data, training, tokenizer = config.data, config.training, config.data.tokenizer
+    of = "" if run.step >= training.steps else f" of {training.steps:,}"
+    return {
+        "method": config.method.name,
+        "network": config.backbone.name,
+        "schedule": config.schedule.name,
+        "parameters": f"{size.total:,}",
+        "of them non-embedding": f"{size.non_embedding:,}",
+        "data": data.trained_on,
+        "validation text": data.valid or f"{data.holdout:g} of it",
+        "tokenizer": f"{tokenizer.kind} {tokenizer.path or tokenizer.size}",
+        "row length": str(data.length),
+        "rows in a batch": str(training.batch),
+        "steps": f"{run.step:,}{of}",
+        "tokens": f"{run.tokens:,}",
+        "time": clock(run.seconds),
+        "tokens per second": f"{run.tokens / run.seconds:,.0f}" if run.seconds else "–",
+    }
+
+
+def _curves(reports: Sequence[RunReport]) -> Section:
+    runs = [report.run for report in reports]
+    rows = []
+    for run in runs:
+        loss = f"{run.losses[-1][1]:.4f}" if run.losses else "–"
+        best = min(run.validations, key=lambda found: found[1], default=None)
+        told = signed(_certificate(run), with_error(best[1], best[2])) if best else "–"
+        rows.append([run.name, loss, told, _at(best and best[0])])
+    columns = ["run", "last training loss", "best validation", "at step"]
+    names = ", ".join(run.name for run in runs)
+    picture = Picture(
+        "Training loss (lines, smoothed) and validation bound (marks)",
+        f"Nats per token against training steps for {names}: "
+        + "; ".join(
+            f"{row[0]} ends at {row[1]} with a best validation of {row[2]}" for row in rows
+        ),
+        partial(pictures.loss_curves, runs),
+    )
+    note = "As the runs' own logs have it, in nats per token; an error is one standard error."
+    return Section("Loss curves", note, [Table("Loss", columns, rows)], [picture])
+
+
+def _bounds(reports: Sequence[RunReport]) -> Section:
+    columns = ["run", "perplexity", "nats / token", "bits / byte", "T", "tokens", "draws"]
+    rows = []
+    for report in reports:
+        point = report.bound
+        if point is not None:
+            nats = signed(point.certificate, with_error(point.nats, point.error, point.freedom))
+            byte = with_error(point.bits_per_byte, point.bits_per_byte_error, point.freedom)
+            byte = f"≈ {byte}" if point.text_estimated else signed(point.certificate, byte)
+            steps = "" if point.certificate == "exact" else _steps(point.steps)
+            figures = [perplexity(point), nats, byte, steps, f"{point.tokens:,}", str(point.draws)]
+            rows.append([report.run.name, *figures])
+    note = _or_none(
+        rows,
+        "Of the exported weights on validation text: ≤ marks an upper bound, ± is one standard error of "
+        "the noise on that text (? where there are too few draws to tell). Models with different tokenizers "
+        "compare by bits per byte only, and those with different validation text not at all.",
+        "a checkpoint that was validated",
+    )
+    return Section("Bound", note, [Table("Final bound", columns, rows)] if rows else [])
+
+
+def _by_steps(reports: Sequence[RunReport]) -> Section:
+    curves = {report.run.name: report.by_steps for report in reports if report.by_steps}
+    steps = {point.steps for curve in curves.values() for point in curve}
+    rows = []
+    for T in sorted(steps, key=lambda T: T or math.inf):
+        found = [
+            next((perplexity(point) for point in curve if point.steps == T), "–")
+            for curve in curves.values()
+        ]
+        rows.append([_steps(T), *found])
+    note = _or_none(
+        curves,
+        "The bound of the model that is sampled in T steps; continuous time is its limit. With the exact "
+        "posterior, and in the paper, it falls with T; that of a weak network need not.",
+        "an MDLM in continuous time",
+    )
+    if not curves:
+        return Section("Bound by T", note)
+    ends = "; ".join(
+        f"{name} from {perplexity(curve[0])} at T = {_steps(curve[0].steps)} to "
+        f"{perplexity(curve[-1])} at T = {_steps(curve[-1].steps)}"
+        for name, curve in curves.items()
+    )
+    picture = Picture(
+        "Perplexity against the number of steps of the bound",
+        f"Perplexity against T: {ends}",
+        partial(pictures.bound_by_steps, curves),
+    )
+    table = Table("Perplexity by T", ["T", *curves], rows)
+    return Section("Bound by T", note, [table], [picture])
+
+
+def _schedules(reports: Sequence[RunReport]) -> Section:
+    spreads = {report.run.name: report.schedules for report in reports if report.schedules}
+    tables, said = [], []
+    for name, found in spreads.items():
+        rows = [
+            [
+                schedule,
+                signed("upper", with_error(spread.nats, spread.error, spread.freedom)),
+                with_error(spread.variance, spread.variance_error, spread.variance_freedom),
+                f"{spread.samples:,}",
+            ]
+            for schedule, spread in found.items()
+        ]
+        columns = ["schedule", "bound, nats / token", "variance, nats²", "samples"]
+        tables.append(Table(f"{name}, by schedule", columns, rows))
+        said.append(f"{name}: " + ", ".join(f"{row[0]} {row[2]}" for row in rows))
+    note = _or_none(
+        spreads,
+        "The same network under other noise: the bound stays the same within its error, and the variance "
+        "of the loss of one row at one uniform time does not.",
+        "a diffusion model in continuous time whose network does not read the time",
+    )
+    if not spreads:
+        return Section("Variance by schedule", note)
+    picture = Picture(
+        "Variance of the training loss under each schedule",
+        f"Variance in nats squared, by schedule. {'; '.join(said)}",
+        partial(pictures.variances, spreads),
+    )
+    return Section("Variance by schedule", note, tables, [picture])
+
+
+def _frontiers(reports: Sequence[RunReport]) -> Section:
+    tables: list[Table] = []
+    comparable: dict[object, dict[str, list[Row]]] = {}  # of one judge, number and length of texts
+    for report in reports:
+        for file, rows in report.frontiers.items():
+            tables.append(_frontier(f"{report.run.name}, {file}", rows))
+            name = report.run.name if len(report.frontiers) == 1 else tables[-1].caption
+            one = rows[-1]
+            alike = one.judge_digest or tables[-1].caption, one.n, one.length
+            comparable.setdefault(alike, {})[name] = rows
+    if not tables:
+        return Section(
+            "Frontier", "None: 'unmask compare RUN --out RUN/frontier.jsonl' measures one."
+        )
+    every = [row for found in comparable.values() for rows in found.values() for row in rows]
+    judges = {str(row.judge or "the model itself or --judge") for row in every}
+    note = (
+        "Rows that 'unmask compare --out' kept in the run folder; likely text of low entropy is not "
+        f"good text. Judge: {'; '.join(sorted(judges))}."
+    )
+    return Section("Frontier", note, tables, [_drawn(found) for found in comparable.values()])
+
+
+def _drawn(found: dict[str, list[Row]]) -> Picture:
+    """Frontiers that can be compared, in one picture."""
+    said = "; ".join(
+        f"{name}: {row.setting}: {signed(row.certificate, with_error(row.nats, row.nats_error))} "
+        f"at entropy {with_error(row.entropy, row.entropy_error)}"
+        for name, rows in found.items()
+        for row in rows
+    )
+    marks = "larger marks are more steps, or a higher temperature where there are no steps"
+    return Picture(
+        f"Frontier of {', '.join(found)}; {marks}",
+        f"Nats per token against entropy. {said}",
+        partial(pictures.frontier, found),
+    )
+
+
+def _frontier(name: str, rows: Sequence[Row]) -> Table:
+    """The rows of a comparison, with the figures that any of them has."""
+    titles = {
+        "entropy": "entropy",
+        "bits_per_byte": "bits / byte",
+        "mauve": "MAUVE",
+        "distinct_2": "distinct-2",
+        "repetition": "repeated-4",
+    }
+    figures = [row.to_dict() for row in rows]
+    shown = [name for name in titles if any(each.get(name) is not None for each in figures)]
+    cells = [
+        [
+            str(row.setting),
+            "" if row.calls is None else f"{row.calls:.1f}",
+            signed(row.certificate, with_error(row.nats, row.nats_error)),
+            *(_figure(row, each, name) for name in shown),
+            str(row.n),
+        ]
+        for row, each in zip(rows, figures, strict=True)
+    ]
+    columns = ["setting", "calls", "nats / token", *(titles[name] for name in shown), "texts"]
+    return Table(name, columns, cells)
+
+
+def _figure(row: Row, figures: dict[str, Any], name: str) -> str:
+    """A figure with its error, if it is there and known."""
+    value, error = figures.get(name), figures.get(f"{name}_error")
+    if value is None:
+        return ""
+    told = with_error(value, math.inf if error is None else error)
+    return signed(row.certificate, told) if name in JUDGED else told
+
+
+def _samples(reports: Sequence[RunReport]) -> Section:
+    texts = [(report.run.name, text) for report in reports for text in report.samples]
+    note = "The last texts that a run wrote, not chosen." if texts else "None."
+    return Section("Samples", note, texts=texts)
+
+
+def _or_none(found: object, note: str, needs: str) -> str:
+    """The note, or why there is nothing: no run can have it, or nobody measured it."""
+    return note if found else f"None: it needs {needs}, and to be measured (without --no-measure)."
+
+
+def _certificate(run: Run) -> str:
+    """What a run's validation loss is of its likelihood."""
+    return METHODS[run.config.method.name].certificate
+
+
+def _steps(steps: int) -> str:
+    return str(steps) if steps else "∞"
+
+
+def _at(step: int | None) -> str:
+    return "–" if step is None else f"{step:,}"

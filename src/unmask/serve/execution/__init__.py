@@ -1,0 +1,1 @@
+"""Requests side by side: the engine and its batches."""

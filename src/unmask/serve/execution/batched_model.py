@@ -1,0 +1,80 @@
+"""A model whose network calls go to the batcher: all else of it is the model that was loaded."""
+
+import copy
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unmask.api.model import Model
+from unmask.backbones.layers.packed_batch import Call
+from unmask.backbones.layers.state import KVCache
+from unmask.errors import UnmaskError
+from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.method import Method
+from unmask.serve.execution.batcher import Batcher, Question, Ticket
+from unmask.shapes import At, LogProbabilities, Tokens
+
+
+def sharing(model: Model, batcher: Batcher, ticket: Ticket) -> Model:
+    """The model for one job: samplers, constraints and likelihoods run where the job runs.
+
+    The one seam is the backbone's `features`, through which every method asks its network. On a CPU,
+    where each head for itself would read its whole matrix for a token or two, it is `log_x_theta` too.
+    """
+    method = copy.copy(model.method)
+    backbone = copy.copy(method.backbone)
+    vars(backbone)["features"] = partial(_features, model.method, batcher, ticket)
+    vars(method)["_modules"] = {**vars(method)["_modules"], "backbone": backbone}
+    if isinstance(model.method, Diffusion) and model.device.type == "cpu":
+        vars(method)["log_x_theta"] = partial(_log_x_theta, model.method, batcher, ticket)
+    # graphs of single requests would go past the batcher
+    method.serving = replace(method.serving, fixed=False)
+    twin = copy.copy(model)
+    twin.method = method
+    return twin
+
+
+def _features(
+    method: Method,
+    batcher: Batcher,
+    ticket: Ticket,
+    tokens: Tensor,
+    condition: Tensor | None = None,
+    *,
+    positions: Tensor | None = None,
+    cache: KVCache | None = None,
+    **others: Any,
+) -> Tensor:
+    """The backbone's features: in company where all tokens are asked for, and no padding is there."""
+    _check_no_gradients()
+    plain = all(value is None for value in others.values())
+    call = Call(tokens, condition, positions, cache) if plain else None
+    others |= {"positions": positions, "cache": cache}
+    alone = partial(method.backbone.features, tokens, condition, **others)
+    return batcher.ask(Question(ticket, method, tokens.numel(), call, alone))
+
+
+def _log_x_theta(
+    method: Diffusion,
+    batcher: Batcher,
+    ticket: Ticket,
+    z_t: Tokens,
+    t: Float[Tensor, "rows"],
+    at: At,
+) -> LogProbabilities:
+    """log x_theta, always in company: what is read of the network is read in the same pass."""
+    _check_no_gradients()
+    rows, columns = at
+    places = rows * z_t.shape[1] + columns
+    call = Call(z_t, method.condition(t, z_t.device), at=places)
+    alone = partial(method.log_x_theta, z_t, t, at)
+    return batcher.ask(Question(ticket, method, z_t.numel(), call, alone))
+
+
+def _check_no_gradients() -> None:
+    if torch.is_grad_enabled():
+        raise UnmaskError("gradients cannot be shared between requests: generate without a guide")

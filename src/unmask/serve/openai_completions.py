@@ -1,0 +1,100 @@
+"""OpenAI's /v1/completions: the whole answer, or its pieces as server-sent events."""
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from unmask.serve.execution.engine import Engine
+from unmask.serve.limits import Settings
+from unmask.serve.responses import Events, Json, event, problem_of
+from unmask.serve.schemas import Completing
+from unmask.serve.served_models import STREAMED, chosen
+from unmask.serve.text_stream import Piece, completing
+
+DONE = "data: [DONE]\n\n"
+
+
+def completions(engine: Engine, settings: Settings) -> APIRouter:
+    """The route, as a router."""
+    routes = APIRouter(tags=["openai"])
+
+    @routes.post("/v1/completions", responses=STREAMED, response_model=None)
+    async def complete(question: Completing) -> Response:
+        """Writes after a prompt, or between a prompt and a suffix."""
+        name = chosen(engine, question.model)
+        job = partial(completing, question=question, settings=settings, seed=question.drawn_seed)
+        pieces = engine.run(name, job)
+        answer = _Answer(name, question)
+        if question.stream:
+            first = await anext(pieces)  # a mistake is a plain answer, before any stream begins
+            return Events(answer.events(first, pieces))
+        async with aclosing(pieces):
+            return Json(answer.whole([piece async for piece in pieces]))
+
+    return routes
+
+
+class _Answer:
+    """What all chunks of an answer share."""
+
+    def __init__(self, model: str, question: Completing) -> None:
+        self._question = question
+        self._texts = len(question.prompts) * question.n
+        self._head = {
+            "id": f"cmpl-{uuid.uuid4().hex}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": model,
+        }
+
+    def whole(self, pieces: list[Piece]) -> dict[str, Any]:
+        """All texts at once."""
+        texts = [""] * self._texts
+        for piece in pieces:
+            texts[piece.index] += piece.text
+        last = sorted((piece for piece in pieces if piece.finish), key=lambda piece: piece.index)
+        choices = [_choice(piece, texts[piece.index]) for piece in last]
+        return {**self._head, "choices": choices, "usage": _usage(last)}
+
+    async def events(
+        self, first: Piece, rest: AsyncGenerator[Piece, None]
+    ) -> AsyncGenerator[str, None]:
+        """The pieces as they come; a stream that breaks says so."""
+        seen: list[Piece] = []
+        async with aclosing(rest):
+            try:
+                for sent in self._chunks(first, seen):
+                    yield sent
+                async for piece in rest:
+                    for sent in self._chunks(piece, seen):
+                        yield sent
+            except Exception as error:
+                yield event(problem_of(error).content)
+                return
+        options = self._question.stream_options
+        if options is not None and options.include_usage:
+            yield event({**self._head, "choices": [], "usage": _usage(seen)})
+        yield DONE
+
+    def _chunks(self, piece: Piece, seen: list[Piece]) -> Iterator[str]:
+        if piece.finish:
+            seen.append(piece)
+        yield event({**self._head, "choices": [_choice(piece, piece.text)]})
+
+
+def _choice(piece: Piece, text: str) -> dict[str, Any]:
+    told: dict[str, Any] = {"index": piece.index, "text": text, "logprobs": None}
+    told["finish_reason"] = piece.finish
+    return {**told, "seed": piece.seed} if piece.finish else told
+
+
+def _usage(last: Iterable[Piece]) -> dict[str, int]:
+    written = sum(piece.tokens for piece in last)
+    read = sum(piece.prompt_tokens for piece in last)
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}

@@ -1,0 +1,101 @@
+"""Answers as OpenAI's clients expect them: errors, and events of a stream."""
+
+import json
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from unmask.errors import UnmaskError
+from unmask.serve.execution.engine import Busy, Closing, TimedOut
+
+RETRY = 1  # seconds after which it is worth asking again
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+class Json(Response):
+    """JSON that any client can read: ASCII, so that no text can break it, and no NaN."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return to_json(content).encode()
+
+
+class Events(StreamingResponse):
+    """Server-sent events; however the answer ends, what makes them is ended with it."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[str, None]) -> None:
+        super().__init__(events)
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._events):
+            await super().__call__(scope, receive, send)
+
+
+def to_json(content: Any) -> str:
+    """One line of JSON."""
+    return json.dumps(content, allow_nan=False, separators=(",", ":"))
+
+
+class Problem(Exception):
+    """An error as a client is told it."""
+
+    def __init__(
+        self, status: int, message: str, code: str | None = None, closing: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.closing = status, message, code, closing
+
+    @property
+    def content(self) -> dict[str, Any]:
+        kind = _TYPES.get(self.status, "invalid_request_error")
+        if self.status >= 500:
+            kind = "server_error"
+        error = {"message": self.message, "type": kind, "param": None, "code": self.code}
+        return {"error": error}
+
+    def response(self) -> Json:
+        headers = {}
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        if self.status in (429, 503):
+            headers["Retry-After"] = str(RETRY)
+        if self.closing:
+            headers["Connection"] = "close"
+        return Json(self.content, self.status, headers)
+
+
+def problem_of(error: Exception) -> Problem:
+    """What a client is told of an error; of our own mistakes, only that there was one."""
+    match error:
+        case Problem():
+            return error
+        case UnmaskError():
+            return Problem(400, str(error))
+        case Busy():
+            return Problem(429, str(error), "overloaded")
+        case Closing():
+            return Problem(503, str(error), "shutting_down")
+        case TimedOut():
+            return Problem(504, str(error), "timeout")
+    logging.getLogger("uvicorn.error").error("an answer failed", exc_info=error)
+    return mistake()
+
+
+def mistake() -> Problem:
+    """All that a client is told of a mistake of ours."""
+    return Problem(500, "the server made a mistake; its log says which")
+
+
+def event(content: Any, name: str = "") -> str:
+    """A server-sent event."""
+    return (
+        f"event: {name}\ndata: {to_json(content)}\n\n" if name else f"data: {to_json(content)}\n\n"
+    )

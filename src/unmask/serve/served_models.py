@@ -1,0 +1,44 @@
+"""The models that are served, by name: a name is looked up and never becomes a path."""
+
+from typing import Any
+
+from unmask.errors import unknown
+from unmask.serve.execution.engine import Engine
+from unmask.serve.responses import Problem
+
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "JSON, or server-sent events where the answer is streamed",
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            "text/event-stream": {"schema": {"type": "string"}},
+        },
+    }
+}
+
+
+def chosen(engine: Engine, name: str | None) -> str:
+    """The model that was asked for; the first one if none was."""
+    if name is None:
+        return next(iter(engine.models))
+    if name not in engine.models:
+        raise Problem(404, str(unknown("model", name, engine.models)), "model_not_found")
+    return name
+
+
+def described(engine: Engine, name: str) -> dict[str, Any]:
+    """A model as OpenAI lists one, and what it can do."""
+    model = engine.models[name]
+    parameters = sum(p.numel() for p in model.method.parameters())
+    return {
+        "id": name,
+        "object": "model",
+        "created": 0,
+        "owned_by": "unmask",
+        "method": model.config.method.name,
+        "length": model.length,
+        "parameters": parameters,
+        "fills": model.method.order == "any" and not model.conditional,
+        "conditional": model.conditional,
+        "labels": sorted(model.tokenizer.labels),
+    }

@@ -1,0 +1,223 @@
+"""Texts as they are written, from the left: what a stream of completions sends, and when it can stop."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from unmask.api.guidance import first_tokens
+from unmask.api.model import Model
+from unmask.api.sampling import Sampling, choose_sampler
+from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
+from unmask.errors import UnmaskError
+from unmask.randomness import row_seeds
+from unmask.serve.limits import Settings
+from unmask.serve.schemas import Completing
+
+BROKEN = "\ufffd"  # the first bytes of a character whose last ones are still to come
+
+
+@dataclass
+class Piece:
+    """More of one text; the last one says why it ends, and how many tokens it took."""
+
+    index: int
+    text: str
+    finish: str | None = None
+    tokens: int = 0
+    seed: int = 0  # makes this text again, alone
+    prompt_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Task:
+    """A text to write: how the model is asked, and which tokens of the rows are the answer."""
+
+    options: dict[str, Any]
+    start: int
+    stop: int
+    prompt_tokens: int
+    ends: bool  # whether EOS may be drawn
+    spaced: bool = False  # whether the prompt's last space was left to the first token
+
+
+def completing(
+    model: Model, question: Completing, settings: Settings, seed: int
+) -> Iterator[Piece]:
+    """Pieces of all texts, prompt by prompt, each sent as soon as all before it is there."""
+    _refuse(question, settings)
+    sampling = resolved(model, question.options(seed), question.suffix is None)
+    check_sampler(model, sampling, settings)
+    tasks = [_task(model, question, sampling, prompt, settings) for prompt in question.prompts]
+    seeds = row_seeds(seed, len(tasks) * question.n)  # equal prompts have texts of their own
+    for number, task in enumerate(tasks):
+        first = number * question.n
+        own = replace(sampling, seed=seeds[first : first + question.n])
+        yield from _write(model, question, own, task, first)
+
+
+def resolved(model: Model, options: dict[str, Any], writes: bool) -> Sampling:
+    """How the model will be asked: as usual for it where it writes, and all texts side by side."""
+    sampling = model.usual(options)[0] if writes else model.choosing(options)
+    return replace(sampling, batch=max(sampling.batch, sampling.n))
+
+
+def check_sampler(model: Model, sampling: Sampling, settings: Settings) -> None:
+    """Refuses more texts, or more steps of a sampler, than a request may ask for."""
+    if not settings.constraints and (sampling.regex or sampling.ban or sampling.include):
+        raise UnmaskError("regex, ban and include are not offered here: leave them out")
+    part: Any = choose_sampler(sampling, model.method.order == "left_to_right", openings=1)
+    while part is not None:
+        if getattr(part, "steps", 1) > settings.steps:
+            raise UnmaskError(f"steps must be {settings.steps} or less here, not {part.steps}")
+        part = getattr(part, "inner", None)
+    if sampling.n > settings.texts:
+        raise UnmaskError(f"n must be {settings.texts} or less here, not {sampling.n}")
+
+
+def _refuse(question: Completing, settings: Settings) -> None:
+    """What OpenAI's clients may send and this server does not do."""
+    refused = {
+        "logprobs": question.logprobs is not None,
+        "best_of": question.best_of not in (None, question.n),
+        "logit_bias": bool(question.logit_bias),
+        "presence_penalty": question.presence_penalty != 0,
+        "frequency_penalty": question.frequency_penalty != 0,
+    }
+    for name, given in refused.items():
+        if given:
+            raise UnmaskError(f"{name} is not offered: leave it out")
+    if not question.prompts:
+        raise UnmaskError("there is no prompt: give a text, or an empty one")
+    if len(question.prompts) * question.n > settings.texts:
+        raise UnmaskError(f"a request may ask for {settings.texts} texts in all")
+
+
+def _task(
+    model: Model, question: Completing, sampling: Sampling, prompt: str, settings: Settings
+) -> Task:
+    tokenizer, lead = model.tokenizer, len(first_tokens(model, sampling))
+    width = question.max_tokens
+    if width > settings.length:
+        raise UnmaskError(f"max_tokens must be {settings.length} or less here, not {width}")
+    if question.suffix is None:
+        given = lead + len(tokenizer.encode(prompt)) + model.conditional
+        length = min(given + width, model.length) if model.conditional else given + width
+        task = Task({"prompts": prompt, "length": length}, given, length, given - lead, True)
+    else:
+        if count_blanks(prompt) + count_blanks(question.suffix):
+            raise UnmaskError("prompt and suffix have gaps of their own: use /v1/fill")
+        text = f"{prompt}[MASK:{width}]{question.suffix}"
+        ids = parse_blanks(text, tokenizer)
+        length = lead + len(ids)
+        start = lead + ids.index(tokenizer.vocabulary.mask_id)
+        spaced = tokenizer.leading_space and prompt.endswith(" ")
+        task = Task({"fill": text}, start, start + width, len(ids) - width, False, spaced)
+    if length > settings.length:
+        raise UnmaskError(f"a text has {settings.length} tokens at most here, not {length}")
+    return task
+
+
+def _write(
+    model: Model, question: Completing, sampling: Sampling, task: Task, first: int
+) -> Iterator[Piece]:
+    sampler = choose_sampler(sampling, model.method.order == "left_to_right", question.max_tokens)
+    revises = sampler.revises or getattr(getattr(sampler, "inner", None), "revises", False)
+    echo = question.prompts[first // question.n] if question.echo else ""
+    texts = [_Text(model, task, question.stops, echo) for _ in range(question.n)]
+    seeds = row_seeds(sampling.seed, question.n)
+    frames = model.stream(**task.options, **vars(sampling))
+    for frame in frames:
+        if not revises:
+            for index, (text, ids) in enumerate(zip(texts, frame.tokens.tolist(), strict=True)):
+                if more := text.grown(ids):
+                    yield Piece(first + index, more)
+            if all(text.finish for text in texts):
+                break
+    frames.close()  # type: ignore[attr-defined]
+    for index, (text, ids) in enumerate(zip(texts, frame.tokens.tolist(), strict=True)):
+        more = text.ended(ids)
+        prompt = task.prompt_tokens if index == 0 else 0
+        yield Piece(first + index, more, text.finish, text.tokens, seeds[index], prompt)
+
+
+@dataclass
+class _Text:
+    """One text on its way: what has been sent, and whether more will be."""
+
+    model: Model
+    task: Task
+    stops: list[str]
+    echo: str
+    sent: str = ""
+    finish: str = ""
+    tokens: int = 0
+    _read: int = field(default=-1)  # tokens that were there when it was last looked at
+
+    def grown(self, ids: list[int]) -> str:
+        """What can be sent now and will not change."""
+        if self.finish:
+            return ""
+        ready = self._ready(ids)
+        if ready == self._read:
+            return ""
+        self._read = ready
+        return self._send(ids, ready, last=False)
+
+    def ended(self, ids: list[int]) -> str:
+        """The rest of the text."""
+        if self.finish:
+            return ""
+        more = self._send(ids, self._ready(ids), last=True)
+        self.finish = self.finish or "length"
+        return more
+
+    def _ready(self, ids: list[int]) -> int:
+        """Tokens from the start on that are written."""
+        answer, mask = (
+            ids[self.task.start : self.task.stop],
+            self.model.tokenizer.vocabulary.mask_id,
+        )
+        return answer.index(mask) if mask in answer else len(answer)
+
+    def _send(self, ids: list[int], ready: int, last: bool) -> str:
+        start, tokenizer = self.task.start, self.model.tokenizer
+        answer = ids[start : start + ready]
+        eos = tokenizer.vocabulary.eos_id
+        complete = self.task.ends and eos in answer
+        if complete and eos is not None:
+            answer = answer[: answer.index(eos)]
+        text = self._text(ids[:start], answer)
+        found = [at for stop in self.stops if (at := text.find(stop)) >= 0]
+        self.tokens = len(answer)
+        if found:
+            text = text[: min(found)]
+        if found or complete:
+            self.finish = "stop"
+        elif not last:
+            text = self._certain(text)
+        text = self.echo + text
+        more, self.sent = text[len(self.sent) :], max(text, self.sent, key=len)
+        return more
+
+    def _text(self, before: list[int], answer: list[int]) -> str:
+        """The answer alone, spelled as it is behind what stands before it."""
+        tokenizer = self.model.tokenizer
+        if self.model.conditional:
+            return tokenizer.decode(answer)
+        given, whole = tokenizer.decode(before), tokenizer.decode(before + answer)
+        text = whole[len(given) :] if whole.startswith(given) else tokenizer.decode(answer)
+        return text.removeprefix(" ") if self.task.spaced else text
+
+    def _certain(self, text: str) -> str:
+        """Without half a character, or what may turn out to be the start of where the text ends."""
+        text = text.rstrip(BROKEN)
+        longest = max(map(len, self.stops), default=1)
+        held = next(
+            (
+                n
+                for n in range(min(longest - 1, len(text)), 0, -1)
+                if any(stop.startswith(text[-n:]) for stop in self.stops)
+            ),
+            0,
+        )
+        return text[: len(text) - held]

@@ -1,0 +1,273 @@
+"""The rules of the house: imports run one way, no file imports in a circle, no folder is crowded.
+
+Each rule has a list of the places that still break it. A list only shrinks: a place that keeps the rule
+again must leave it. The packages `api` and `hub` are on their way out.
+"""
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import unmask
+
+ROOT = Path(unmask.__file__).parent
+SOURCES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in sorted(ROOT.rglob("*.py"))
+}
+# lowest first; members of one layer do not import each other, except in the first
+LAYERS = [
+    {
+        *("errors", "registry", "vocabulary", "randomness", "shapes", "imports"),
+        *("recipes", "shipped"),
+    },
+    {"files"},
+    {"runtime"},
+    {"diffusion", "backbones", "data", "constraints"},
+    {"methods", "samplers"},
+    {"training"},
+    {"config"},
+    {"likelihood"},
+    {"evaluation"},
+    {"runs"},
+    {"api"},
+    {"hub", "report", "serve"},
+    {"integrations", "play"},
+    {"cli"},
+    {"__main__"},
+]
+LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
+REGISTRIES = {"methods", "samplers", "backbones", "cli/commands", "evaluation/suites"}
+MOST, MOST_ENTRIES, LEAST = 14, 24, 25  # files of a folder, of a registry's folder; lines of a file
+
+
+def module_of(file: str) -> str:
+    return "unmask." + file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+
+MODULES = {module_of(file): file for file in SOURCES} | {"unmask": "__init__.py"}
+
+
+def imported(source: str) -> Iterator[str]:
+    """The modules of the package that a file names: in functions, under TYPE_CHECKING, in strings."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in MODULES else node.module or ""
+        elif isinstance(node, ast.Constant) and node.value in MODULES:
+            yield node.value
+
+
+def edges(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    """File to the files that it imports; the lazy faces of packages name modules and import none."""
+    return {
+        file: {MODULES[name] for name in imported(source) if name in MODULES} - {file}
+        for file, source in sources.items()
+        if not file.endswith("__init__.py")
+    }
+
+
+EDGES = edges(SOURCES)
+
+
+def part_of(file: str) -> str:
+    return file.partition("/")[0].removesuffix(".py")
+
+
+# 1. Layers
+
+UPWARD = {  # readers of foreign layouts stand above what loads by name
+    ("api/loading.py", "hub/reading.py"),
+    ("api/model.py", "hub/own.py"),
+}
+
+
+def upward(edges: Mapping[str, set[str]]) -> set[tuple[str, str]]:
+    """Imports that do not run down the layers."""
+    found = set()
+    for file, targets in edges.items():
+        for target in targets - {"__init__.py"}:
+            above, below = part_of(file), part_of(target)
+            assert above in LEVEL and below in LEVEL, f"{above} or {below} has no layer"
+            down = LEVEL[below] < LEVEL[above] or LEVEL[below] == LEVEL[above] == 0
+            if above != below and not down:
+                found.add((file, target))
+    return found
+
+
+def test_imports_run_down_the_layers():
+    assert upward(EDGES) == UPWARD
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "def f():\n    from unmask.training.trainer import Trainer",
+        "if TYPE_CHECKING:\n    from unmask.training import trainer",
+        'home = "unmask.training.trainer"',
+        "import unmask.training.trainer",
+    ],
+)
+def test_an_upward_import_is_seen_wherever_it_stands(line):
+    found = upward(edges({"methods/mdlm.py": line}))
+    assert found == {("methods/mdlm.py", "training/trainer.py")}
+
+
+# 2. Circles and faces
+
+
+def circles(edges: Mapping[str, set[str]]) -> list[set[str]]:
+    """Groups of files that import each other (Tarjan)."""
+    number: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(file: str) -> None:
+        number[file] = low[file] = len(number)
+        stack.append(file)
+        for target in edges.get(file, ()):
+            if target not in number:
+                visit(target)
+                low[file] = min(low[file], low[target])
+            elif target in stack:
+                low[file] = min(low[file], number[target])
+        if low[file] == number[file]:
+            group = set()
+            while file not in group:
+                group.add(stack.pop())
+            if len(group) > 1:
+                found.append(group)
+
+    for file in edges:
+        if file not in number:
+            visit(file)
+    return found
+
+
+CIRCLES = [
+    {
+        *("api/constraining.py", "api/editing.py", "api/guidance.py", "api/model.py"),
+        *("api/predicting.py", "api/running.py", "api/sampling.py", "api/saving.py"),
+        *("hub/arrival.py", "hub/cards.py", "hub/configuration.py", "hub/modeling.py"),
+        *("hub/own.py", "hub/writing.py"),
+    }
+]
+
+
+def test_no_files_import_each_other_in_a_circle():
+    assert circles(EDGES) == CIRCLES
+
+
+def test_a_circle_is_seen():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
+
+
+FACES = {
+    *("cli/commands/card.py", "cli/commands/compare.py", "cli/commands/evaluate.py"),
+    *("cli/commands/export.py", "cli/commands/train.py", "cli/infilling.py"),
+    *("cli/output/written_texts.py", "cli/translation.py", "cli/zero_shot.py"),
+}
+
+
+def through_faces(edges: Mapping[str, set[str]]) -> set[tuple[str, str]]:
+    """Imports of a package's face in place of the module that defines a name."""
+    return {
+        (file, target)
+        for file, targets in edges.items()
+        for target in targets
+        if target.endswith("/__init__.py") and part_of(file) != part_of(target)
+        if "\ndef " not in SOURCES[target]
+    }
+
+
+def test_no_module_imports_through_a_face():
+    assert through_faces(EDGES) == {(file, "api/__init__.py") for file in FACES}
+
+
+def test_an_import_through_a_face_is_seen():
+    line = "from unmask.methods import MDLM"
+    found = through_faces(edges({"training/step.py": line}))
+    assert found == {("training/step.py", "methods/__init__.py")}
+
+
+# 3. Sizes
+
+CROWDED = {"api", "hub"}
+THIN = {"training/distributed/strategy.py", "shapes.py"}
+
+
+def crowded(files: list[str]) -> set[str]:
+    """Folders of too many files."""
+    count = Counter(file.rpartition("/")[0] for file in files if not file.endswith("__init__.py"))
+    return {
+        folder
+        for folder, files in count.items()
+        if files > (MOST_ENTRIES if folder in REGISTRIES else MOST)
+    }
+
+
+def thin(sources: Mapping[str, str]) -> set[str]:
+    """Files of too few lines; entries of a registry may be short."""
+    return {
+        file
+        for file, source in sources.items()
+        if len(source.splitlines()) < LEAST
+        and not re.search(r"__(init|main)__", file)
+        and file.rpartition("/")[0] not in REGISTRIES
+    }
+
+
+def test_no_folder_is_crowded_and_no_file_thin():
+    assert crowded(list(SOURCES)) == CROWDED
+    assert thin(SOURCES) == THIN
+
+
+def test_a_crowd_and_a_thin_file_are_seen():
+    assert crowded([f"files/{n}.py" for n in range(15)]) == {"files"}
+    assert crowded([f"methods/{n}.py" for n in range(15)]) == set()
+    assert thin({"files/a.py": "x = 1\n" * 24, "files/b.py": "x = 1\n" * 25}) == {"files/a.py"}
+
+
+# 4. Names
+
+NAMESAKES = {
+    "cards": {"api/cards.py", "hub/cards.py"},
+    "hub": {"files/hub.py", "hub/"},
+    "guidance": {"api/guidance.py", "samplers/guidance.py"},
+    "rows": {"api/rows.py", "data/rows/"},
+    "runs": {"api/runs.py", "runs/"},
+    **{
+        suite: {f"api/{suite}.py", f"cli/{suite}.py"}
+        for suite in ("generation", "infilling", "translation", "zero_shot")
+    },
+}
+
+
+def namesakes(files: list[str]) -> dict[str, set[str]]:
+    """Modules of one name, and modules named as a package; a command may be named as what it runs."""
+    places = defaultdict(set)
+    for file in files:
+        folder, _, name = file.rpartition("/")
+        if name == "__init__.py":
+            places[folder.rpartition("/")[2]].add(f"{folder}/")
+        elif folder != "cli/commands":
+            places[name.removesuffix(".py")].add(file)
+    return {name: found for name, found in places.items() if len(found) > 1}
+
+
+def test_no_two_modules_have_one_name():
+    assert namesakes(list(SOURCES)) == NAMESAKES
+
+
+def test_a_namesake_is_seen():
+    files = ["a/base.py", "b/base.py", "c/__init__.py", "a/c.py", "cli/commands/base.py"]
+    assert namesakes(files) == {"base": {"a/base.py", "b/base.py"}, "c": {"c/", "a/c.py"}}
