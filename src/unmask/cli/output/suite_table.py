@@ -5,7 +5,6 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from unmask.api.rows import JUDGED
 from unmask.cli.output.tables import print_whole, say
 from unmask.cli.parser import given
 from unmask.likelihood.figure_text import signed, with_error
@@ -99,6 +98,8 @@ def _any(rows: "Sequence[Row]", name: str) -> bool:
 
 def _cell(row: "Row", name: str) -> str:
     """A figure with its interval; where that is not known, as in older files, with its error."""
+    from unmask.api.rows import JUDGED
+
     value, ends = getattr(row, name), row.interval(name)
     if value is None:
         return ""
