@@ -28,7 +28,7 @@ from unmask.diffusion.time_sampler import Stratified
 from unmask.errors import UnmaskError
 from unmask.methods.mdlm import MDLM
 from unmask.training import trainer
-from unmask.training.distributed.ddp_fsdp import ddp_fsdp as _  # noqa: F401  # before the forks
+from unmask.training.distributed import ddp_fsdp as _  # noqa: F401  # before the forks
 from unmask.training.distributed.process_group import Group, joined
 from unmask.training.signals import Interrupted
 from unmask.training.trainer import Trainer

@@ -200,7 +200,7 @@ def test_ddp_has_no_parameters_beside_the_methods(alone):
 
 
 def test_validation_under_fsdp_holds_one_gathered_tensor_at_a_time(alone, monkeypatch):
-    from unmask.training.distributed.ddp_fsdp import ddp_fsdp as distributed
+    from unmask.training.distributed import ddp_fsdp as distributed
 
     whole, held, most = distributed._full, [], []
 
