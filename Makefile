@@ -7,8 +7,6 @@ UNMASK := $(VENV)/bin/unmask
 SHIPPED := $(wildcard src/unmask/shipped/stories/model.safetensors)
 STORY := Lily had a red ball. She ran on the desk with her purple cow. The ball was happy and Lily ate it.
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
-# pip would compile on one core; a file that is no program of this Python is no error
-COMPILE := $(VENV)/bin/python -m compileall -q -j 0 -x /tests/ $(VENV)/lib >/dev/null 2>&1 || true
 
 .PHONY: demo test test-all lint docs dist clean
 
@@ -54,12 +52,10 @@ clean:
 # what the commands need, and beyond it what the tests need
 $(VENV)/.runs: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e '.[log]'
-	$(COMPILE)
 	@touch $@
 
 $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e '.[dev]'
-	$(COMPILE)
 	@touch $(VENV)/.runs $@
 
 $(VENV)/bin/python:

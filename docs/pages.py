@@ -136,7 +136,9 @@ def mathematics_page() -> str:
     symbols = SYMBOL.findall(_read("docs/equations.md"))
     modules = sorted({module for symbol in symbols if (module := _module(symbol))})
     head = ["# Functions of the equations", "What [Equations](equations.md) links to."]
-    return "\n\n".join([*head, *(_reference(name) for name in modules)]) + "\n"
+    homes = {_home(name): name for name in unmask.__all__ if not name.startswith("_")}
+    parts = [_reference(module, without=homes.get(module, "")) for module in modules]
+    return "\n\n".join([*head, *parts]) + "\n"
 
 
 def tutorial(notebook: Path) -> tuple[str, dict[str, bytes]]:
@@ -161,9 +163,11 @@ def _read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def _reference(path: str, heading: str = "") -> str:
-    """What the docstrings below a dotted name say, under that name or a better one."""
-    return f"::: {path}" + f"\n    options:\n      heading: {heading}" * bool(heading)
+def _reference(path: str, heading: str = "", without: str = "") -> str:
+    """The docstrings below a dotted name, under that name or `heading`, `without` one that is elsewhere."""
+    options = f"\n      heading: {heading}" * bool(heading)
+    options += f"\n      filters: ['!^_', '!^{without}$']" * bool(without)
+    return f"::: {path}" + f"\n    options:{options}" * bool(options)
 
 
 def _referred(symbol: re.Match[str]) -> str:

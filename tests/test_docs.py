@@ -97,7 +97,8 @@ def trained(tmp_path_factory) -> Iterator[Path]:
     """A folder with a tiny model, trained once by the command line."""
     folder = tmp_path_factory.mktemp("docs")
     lines = (
-        f"Note {i}: a short line about {'masks and text' if i % 2 else 'noise'}." for i in range(60)
+        f"Note {i}: a short line about {'masks and text' if i % 2 else 'noise'}."
+        for i in range(200)
     )
     (folder / "notes.txt").write_text("\n".join(lines) + "\n")
     with pytest.MonkeyPatch.context() as patch:

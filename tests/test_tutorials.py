@@ -138,11 +138,11 @@ def check_learned(model: unmask.Model) -> None:
         return {f"{name} lost {whose} red ball on Monday." for name in names}
 
     hers, his = lost("her", WOMEN), lost("his", MEN)
-    assert share(model.generate(n=300, seed=1), LANGUAGE) > 0.3
+    assert share(model.generate(n=200, seed=1), LANGUAGE) > 0.3
     filled = [
-        share(model.fill(f"[MASK] lost {whose} red ball on Monday.", n=200), right)
+        share(model.fill(f"[MASK] lost {whose} red ball on Monday.", n=100), right)
         for whose, right in (("her", hers), ("his", his))
     ]
     assert sum(filled) / 2 > 0.65  # a model that does not look has 0.5
     mistake = "Tom lost her red ball on Monday."
-    assert share(model.edit(mistake, remask_uncertain=1, n=100), hers | his) > 0.6
+    assert share(model.edit(mistake, remask_uncertain=1, n=50), hers | his) > 0.6

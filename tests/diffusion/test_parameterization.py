@@ -14,7 +14,7 @@ from unmask.diffusion.parameterization import (
     mean_to_score,
     score_to_mean,
     sedd_log_score,
-    zero_masking_bias,
+    zero_masked,
 )
 
 SIZE, MASK = 6, 2
@@ -39,7 +39,7 @@ def test_subs_switches_do_what_they_say(zero_masking, carry_over):
 
 def test_zero_masking_by_bias_is_zero_masking():
     bias = torch.randn(SIZE, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    with_bias = torch.log_softmax(logits() + zero_masking_bias(bias, MASK), -1)
+    with_bias = torch.log_softmax(logits() + zero_masked(bias, MASK), -1)
     z_t = torch.full((8,), MASK)
     torch.testing.assert_close(with_bias, log_x_theta(logits() + bias, z_t, MASK))
 

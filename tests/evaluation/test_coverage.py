@@ -105,10 +105,11 @@ EVERY = [  # estimator of every method whose exact denoiser costs the entropy, o
 ]
 
 
+@pytest.mark.parametrize("seeds", [80, pytest.param(SEEDS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("kind", "how"), EVERY, ids=str)
-def test_the_entropy_lies_in_the_interval(kind, how):
-    found = bounds(method(kind), **how)
-    assert held(found, ENTROPY) >= 0.98
+def test_the_entropy_lies_in_the_interval(kind, how, seeds):
+    found = bounds(method(kind), seeds, **how)
+    assert held(found, ENTROPY) >= (0.98 if seeds == SEEDS else 0.96)
     check_errors(found)
 
 

@@ -53,7 +53,9 @@ def exported(tmp_path_factory) -> Callable[[str], tuple[Model, Path]]:
     return get
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [n if n == "timed" else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS]
+)
 def test_logits_agree_at_every_length(exported, name):
     model, folder = exported(name)
     session = onnxruntime.InferenceSession(folder / "model.onnx")

@@ -84,7 +84,9 @@ def every_view(play: Playground) -> Iterator[str]:
     yield "help"
 
 
-@pytest.mark.parametrize("play", ["light", "dark"], indirect=True)
+@pytest.mark.parametrize(
+    "play", ["light", pytest.param("dark", marks=pytest.mark.slow)], indirect=True
+)
 def test_all_text_stands_out(play):
     for view in every_view(play):
         measured = play.page.evaluate(CONTRAST)
@@ -99,6 +101,7 @@ def test_nothing_is_wider_than_a_phone(play):
         assert width <= 390, view
 
 
+@pytest.mark.slow
 def test_nothing_moves_while_a_text_forms(play):
     play.write()
     boxes = "tokens => tokens.map(token => JSON.stringify(token.getBoundingClientRect()))"

@@ -59,6 +59,7 @@ def test_a_text_is_written_and_its_cost_told(play, model):
     assert re.search(r"seconds \d+\.\d\d", meter)
 
 
+@pytest.mark.slow
 def test_the_scrubber_shows_every_step(play, model):
     play.write()
     mask_id = model.tokenizer.vocabulary.mask_id
@@ -79,6 +80,7 @@ def _changed(frames: list[list[int]], index: int, mask_id: int) -> list[int]:
     return [place for place, (a, b) in enumerate(zip(before, frames[index], strict=True)) if a != b]
 
 
+@pytest.mark.slow
 def test_play_pause_and_steps_by_hand(play):
     play.write()
     play.scrub(2)
@@ -124,6 +126,7 @@ def test_a_masked_word_is_filled_again_and_the_rest_stays(play, model):
     assert bare(play.row()) == tiles(model, ids)
 
 
+@pytest.mark.slow
 def test_locked_words_outlive_a_rewriting(play):
     play.take("The queen sat on the hill by the sea.")
     before = play.row()
@@ -145,6 +148,7 @@ def test_locked_words_outlive_a_rewriting(play):
     assert after != before
 
 
+@pytest.mark.slow
 def test_a_locked_word_is_not_replaced_and_undoing_leaves_locks_alone(play):
     play.take("The queen sat on the hill by the sea.")
     before = play.row()
@@ -173,6 +177,7 @@ def locked(play: Playground) -> list[int]:
     )
 
 
+@pytest.mark.slow
 def test_a_span_is_dragged_and_masked(play):
     play.take("The queen sat on the hill by the sea.")
     start, stop = (play.tokens().nth(place).bounding_box() for place in (2, 5))
@@ -194,6 +199,7 @@ def test_gaps_of_a_typed_text_are_filled(play, model):
     assert bare(play.row()) == tiles(model, result.ids[1:-1])
 
 
+@pytest.mark.slow
 def test_alternatives_come_with_probabilities_and_can_be_chosen(play, model):
     play.take("The queen sat on the mat.")
     play.tokens().nth(1).hover()
@@ -216,6 +222,7 @@ def test_alternatives_come_with_probabilities_and_can_be_chosen(play, model):
     assert bare(play.row()) == tiles(model, chosen)
 
 
+@pytest.mark.slow
 def test_everything_goes_by_keyboard(play):
     keys = play.page.keyboard
     play.page.focus("#text")
@@ -272,6 +279,7 @@ def test_two_samplers_stand_side_by_side(play, model):
         assert bare(play.row(f"#side-{side}"))[: len(ids)] == tiles(model, ids)
 
 
+@pytest.mark.slow
 def test_time_masks_more_and_more_and_the_model_guesses(play, server, model):
     play.open(server.url, "clean=The mat")
     play.page.click("#tab-forward")
@@ -327,6 +335,7 @@ def test_a_link_holds_the_whole_state(play, server):
     assert play.row() == row
 
 
+@pytest.mark.slow
 def test_a_link_holds_the_locks_of_a_text_that_was_filled(play, server):
     play.take("The queen sat on the hill by the sea.")
     play.tokens().nth(3).click()
@@ -342,6 +351,7 @@ def test_a_link_holds_the_locks_of_a_text_that_was_filled(play, server):
     assert locked(play) == [1]
 
 
+@pytest.mark.slow
 def test_a_link_holds_a_text_that_was_stopped(play, server):
     play.take("The queen sat on the hill by the sea.")
     play.tokens().nth(3).click()
@@ -365,6 +375,7 @@ def text_of(play: Playground) -> list[str | None]:
     return play.page.locator("#stage .token:not(.end-mark, .beyond)").evaluate_all(ROW)
 
 
+@pytest.mark.slow
 def test_a_link_holds_nothing_of_another_model(play, server):
     play.open(server.url, f"{SETTINGS}&leftSteps=2&rightSteps=2")
     play.write()
@@ -401,6 +412,7 @@ def test_a_hostile_link_is_text(play, server):
     assert play.page.locator("#view-write img").count() == 0
 
 
+@pytest.mark.slow
 def test_the_animation_is_saved_as_svg_and_gif(play, tmp_path):
     play.page.fill("#text", "The cat & <dog>")
     play.write()
@@ -450,6 +462,7 @@ def write_slowly(play: Playground) -> None:
     expect(play.page.locator("#stage .meter")).to_contain_text(re.compile(r"step \d\d+ of"))
 
 
+@pytest.mark.slow
 def test_a_text_that_takes_too_long_is_stopped(play, server):
     write_slowly(play)
     play.tool("Stop")
@@ -458,6 +471,7 @@ def test_a_text_that_takes_too_long_is_stopped(play, server):
     assert "step" in play.meter()
 
 
+@pytest.mark.slow
 def test_a_text_can_be_shown_as_tokens_while_another_is_written(play, server, model):
     write_slowly(play)
     text = "The queen sat on the hill."
@@ -472,6 +486,7 @@ def test_a_text_can_be_shown_as_tokens_while_another_is_written(play, server, mo
     assert play.masked() == [1]
 
 
+@pytest.mark.slow
 def test_a_mistake_leaves_the_board_as_it_was(play):
     play.take("The queen sat on the hill.")
     play.tokens().nth(3).click()
@@ -489,6 +504,7 @@ def test_a_mistake_leaves_the_board_as_it_was(play):
     play.troubles.clear()  # a browser logs every answer of 400
 
 
+@pytest.mark.slow
 def test_an_answer_that_comes_too_late_is_not_shown(play):
     waiting: list[Route] = []
 
@@ -508,6 +524,7 @@ def test_an_answer_that_comes_too_late_is_not_shown(play):
     assert len(play.row("#forward-stage")) == len(row)
 
 
+@pytest.mark.slow
 def test_a_model_that_reads_to_the_right_says_what_it_cannot(play):
     play.setting("Model").select_option("backwards")
     expect(play.setting("Sampler")).to_have_value("left_to_right")
@@ -515,6 +532,7 @@ def test_a_model_that_reads_to_the_right_says_what_it_cannot(play):
     expect(play.page.locator("#fill")).to_be_disabled()
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_away_is_missed_kindly(browser, model):
     play = visit(browser)
     with LocalServer({"tiny": model}) as server:

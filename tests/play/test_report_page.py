@@ -63,8 +63,8 @@ def page(run, tmp_path_factory) -> Path:
     return folder / "report.html"
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("colours", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_every_picture_can_be_read(browser, page, width, colours):
     window = visit(browser, offline=True, color_scheme=colours)
     window.page.set_viewport_size({"width": width, "height": 844})

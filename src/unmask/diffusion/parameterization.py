@@ -10,11 +10,15 @@ Scores = Float[Tensor, "*batch vocabulary"]
 Sigma = Float[Tensor, "*batch"]
 
 
-def zero_masking_bias(
-    bias: Float[Tensor, "vocabulary"], mask_id: int
-) -> Float[Tensor, "vocabulary"]:
-    """The head's bias with MASK at minus infinity: <x_theta, m> = 0 at no cost."""
-    return bias.masked_fill(torch.arange(len(bias), device=bias.device) == mask_id, -math.inf)
+def zero_masked(scores: Scores, mask_id: int) -> Scores:
+    """Scores, or a head's bias, with MASK at minus infinity: <x_theta, m> = 0."""
+    at_mask = torch.arange(scores.shape[-1], device=scores.device) == mask_id
+    return scores.masked_fill(at_mask, -math.inf)
+
+
+def subs_log_probs(logits: Scores, mask_id: int, dtype: torch.dtype | None = None) -> Scores:
+    """log x_theta of masked tokens under SUBS, where carry-over has nothing to do."""
+    return torch.log_softmax(zero_masked(logits, mask_id), -1, dtype)
 
 
 def log_x_theta(
@@ -26,9 +30,9 @@ def log_x_theta(
 ) -> Scores:
     """log x_theta: SUBS with both switches on, D3PM's mean parameterization with both off."""
     if zero_masking:
-        at_mask = torch.arange(logits.shape[-1], device=logits.device) == mask_id
-        logits = logits.masked_fill(at_mask, -math.inf)
-    log_probabilities = torch.log_softmax(logits, -1)
+        log_probabilities = subs_log_probs(logits, mask_id)
+    else:
+        log_probabilities = torch.log_softmax(logits, -1)
     if carry_over:
         kept = torch.nn.functional.one_hot(z_t, logits.shape[-1]).to(logits).log()
         log_probabilities = torch.where((z_t == mask_id)[..., None], log_probabilities, kept)
@@ -53,9 +57,7 @@ def sedd_log_score(logits: Scores, z_t: Int[Tensor, "*batch"], sigma: Sigma) -> 
 
 def score_to_mean(log_score: Scores, sigma: Sigma, mask_id: int) -> Scores:
     """log x_theta of a masked token from its log score: s_y = x_y alpha / (1 - alpha), renormalised."""
-    at_mask = torch.arange(log_score.shape[-1], device=log_score.device) == mask_id
-    log_mean = log_score + log_expm1(sigma)[..., None]
-    return torch.log_softmax(log_mean.masked_fill(at_mask, -math.inf), -1)
+    return subs_log_probs(log_score + log_expm1(sigma)[..., None], mask_id)
 
 
 def mean_to_score(log_mean: Scores, sigma: Sigma, mask_id: int) -> Scores:

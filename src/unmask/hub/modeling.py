@@ -1,6 +1,5 @@
 """Our models as transformers knows models: AutoModel, AutoModelForMaskedLM, Trainer, pipelines."""
 
-import math
 from collections.abc import Mapping
 from copy import copy
 from threading import Lock
@@ -18,6 +17,7 @@ from unmask.backbones.compile import recompute_blocks
 from unmask.backbones.layers.dropout import dropout_keys
 from unmask.backbones.layers.inference_weights import Freezable
 from unmask.config.run import from_dict
+from unmask.diffusion.parameterization import zero_masked
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
 from unmask.hub import own
@@ -214,9 +214,7 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
             )
         else:
             logits = self.backbone.logits(self._features(tokens, attention_mask, timesteps))
-            at_mask = torch.arange(logits.shape[-1], device=logits.device)
-            logits = logits.masked_fill(at_mask == self.method.vocabulary.mask_id, -math.inf)
-            output = MaskedLMOutput(logits=logits)
+            output = MaskedLMOutput(logits=zero_masked(logits, self.method.vocabulary.mask_id))
         return output if named else output.to_tuple()
 
     def generate(

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from unmask.api.model import Model
 from unmask.backbones.layers.attention import sees_the_past
 from unmask.config.run import to_dict
+from unmask.diffusion.parameterization import zero_masked
 from unmask.errors import UnmaskError
 from unmask.imports import extra
 from unmask.methods.autoregressive import Autoregressive
@@ -40,9 +40,7 @@ class Network(nn.Module):
         positions = torch.arange(tokens.shape[1])
         rule = sees_the_past if self.backbone.causal else None
         h = self.backbone.features(tokens, sigma, positions=positions, mask=rule)
-        logits = self.backbone.logits(h)
-        at_mask = torch.arange(logits.shape[-1]) == self.method.vocabulary.mask_id
-        return logits.masked_fill(at_mask, -math.inf)
+        return zero_masked(self.backbone.logits(h), self.method.vocabulary.mask_id)
 
 
 def export(model: Model, file: str | Path) -> None:

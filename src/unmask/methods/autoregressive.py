@@ -1,6 +1,5 @@
 """The autoregressive baseline: exact likelihood, left to right, with a KV cache."""
 
-import math
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unmask.diffusion.denoiser import Denoiser
-from unmask.diffusion.parameterization import zero_masking_bias
+from unmask.diffusion.parameterization import subs_log_probs, zero_masked
 from unmask.diffusion.time_sampler import Noise, TimeSampler
 from unmask.methods.compute.cached_decoding import Reader, Then
 from unmask.methods.compute.chunked_loss import head_loss
@@ -72,9 +71,7 @@ class Autoregressive(Method):
 
     def log_next(self, h: Float[Tensor, "tokens width"]) -> LogProbabilities:
         """log p(x_i | x_<i) at given features; MASK has none."""
-        logits = self.backbone.logits(h)
-        logits[:, self.vocabulary.mask_id] = -math.inf
-        return torch.log_softmax(logits, -1, torch.float32)
+        return subs_log_probs(self.backbone.logits(h), self.vocabulary.mask_id, torch.float32)
 
     def inputs(self, x: Tokens) -> Tokens:
         """What the network reads of rows: as they are, or moved by one behind MASK.
@@ -99,7 +96,7 @@ class Autoregressive(Method):
             self._idle[:] = [reader]
 
     def _bias(self) -> Tensor:
-        return zero_masking_bias(self.backbone.head.bias, self.vocabulary.mask_id)
+        return zero_masked(self.backbone.head.bias, self.vocabulary.mask_id)
 
 
 class _Reading:

@@ -1,6 +1,5 @@
 """What all masked diffusion methods share: noise, the network at masked tokens, the terms at both ends of time."""
 
-import math
 from abc import abstractmethod
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from unmask.backbones.backbone import Backbone
 from unmask.diffusion.denoiser import Denoiser
-from unmask.diffusion.parameterization import zero_masking_bias
+from unmask.diffusion.parameterization import subs_log_probs, zero_masked
 from unmask.diffusion.process import q_sample
 from unmask.diffusion.schedule import Learned, Schedule
 from unmask.diffusion.time_sampler import Noise, TimeSampler
@@ -94,9 +93,7 @@ class Diffusion(Method):
 
     def log_mean(self, h_at: Float[Tensor, "tokens width"]) -> LogProbabilities:
         """log x_theta of masked tokens at their features; MASK has none."""
-        logits = self.backbone.logits(h_at)
-        logits[:, self.vocabulary.mask_id] = -math.inf
-        return torch.log_softmax(logits, -1, torch.float32)
+        return subs_log_probs(self.backbone.logits(h_at), self.vocabulary.mask_id, torch.float32)
 
     def denoiser(self) -> Denoiser:
         if not self.serving.fixed:
@@ -137,7 +134,7 @@ class Diffusion(Method):
         ]
         bias: Tensor = self.backbone.head.bias
         if self.zero_masking:
-            bias = zero_masking_bias(bias, self.vocabulary.mask_id)
+            bias = zero_masked(bias, self.vocabulary.mask_id)
         ids = self.read(x.flatten()[at])
         total, losses = head_loss(h, self.backbone.head.weight, bias, ids, row_loss, *by_token)
         return total, spread(losses, at, x)

@@ -1,6 +1,5 @@
 """Analytic (Tweedie) sampling for models of scores: how fast tokens appear is the network's own word."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -10,6 +9,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from unmask.diffusion.denoiser import Denoiser
+from unmask.diffusion.parameterization import zero_masked
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
 from unmask.samplers.core.canvas import Canvas, Frame
@@ -80,8 +80,7 @@ class _Weighed:
         self.mass: Float64[Tensor, "tokens"]  # of the last call, on the CPU
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
-        log_score = self.scores.log_score(z_t, t, at).clone()
-        log_score[:, self.mask_id] = -math.inf
+        log_score = zero_masked(self.scores.log_score(z_t, t, at), self.mask_id)
         self.mass = log_score.logsumexp(-1).cpu().double().exp()
         return log_score.log_softmax(-1)
 

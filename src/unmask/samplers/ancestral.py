@@ -8,6 +8,7 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from unmask.diffusion.denoiser import Denoiser
+from unmask.diffusion.process import unmask_probability
 from unmask.diffusion.schedule import Schedule
 from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.graph_rounds import in_turn
@@ -63,6 +64,6 @@ def reveal_steps(
     reveals all that is left.
     """
     alpha = schedule.alpha(grid).detach()
-    revealed = 1 - (1 - alpha[1:]) / (1 - alpha[0])
+    revealed = unmask_probability(alpha[1:], alpha[:1].expand_as(alpha[1:]))
     revealed[-1] = 1.0
     return torch.searchsorted(revealed, u, right=True)
