@@ -23,6 +23,8 @@ endif
 	$(UNMASK) generate $(RUN) --prompt "The import statement" --length 64 --temperature 0.7
 	$(UNMASK) fill $(RUN) "If the object is a [MASK], then the [MASK:4] is called." --n 4 --temperature 0.7
 
+# modules are compiled once, when they are first imported, whatever the machine says
+export PYTHONDONTWRITEBYTECODE =
 PYTEST := PYTHONUTF8=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist worksteal
 
 test: lint

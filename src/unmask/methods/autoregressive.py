@@ -11,17 +11,17 @@ from torch import Tensor
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.parameterization import subs_log_probs, zero_masked
 from unmask.diffusion.time_sampler import Noise, TimeSampler
-from unmask.methods.compute.cached_decoding import Reader, Then
+from unmask.methods.compute.cached_decoding import CausalMethod, Reader, Then
 from unmask.methods.compute.chunked_loss import head_loss
 from unmask.methods.masked_diffusion import cross_entropy
-from unmask.methods.method import METHODS, Losses, Method, padding, spread, targets
+from unmask.methods.method import METHODS, Losses, padding, spread, targets
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
 from unmask.shapes import At, LogProbabilities, Tokens, Valid
 
 
 @METHODS.register("autoregressive")
-class Autoregressive(Method):
+class Autoregressive(CausalMethod):
     """Left to right, one token at a time; the likelihood is exact."""
 
     certificate = "exact"

@@ -1,38 +1,35 @@
 """Reading text once, from left to right: keys and values are kept, and a step computes one token."""
 
+from abc import abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from unmask.backbones.layers.state import KVCache, OneMore
 from unmask.errors import UnmaskError
+from unmask.methods.method import Method
 from unmask.runtime.cuda_graphs import Replays
-from unmask.shapes import Tokens
+from unmask.shapes import LogProbabilities, Tokens
 
 Then = Callable[..., Tensor]  # equal ones, as their hashes say, do the same
 SPAN = 128  # keys are shown in multiples of it, where shapes must be few
 
 
-@runtime_checkable
-class CausalMethod(Protocol):
+class CausalMethod(Method):
     """A method that predicts a token from the tokens before it."""
 
-    lag: int
-    backbone: Any
-    serving: Any
+    lag: int  # places by which a prediction stands behind what it is made from
 
-    @property
-    def device(self) -> torch.device: ...
-    @property
-    def edition(self) -> Any: ...
-    def arithmetic(self) -> AbstractContextManager[None]: ...
-    def inputs(self, x: Tokens) -> Tokens: ...
-    def log_next(self, h: Tensor) -> Tensor: ...
+    @abstractmethod
+    def inputs(self, x: Tokens) -> Tokens:
+        """The tokens that the network reads of rows."""
+
+    @abstractmethod
+    def log_next(self, h: Float[Tensor, "tokens width"]) -> LogProbabilities:
+        """log p(x_i | x_<i) at given features."""
 
 
 class Reader:
