@@ -29,9 +29,9 @@ PYTEST := PYTHONUTF8=1 OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dis
 
 test: lint
 	$(PYTEST)
-	$(VENV)/bin/python benchmarks/smoke.py
 
-# the long forms too: shipped models on every page, benchmarks in small, shapes checked in all tests
+# the long forms too: shipped models on every page, benchmarks in small, shapes checked in all tests, and
+# the ratios of speed that must not be lost
 test-all: lint
 	$(PYTEST) -m ''
 	$(VENV)/bin/python benchmarks/smoke.py

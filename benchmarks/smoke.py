@@ -1,4 +1,4 @@
-"""The ratios that must not be lost, measured in small: part of `make test`.
+"""The ratios that must not be lost, measured in small: part of `make test-all`.
 
 Each is a ratio of two ways that take turns in this process, so a busy machine slows both. Prints one
 JSON line a ratio and fails where one is more than a quarter below its floor. The benchmarks that are

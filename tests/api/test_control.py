@@ -161,7 +161,9 @@ def satisfied(text: str, regex: str = "(?s).*", ban=(), include=(), allowed=()) 
     return bool(re.fullmatch(regex, text)) and free and all(phrase in text for phrase in include)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize(
+    "rule", [*RULES[::2], *(pytest.param(r, marks=pytest.mark.slow) for r in RULES[1::2])], ids=str
+)
 @pytest.mark.parametrize("name", ANY_ORDER)
 def test_a_constrained_text_satisfies_its_constraint(model, name, rule):
     results = model.generate(n=3, sampler=name, seed=5, temperature=1.5, **rule)

@@ -36,6 +36,7 @@ for order in {orders!r}:
 """
 
 
+@pytest.mark.slow
 def test_either_may_be_imported_first(folder):
     code = EACH.format(orders=ORDERS, folder=str(folder))
     command = [sys.executable, "-c", code]
