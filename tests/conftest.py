@@ -5,6 +5,7 @@ import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,31 +49,26 @@ def _on_the_cpu() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _bf16_of_the_environment() -> Iterator[None]:
-    """UNMASK_TEST_BF16 = native or emulated is taken for the truth about this CPU."""
-    kind, onednn = os.environ.get("UNMASK_TEST_BF16"), torch.backends.mkldnn
+def native_bf16() -> Iterator[bool]:
+    """True if this CPU computes bf16. UNMASK_TEST_BF16, native or emulated, makes the package believe otherwise."""
+    from unmask.runtime import device
+
+    kind = os.environ.get("UNMASK_TEST_BF16")
+    native = device._cpu_computes_bf16()
     with pytest.MonkeyPatch.context() as patch:
-        if kind == "native" and not native_bf16():
-            patch.setattr(onednn, "enabled", False)  # plain products stand in for those of oneDNN
         if kind:
-            patch.setattr("unmask.runtime.device._cpu_computes_bf16", lambda: kind == "native")
-        yield
-
-
-def native_bf16() -> bool:
-    """True if this CPU computes bf16 natively."""
-    from unmask.runtime.device import native_precisions
-
-    return "bf16" in native_precisions(torch.device("cpu"))
+            patch.setattr(device, "_cpu_computes_bf16", lambda: kind == "native")
+        yield native
 
 
 @pytest.fixture
-def bf16() -> Iterator[None]:
+def bf16(native_bf16) -> Iterator[None]:
     """bf16 for a test of its numbers, as quiet on a CPU that emulates it as on one that computes it."""
     from unmask.errors import UnmaskWarning
-    from unmask.runtime.device import emulation
+    from unmask.runtime import device
 
-    with warnings.catch_warnings(), emulation(torch.device("cpu"), "bf16"):
+    products = nullcontext() if native_bf16 else device._without_onednn
+    with warnings.catch_warnings(), products:
         warnings.simplefilter("ignore", UnmaskWarning)
         yield
 
