@@ -48,7 +48,7 @@ def here(beside, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_gpu(here, tmp_path):
+def test_gpu(here, bf16, tmp_path):
     """Every row, in small; then the table of what was written."""
     file = tmp_path / "rows.jsonl"
     measured = {row["row"]: row for row in parsed(here("gpu.py", "--tiny", "--out", file))}
@@ -91,7 +91,7 @@ def test_scaling(here, tmp_path):
 
 
 @pytest.mark.slow
-def test_curve(here, tmp_path):
+def test_curve(here, bf16, tmp_path):
     """Both forms of the model take the same steps, up to rounding."""
     data, picture = tmp_path / "data", tmp_path / "curves.png"
     text = tmp_path / "text.txt"

@@ -56,46 +56,52 @@ class Guess:
         return scores.log_softmax(-1)
 
 
-@given(
-    rule=requests,
-    sampler=st.sampled_from(NAMES),
-    text=st.sampled_from(
-        ["", "The", "The cat", "a [MASK:4] dog", "[MASK:6]", "T[MASK]e [MASK:3]."]
-    ),
-    length=st.integers(4, 20),
-    seed=st.integers(0, 99),
-)
-def check(model, outcomes, rule, sampler, text, length, seed):
-    v = model.tokenizer.vocabulary
-    Guess.calls = 0
-    model.method.denoiser = lambda: Guess(v)
-    verb = model.fill if "[MASK" in text else model.generate
-    room = {} if "[MASK" in text else {"length": length}
-    try:
-        results = verb(text, sampler=sampler, seed=seed, **room, **rule)
-    except UnmaskError as error:
-        assert "\n" not in str(error) and str(error)
-        assert Guess.calls == 0
-        outcomes["refused"] += 1
-        return
-    outcomes["written"] += 1
-    for result in results:
-        written = str(result)
-        assert re.fullmatch(rule.get("regex") or "(?s).*", written)
-        assert all(phrase not in written for phrase in rule.get("ban", ()))
-        assert all(phrase in written for phrase in rule.get("include", ()))
-        for place, tokens in rule.get("allowed", {}).items():
-            ids = {i for token in tokens for i in model.tokenizer.encode(token)}
-            assert (
-                set(result.ids[:-1][1 + place :][:1]) <= ids or v.eos_id in result.ids[: 2 + place]
-            )
+def request_property():
+    """The property, anew for each number of examples: settings can be given to it once."""
+
+    @given(
+        rule=requests,
+        sampler=st.sampled_from(NAMES),
+        text=st.sampled_from(
+            ["", "The", "The cat", "a [MASK:4] dog", "[MASK:6]", "T[MASK]e [MASK:3]."]
+        ),
+        length=st.integers(4, 20),
+        seed=st.integers(0, 99),
+    )
+    def check(model, outcomes, rule, sampler, text, length, seed):
+        v = model.tokenizer.vocabulary
+        Guess.calls = 0
+        model.method.denoiser = lambda: Guess(v)
+        verb = model.fill if "[MASK" in text else model.generate
+        room = {} if "[MASK" in text else {"length": length}
+        try:
+            results = verb(text, sampler=sampler, seed=seed, **room, **rule)
+        except UnmaskError as error:
+            assert "\n" not in str(error) and str(error)
+            assert Guess.calls == 0
+            outcomes["refused"] += 1
+            return
+        outcomes["written"] += 1
+        for result in results:
+            written = str(result)
+            assert re.fullmatch(rule.get("regex") or "(?s).*", written)
+            assert all(phrase not in written for phrase in rule.get("ban", ()))
+            assert all(phrase in written for phrase in rule.get("include", ()))
+            for place, tokens in rule.get("allowed", {}).items():
+                ids = {i for token in tokens for i in model.tokenizer.encode(token)}
+                assert (
+                    set(result.ids[:-1][1 + place :][:1]) <= ids
+                    or v.eos_id in result.ids[: 2 + place]
+                )
+
+    return check
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow)])
 def test_random_requests(model, count):
     outcomes = Counter()
     try:
-        settings(max_examples=count, suppress_health_check=list(HealthCheck))(check)(
+        settings(max_examples=count, suppress_health_check=list(HealthCheck))(request_property())(
             model, outcomes
         )
     finally:

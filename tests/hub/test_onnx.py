@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-import jaxtyping
 import numpy as np
 import onnxruntime
 import pytest
@@ -41,12 +40,7 @@ def exported(tmp_path_factory) -> Callable[[str], tuple[Model, Path]]:
     def get(name: str) -> tuple[Model, Path]:
         if name not in _exported:
             folder, model = tmp_path_factory.mktemp("onnx"), NETWORKS[name]()
-            # tracing asks functions about lengths that are symbols, which are no int to a checker of types
-            jaxtyping.config.update("jaxtyping_disable", True)
-            try:
-                export(model, folder / "model.onnx")
-            finally:
-                jaxtyping.config.update("jaxtyping_disable", False)
+            export(model, folder / "model.onnx")
             _exported[name] = model, folder
         return _exported[name]
 
