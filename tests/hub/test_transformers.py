@@ -201,7 +201,9 @@ def test_a_network_stays_on_one_device(model, folder):
     chosen = accelerate.infer_auto_device_map(network, room, no_split_module_classes=kept)
     assert set(chosen.values()) == {1}
     placed = AutoModelForMaskedLM.from_pretrained(folder, device_map="auto")
-    torch.testing.assert_close(placed(tokens).logits, network(tokens).logits)
+    logits = placed(tokens.to(placed.device)).logits.cpu()
+    near = {"rtol": 1e-3, "atol": 1e-3} if placed.device.type == "cuda" else {}
+    torch.testing.assert_close(logits, network(tokens).logits, **near)
 
 
 def test_writing_leaves_a_network_in_training(folder):
