@@ -26,7 +26,7 @@ from machine import DEVICE, Report, peak_gib, reset_peak
 from operations import Setting
 from workloads import Unsaved, mdlm, random_tokens
 
-from unmask.api.arithmetic import GIB, Machine, Work, memory, pass_seconds
+from unmask.runs.plan import GIB, Machine, Work, memory, pass_seconds
 from unmask.training.distributed.process_group import joined, local_device
 from unmask.training.logs.run_log import read_log
 from unmask.training.training_config import DistributedConfig, TrainingConfig

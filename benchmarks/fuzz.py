@@ -33,15 +33,15 @@ from hostile_files import Files, Seeds, hostile
 from hypothesis import HealthCheck, Phase, given, settings
 
 import unmask
-from unmask.api.build import build_method
-from unmask.api.model import Model
-from unmask.config.run import dump_yaml, load_recipe, resolve
+from unmask.config.components import build_method
+from unmask.config.run_config import dump_yaml, load_recipe, resolve
 from unmask.data.data_config import DataConfig
 from unmask.data.load import rows_from
 from unmask.data.tokenizers.characters import ByteTokenizer
 from unmask.data.tokenizers.kinds import build_tokenizer, load_tokenizer
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
+from unmask.model import Model
 from unmask.runs.inspect import inspect, standing
 from unmask.training.checkpoints import checkpoint
 from unmask.training.logs.run_log import read_log

@@ -22,8 +22,7 @@ import torch
 import torch._dynamo  # which optimizers import: once, before the forks
 
 import unmask
-import unmask.api
-from unmask.config.run import RunConfig, load_recipe, resolve
+from unmask.config.run_config import RunConfig, load_recipe, resolve
 from unmask.files.jsonl import JsonLines
 
 SETTINGS = {

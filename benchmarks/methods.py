@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import unmask
-from unmask.config.run import load_recipe, resolve
+from unmask.config.run_config import load_recipe, resolve
 from unmask.data.load import load_data
 from unmask.likelihood.measured_rows import unigram_nats
 from unmask.training.logs.run_log import read_log

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from unmask.api import arithmetic
-from unmask.api.arithmetic import GIB, Machine, Work, memory, pass_seconds
-from unmask.api.planning import work_of
-from unmask.config.run import resolve
+from unmask.config.run_config import resolve
+from unmask.runs import plan as arithmetic
+from unmask.runs.plan import GIB, Machine, Work, memory, pass_seconds, work_of
 
 FILE = Path(__file__).parent / "measured.jsonl"
 TIME = ("train-size-medium", "train-size-tiny", "train-length-4096", "train-batch-16")

@@ -13,8 +13,8 @@ import time
 
 import torch
 
-from unmask.api.build import build_method
-from unmask.config.run import load_recipe, resolve
+from unmask.config.components import build_method
+from unmask.config.run_config import load_recipe, resolve
 from unmask.randomness import RowStream
 from unmask.runtime.device import autocast, native_precisions, resolve_device, to_device
 from unmask.vocabulary import Vocabulary

@@ -19,8 +19,8 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from unmask.api.measuring import figures
-from unmask.api.reproducing import RUNS, Request
+from unmask.reproduce.scaled_runs import RUNS, Request
+from unmask.runs.measurements import figures
 
 UNMASK = [sys.executable, "-m", "unmask"]
 TEXT8 = {  # 8 minutes of an H200

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmask.api.build import build_method
-from unmask.api.runs import FirstRows
-from unmask.config.run import RunConfig, load_recipe, resolve, to_dict
+from unmask.config.components import build_method
+from unmask.config.run_config import RunConfig, load_recipe, resolve, to_dict
 from unmask.data.load import Data, load_data
 from unmask.data.loader import Loader
+from unmask.data.rows.first_rows import FirstRows
 from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import likelihood
 from unmask.training.checkpoints.background_writer import Parts, Saver

@@ -27,14 +27,14 @@ import httpx
 import torch
 
 from unmask import load
-from unmask.api.build import build_method
-from unmask.api.model import Model
-from unmask.config.run import resolve
+from unmask.config.components import build_method
+from unmask.config.run_config import resolve
 from unmask.data.data_config import DataConfig
 from unmask.data.documents.fields import Reading
 from unmask.data.sources.open_source import open_corpus
 from unmask.data.tokenizers.kinds import build_tokenizer
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
+from unmask.model import Model
 
 PROMPTS = [
     "",

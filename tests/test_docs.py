@@ -32,7 +32,7 @@ import pytest
 from unmask import recipes, shipped
 from unmask.backbones.backbone import BACKBONES
 from unmask.cli import main
-from unmask.config.run import config_class, load_recipe
+from unmask.config.run_config import config_class, load_recipe
 from unmask.data.data_config import DataConfig
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.diffusion.schedule import SCHEDULES

@@ -13,7 +13,7 @@ import torch
 import unmask
 from unmask.backbones.backbone import BACKBONES
 from unmask.cli import main
-from unmask.config.run import config_class
+from unmask.config.run_config import config_class
 from unmask.methods.method import METHODS
 
 TEXT = "\n".join(f"Number {number} follows number {number - 1}." for number in range(1, 30))

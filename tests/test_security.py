@@ -13,12 +13,12 @@ import safetensors.torch
 import torch
 
 import unmask
-from unmask.api.build import build_method
-from unmask.api.model import Model
-from unmask.config.run import load_recipe, resolve
+from unmask.config.components import build_method
+from unmask.config.run_config import load_recipe, resolve
 from unmask.data.tokenizers.kinds import build_tokenizer, load_tokenizer
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
+from unmask.model import Model
 
 SOURCE = Path(unmask.__file__).parent
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "code"}
@@ -30,7 +30,7 @@ CALLS = {
 ALLOWED = {"torch.compile", "re.compile"}
 # torch.load with weights_only=True, written out, is torch's own reader of tensors and plain values: it
 # refuses every name that it does not know. One place needs it, for checkpoints that are pickles.
-WEIGHTS_ONLY = "hub/pickles.py"
+WEIGHTS_ONLY = "formats/pickle.py"
 
 
 def only_weights(call: ast.Call) -> bool:

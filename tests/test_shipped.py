@@ -15,19 +15,19 @@ import torch
 
 import unmask
 from unmask import shipped
-from unmask.api.build import build_method
-from unmask.api.cards import training_command
-from unmask.api.judging import load_judge
-from unmask.api.model import Model
-from unmask.api.publishing import published
-from unmask.api.watching import MASK
 from unmask.cli import main
 from unmask.cli.parser import Parser
-from unmask.config.run import load_recipe, resolve
+from unmask.config.components import build_method
+from unmask.config.run_config import load_recipe, resolve
 from unmask.data.data_config import Portion
 from unmask.data.tokenizers.kinds import build_tokenizer
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
+from unmask.evaluation.judges.load_judge import load_judge
+from unmask.formats.model_card import training_command
+from unmask.formats.redact import published
+from unmask.generation.display import MASK
+from unmask.model import Model
 
 TEXT = "Once upon a time there was a small cat. The cat saw a red ball and was happy. " * 3
 SETTINGS = {"backbone.width": "32", "backbone.depth": "1", "backbone.heads": "2"}
@@ -151,7 +151,7 @@ def test_the_card_of_a_mixture_names_a_file_and_holds_it(held, capsys):
     data = replace(
         model.config.data, train=(Portion("a.txt", 2.0), Portion("b.txt")), valid="valid.txt"
     )
-    model.config = replace(model.config, data=data)
+    model = replace(model, config=replace(model.config, data=data))
     assert training_command(model.config, "stories") is None
     model.save("mix")
     Path("valid.txt").write_text(TEXT)

@@ -41,7 +41,7 @@ def test_every_public_name_is_in_the_reference(site):
     page = (site / "api.html").read_text(encoding="utf-8")
     for name in unmask.__all__:
         assert name.startswith("_") or re.search(rf'id="unmask\.[\w.]*\b{name}"', page), name
-    assert 'id="unmask.api.Model.generate"' in page
+    assert 'id="unmask.model.Model.generate"' in page
 
 
 def test_equations_lead_to_their_functions(site):

@@ -3,14 +3,17 @@
 from typing import TYPE_CHECKING
 
 from unmask.errors import UnmaskError
-from unmask.hub.arrival import meet as _meet_transformers
 from unmask.imports import lazy_exports as _lazy_exports
 from unmask.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from unmask.api import Model, Result, Sampling, compare, load, train
-    from unmask.config import RunConfig
+    from unmask.config.run_config import RunConfig
+    from unmask.evaluation.suites.sample_quality import compare
+    from unmask.generation.generator import Result
+    from unmask.generation.sampling_params import Sampling
     from unmask.likelihood.bound import Bound
+    from unmask.model import Model, load
+    from unmask.runs.train import train
     from unmask.samplers.core.canvas import Frame
 
 __version__ = "0.1.0"
@@ -33,14 +36,12 @@ __all__ = [
 _HOMES = {
     "Bound": "unmask.likelihood.bound",
     "Frame": "unmask.samplers.core.canvas",
-    "Model": "unmask.api",
-    "Result": "unmask.api",
-    "RunConfig": "unmask.config",
-    "Sampling": "unmask.api",
-    "compare": "unmask.api",
-    "load": "unmask.api",
-    "train": "unmask.api",
+    "Model": "unmask.model",
+    "Result": "unmask.generation.generator",
+    "RunConfig": "unmask.config.run_config",
+    "Sampling": "unmask.generation.sampling_params",
+    "compare": "unmask.evaluation.suites.sample_quality",
+    "load": "unmask.model",
+    "train": "unmask.runs.train",
 }
 __getattr__, __dir__ = _lazy_exports(__name__, _HOMES)
-
-_meet_transformers()

@@ -1,13 +1,25 @@
-"""Shapes of the tensors that several packages pass to each other."""
+"""Shapes of the tensors that several packages pass to each other.
+
+A name in a shape stands for one number within a call: `rows`, `length`, `tokens`, `vocabulary`.
+The tests check these shapes at run time.
+"""
 
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
+# token ids of a batch
 Tokens = Int[Tensor, "rows length"]
-Valid = Bool[Tensor, "rows length"]  # True where a token is no padding
-Places = Bool[Tensor, "rows length"]  # chosen tokens
-At = tuple[Int[Tensor, "tokens"], Int[Tensor, "tokens"]]  # rows and columns of chosen tokens
+# True where a token is no padding
+Valid = Bool[Tensor, "rows length"]
+# True at chosen tokens
+Places = Bool[Tensor, "rows length"]
+# rows and columns of chosen tokens
+At = tuple[Int[Tensor, "tokens"], Int[Tensor, "tokens"]]
+# log-probabilities of every id at chosen tokens
 LogProbabilities = Float[Tensor, "tokens vocabulary"]
+# a uniform random number for each token, from the row's own stream
 Uniforms = Float64[Tensor, "rows length"]
-Times = Float64[Tensor, "rows"]  # one diffusion time a row, on the CPU
+# one diffusion time a row, on the CPU
+Times = Float64[Tensor, "rows"]
+# a value for each token, whatever the batch's dimensions
 PerToken = Float[Tensor, "*batch"]

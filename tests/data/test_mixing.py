@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from unmask.config.run import dump_yaml, from_dict, load_recipe, resolve
+from unmask.config.run_config import dump_yaml, from_dict, load_recipe, resolve
 from unmask.data.data_config import DataConfig, Portion
 from unmask.data.load import load_data, pairs_from
 from unmask.data.loader import Loader

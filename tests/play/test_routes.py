@@ -12,10 +12,10 @@ import torch
 from fastapi.testclient import TestClient
 from local_server import LocalServer
 
-from unmask.api.build import build_method
-from unmask.api.model import Model
-from unmask.config.run import resolve
+from unmask.config.components import build_method
+from unmask.config.run_config import resolve
 from unmask.data.tokenizers.characters import CharacterTokenizer
+from unmask.model import Model
 from unmask.play.page_requests import Forming
 from unmask.play.static_files import FILES
 from unmask.play.trace import forming

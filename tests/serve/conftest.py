@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for random_models
 
 from random_models import random_model
 
-from unmask.api.model import Model
+from unmask.model import Model
 from unmask.serve.execution.engine import Engine
 
 

@@ -2,10 +2,10 @@
 
 import torch
 
-from unmask.api.build import build_method
-from unmask.api.model import Model
-from unmask.config.run import resolve
+from unmask.config.components import build_method
+from unmask.config.run_config import resolve
 from unmask.data.tokenizers.characters import CharacterTokenizer
+from unmask.model import Model
 
 LENGTH = 48
 ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .,!?'"

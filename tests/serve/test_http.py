@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 from live import Live, eventually, live
 
-from unmask.api.model import Model
+from unmask.model import Model
 from unmask.serve import routes
 from unmask.serve.app import create_app
 from unmask.serve.execution.engine import Engine

@@ -29,7 +29,7 @@ from unmask.training.distributed.process_group import Group, joined
 from unmask.training.distributed.strategy import choose_strategy
 from unmask.training.training_config import DistributedConfig
 
-SCRIPT = Path(__file__).parent / "several_processes.py"
+SCRIPT = Path(__file__).parents[1] / "helpers" / "several_processes.py"
 OPTIONS = {"steps": 8, "save_every": 4, "keep": 9}
 
 

@@ -10,7 +10,7 @@ import torch
 from training_stand_in import trainer
 
 import unmask
-from unmask.config.run import load_recipe, resolve
+from unmask.config.run_config import load_recipe, resolve
 from unmask.errors import UnmaskError
 from unmask.files.tensors import read_weights
 from unmask.training.logs.loggers import LOGGERS, Logger

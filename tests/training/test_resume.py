@@ -27,7 +27,7 @@ from unmask.training.checkpoints.checkpoint import (
 from unmask.training.checkpoints.retention import Retention
 from unmask.training.signals import Interrupted, interruptible
 
-SCRIPT = Path(__file__).parent / "training_stand_in.py"
+SCRIPT = Path(__file__).parents[1] / "helpers" / "training_stand_in.py"
 OPTIONS = {"steps": 20, "micro_batch": 3, "save_every": 4, "validate_every": 5, "log_every": 3}
 
 

@@ -13,18 +13,12 @@ from typing import Any
 from unmask import __version__
 from unmask.cli.commands import (
     card,
-    check,
     compare,
-    config,
     convert,
-    edit,
     evaluate,
-    export,
-    fill,
     generate,
     harness,
     listing,
-    models,
     plan,
     play,
     report,
@@ -39,8 +33,8 @@ from unmask.errors import UnmaskError, UnmaskWarning, unknown
 from unmask.runtime.cores import limit_threads
 
 _COMMANDS = (
-    *(train, evaluate, generate, fill, edit, compare, report, reproduce, harness),
-    *(play, serve, export, convert, card, models, runs, check, plan, config, listing),
+    *(train, evaluate, generate, compare, report, reproduce, harness),
+    *(play, serve, convert, card, runs, plan, listing),
 )
 
 _START = """\

@@ -1,6 +1,6 @@
 """A run's configuration: the components' own dataclasses, read strictly from YAML and the command line."""
 
-from unmask.config.run import (
+from unmask.config.run_config import (
     Choice,
     RunConfig,
     config_class,

@@ -5,6 +5,8 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
+from unmask.errors import UnmaskError
+
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _ABSENT = ("none", "null")
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
@@ -72,3 +74,10 @@ def _expected(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, get_args(hint)))}"
     return _KINDS.get(hint, "text")
+
+
+def _value(hint: Any, field: str, text: Any) -> Any:
+    try:
+        return read_value(hint, text)
+    except ValueError as error:
+        raise UnmaskError(f"{field}: {error}") from None

@@ -279,3 +279,11 @@ def _make_rows(
 
     with encoding(tokenizer, config.workers) as encode:
         made.write(tables(encode))
+
+
+def first_sources(data: Data, count: int) -> list[str]:
+    """The sources of the first pairs to validate on, as the tokenizer spells them."""
+    some = range(min(count, len(data.valid)))
+    x, given = data.valid[some][0], data.valid.given(some)
+    assert given is not None
+    return [data.tokenizer.decode(row[seen]) for row, seen in zip(x, given, strict=True)]

@@ -49,3 +49,11 @@ def stopped() -> Iterator[None]:
 def _is_panic(error: BaseException) -> bool:
     """Rust's, which is no Exception and has no name that could be imported."""
     return type(error).__name__ == "PanicException"
+
+
+def within(folder: Path, name: str) -> Path:
+    """A file or folder of a folder, no link that leads out of it."""
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise UnmaskError(f"{path} is a link that leads out of its folder")
+    return path

@@ -1,6 +1,5 @@
 """One paper, one file: each method is a bound and a denoiser."""
 
-from unmask.diffusion.denoiser import Denoiser
 from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.d3pm import D3PM
 from unmask.methods.mdlm import MDLM
@@ -14,7 +13,6 @@ __all__ = [
     "METHODS",
     "SEDD",
     "Autoregressive",
-    "Denoiser",
     "Losses",
     "Method",
     "TokenClassifier",

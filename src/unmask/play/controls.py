@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
-from unmask.api.model import Model
+from unmask.model import Model
 from unmask.samplers.core.time_grid import GRIDS
 from unmask.samplers.sampler import SAMPLERS, Sampler
 

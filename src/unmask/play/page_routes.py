@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from unmask.api.model import Model
+from unmask.model import Model
 from unmask.play.controls import menu
 from unmask.play.page_requests import Forming, Guessing, Spelling
 from unmask.play.predictions import guessing

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unmask.api.model import Model
 from unmask.errors import UnmaskError
+from unmask.model import Model
 from unmask.play.page_requests import Guessing
 from unmask.play.row_text import row_of, special_ids
 

@@ -5,11 +5,11 @@ from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any
 
-from unmask.api.model import Model
 from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
 from unmask.data.tokenizers.token_spans import spans
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
+from unmask.model import Model
 from unmask.randomness import row_uniforms
 
 _REMEMBERED = 4096  # runs of tokens between masks

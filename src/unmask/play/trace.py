@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from unmask.api.model import Model
-from unmask.api.sampling import Sampling
 from unmask.data.tokenizers.gaps import count_blanks
 from unmask.errors import UnmaskError
+from unmask.generation.sampling_params import Sampling
+from unmask.model import Model
 from unmask.play.page_requests import Forming
 from unmask.play.row_text import Spelled, row_of, typed_row
 from unmask.samplers.core.canvas import Frame

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from unmask.api.measuring import Point
 from unmask.likelihood.figure_text import signed, with_error
+from unmask.runs.measurements import Point
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unmask.api.rows import Row
+from unmask.evaluation.suites.sample_rows import Row
 
 # Colours that colour-blind readers can tell apart (Okabe and Ito, and Paul Tol's "muted"); where
 # twelve are too many, the shape of the marks tells lines apart as well.

@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from unmask.api.measuring import Point
-from unmask.api.reporting import Run
-from unmask.api.rows import Row
 from unmask.errors import UnmaskError
+from unmask.evaluation.suites.sample_rows import Row
 from unmask.likelihood.intervals import FEWEST
 from unmask.likelihood.schedule_variance import Spread
+from unmask.runs.measurements import Point
+from unmask.runs.run_folder import Run
 
 # Okabe and Ito's colours and Tol's "muted", each with a lighter twin for dark pages: colour-blind
 # readers can tell them apart, and marks tell lines apart as well.

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from unmask.api.reporting import Run, RunReport, differences
-from unmask.api.rows import JUDGED, Row
+from unmask.evaluation.suites.sample_rows import JUDGED, Row
 from unmask.likelihood.figure_text import signed, with_error
 from unmask.methods.method import METHODS
 from unmask.report import plots as pictures
 from unmask.report.elements import Picture, Section, Table, clock, perplexity, setting
+from unmask.report.run_report import RunReport, differences
+from unmask.runs.run_folder import Run
 
 
 def sections(reports: Sequence[RunReport]) -> list[Section]:

@@ -1,6 +1,5 @@
 """Ways to unmask: each turns a canvas and a denoiser into frames of text."""
 
-from unmask.diffusion.denoiser import Denoiser
 from unmask.samplers.analytic import Analytic
 from unmask.samplers.ancestral import Ancestral, FirstHitting
 from unmask.samplers.confidence import Confidence, Entropy, EntropyBound, Margin, Threshold
@@ -9,7 +8,6 @@ from unmask.samplers.core.sampler_state import Draft, View
 from unmask.samplers.core.time_grid import GRIDS, given_times, grid_times
 from unmask.samplers.core.token_sampler import STRATEGIES, TAIL, Plan
 from unmask.samplers.gibbs import Gibbs
-from unmask.samplers.guidance import ClassifierFree, ClassifierGuided
 from unmask.samplers.left_to_right import LeftToRight
 from unmask.samplers.length_first import EndFirst
 from unmask.samplers.remasking import PredictorCorrector, Remask
@@ -24,10 +22,7 @@ __all__ = [
     "Analytic",
     "Ancestral",
     "Canvas",
-    "ClassifierFree",
-    "ClassifierGuided",
     "Confidence",
-    "Denoiser",
     "Draft",
     "EndFirst",
     "Entropy",

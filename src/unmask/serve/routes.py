@@ -7,10 +7,11 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from unmask.api.canvases import MOST_TOKENS
-from unmask.api.model import Length, Model
 from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
 from unmask.errors import UnmaskError
+from unmask.generation.prompts import MOST_TOKENS
+from unmask.generation.sampling_params import Length, params_to_generate
+from unmask.model import Model
 from unmask.samplers.core.canvas import Frame
 from unmask.serve.execution.engine import Engine
 from unmask.serve.limits import Settings
@@ -127,7 +128,7 @@ def watched(
     options = question.options(seed)
     length: Length = question.length
     if writes:
-        length = model.usual(options, length)[1] or model.length
+        length = params_to_generate(model.defaults, options, length)[1] or model.length
     if isinstance(length, int) and length > settings.length:
         raise UnmaskError(f"length must be {settings.length} or less here, not {length}")
     check_text(model, next((text for text in asked if text is not None), ""), settings)

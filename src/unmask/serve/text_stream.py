@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from unmask.api.guidance import first_tokens
-from unmask.api.model import Model
-from unmask.api.sampling import Sampling, choose_sampler
 from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
 from unmask.errors import UnmaskError
+from unmask.generation.guidance import first_tokens
+from unmask.generation.sampler_spec import choose_sampler
+from unmask.generation.sampling_params import Sampling, params_to_fill, params_to_generate
+from unmask.model import Model
 from unmask.randomness import row_seeds
 from unmask.serve.limits import Settings
 from unmask.serve.schemas import Completing
@@ -57,7 +58,10 @@ def completing(
 
 def resolved(model: Model, options: dict[str, Any], writes: bool) -> Sampling:
     """How the model will be asked: as usual for it where it writes, and all texts side by side."""
-    sampling = model.usual(options)[0] if writes else model.choosing(options)
+    if writes:
+        sampling, _ = params_to_generate(model.defaults, options)
+    else:
+        sampling = params_to_fill(model.defaults, options)
     return replace(sampling, batch=max(sampling.batch, sampling.n))
 
 

@@ -14,9 +14,9 @@ from unmask.cli.parser import Commands, add_model, given, list_of
 from unmask.errors import UnmaskError, unknown
 
 if TYPE_CHECKING:
-    from unmask.api.model import Model
-    from unmask.api.rows import Row
     from unmask.evaluation.judges.causal_lm import CausalJudge
+    from unmask.evaluation.suites.sample_rows import Row
+    from unmask.model import Model
 
 _OPTIONS = ("n", "length", "top_k", "top_p", "seed", "batch", "data")
 _MEASURING = ("judge", "judge_prefix", "steps", "temperature", *_OPTIONS)
@@ -74,7 +74,7 @@ def execute(args: Namespace, usual_steps: Sequence[int] | None = None) -> None:
         _check_out(out)
     others = _beside(getattr(args, "beside", []))
     if Path(args.model).suffix == _ROWS:  # measured before, here or on another machine
-        from unmask.api.rows import stored
+        from unmask.evaluation.suites.sample_rows import stored
 
         if measuring := [name for name in _MEASURING if hasattr(args, name)]:
             option = measuring[0].replace("_", "-")
@@ -115,7 +115,7 @@ def _chosen(rows: "list[Row]", samplers: list[str] | None) -> "list[Row]":
 
 def _beside(files: list[Path]) -> "dict[Path, list[Row]]":
     """The rows of other models by their files, each sampler named with its own."""
-    from unmask.api.rows import stored
+    from unmask.evaluation.suites.sample_rows import stored
 
     return {
         file: [
@@ -151,12 +151,12 @@ def _measure(
     usual_steps: Sequence[int] | None,
     others: "dict[Path, list[Row]]",
 ) -> "list[Row]":
-    from unmask import api
-    from unmask.api.comparing import STEPS, settings, usual_samplers
-    from unmask.api.judging import NO_TEXTS, refuse_pairs
+    from unmask.evaluation.suites.sample_quality import STEPS, compare, settings, usual_samplers
+    from unmask.evaluation.suites.sample_rows import NO_TEXTS
+    from unmask.model import load
 
-    model = api.load(args.model, **given(args, "device", "precision", "compile"))
-    refuse_pairs(model, NO_TEXTS)  # before a judge is fetched
+    model = load(args.model, **given(args, "device", "precision", "compile"))
+    model.refuse_pairs(NO_TEXTS)  # before a judge is fetched
     judge = load_judge(args)
     steps = getattr(args, "steps", usual_steps or STEPS)
     temperatures = getattr(args, "temperature", [1.0])
@@ -172,7 +172,7 @@ def _measure(
             done(row)
 
         try:
-            return api.compare(
+            return compare(
                 model,
                 samplers,
                 steps,
@@ -200,11 +200,11 @@ def add_prefix(add: Callable[..., Any]) -> None:
 
 def load_judge(args: Namespace) -> "Model | CausalJudge | None":
     """The judge that was asked for."""
-    from unmask import api
+    from unmask.evaluation.judges import load_judge as judges
 
     prefix = {"prefix": args.judge_prefix} if hasattr(args, "judge_prefix") else {}
     if hasattr(args, "judge"):
-        return api.load_judge(args.judge, **given(args, "device"), **prefix)
+        return judges.load_judge(args.judge, **given(args, "device"), **prefix)
     if prefix:
         raise UnmaskError("--judge-prefix is for a --judge with a tokenizer of its own")
     return None

@@ -1,14 +1,49 @@
-"""unmask convert: a checkpoint of others as a model of ours."""
+"""unmask convert and export: model folders from checkpoints of others and from runs."""
 
+import argparse
 import os
 from argparse import Namespace
 from pathlib import Path
 
-from unmask.cli.parser import Commands
+from unmask.cli.parser import Commands, check_place, given
 from unmask.errors import UnmaskError
 
 
 def add(commands: Commands) -> None:
+    _add_export(commands)
+    _add_convert(commands)
+
+
+def _add_export(commands: Commands) -> None:
+    summary = "write a model without its training state to a folder of its own"
+    parser = commands.add_parser("export", help=summary, description=summary)
+    parser.add_argument("model", metavar="MODEL", help="a run, an exported or a shipped model")
+    parser.add_argument("folder", type=Path, nargs="?", metavar="FOLDER", help="where to write it")
+    parser.add_argument(
+        "--precision",
+        default=argparse.SUPPRESS,
+        metavar="TYPE",
+        help="of the weights in the file: fp32, or bf16, half as large",
+    )
+    parser.add_argument(
+        "--default",
+        action="append",
+        default=argparse.SUPPRESS,
+        metavar="NAME=VALUE",
+        help="how it writes unless told otherwise, as length=200 or steps=32; repeatable",
+    )
+    parser.add_argument(
+        "--pretrained",
+        action="store_true",
+        help="in the layout of the Hugging Face hub, which transformers reads",
+    )
+    parser.add_argument(
+        "--onnx", type=Path, metavar="FILE", help="the network as an ONNX file, for onnxruntime"
+    )
+    parser.set_defaults(execute=export)
+
+
+def _add_convert(commands: Commands) -> None:
     summary = "turn a checkpoint of others into a model of ours, without running what is in it"
     parser = commands.add_parser("convert", help=summary, description=summary)
     parser.add_argument(
@@ -32,18 +67,50 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="write it in the layout of the Hugging Face hub, which transformers reads",
     )
-    parser.set_defaults(execute=execute)
+    parser.set_defaults(execute=convert)
 
 
-def execute(args: Namespace) -> None:
-    check_target(args.folder, args.pretrained)
-    from unmask.hub.reading import read
+def export(args: Namespace) -> None:
+    options = given(args, "precision")
+    if hasattr(args, "default"):
+        options["defaults"] = dict(map(_pair, args.default))
+    if args.folder is None and args.onnx is None:
+        raise UnmaskError("say where to write it: a folder, or --onnx FILE")
+    if (args.pretrained or args.folder is None) and options:
+        raise UnmaskError("--precision and --default go with a folder of our own layout")
+    if args.pretrained and args.folder is None:
+        raise UnmaskError("--pretrained needs a folder to write to")
+    if args.onnx is not None:
+        check_place(args.onnx)
+    if args.folder is not None:
+        _check_target(args.folder, args.pretrained)
+    from unmask.model import load
+
+    model = load(args.model)
+    if args.onnx is not None:
+        from unmask.integrations import onnx
+
+        onnx.export(model, args.onnx)
+        print(f"{args.onnx} is ready for onnxruntime")
+    if args.folder is None:
+        return
+    if args.pretrained:
+        model.save_pretrained(args.folder, card=_card(Path(args.model)))
+    else:
+        model.save(args.folder, **options)
+    print(f"{args.folder} is ready: unmask generate {args.folder}")
+
+
+def convert(args: Namespace) -> None:
+    _check_target(args.folder, args.pretrained)
+    from unmask.formats import huggingface, native
+    from unmask.formats.read import read
 
     model = read(args.source, args.tokenizer, averaged=not args.raw)
     if args.pretrained:
-        model.save_pretrained(args.folder)
+        huggingface.write(model, args.folder)
     else:
-        model.save(args.folder)
+        native.write_folder(model, args.folder)
     method, backbone = model.config.method.name, model.config.backbone.name
     parameters = sum(p.numel() for p in model.method.parameters())
     print(
@@ -52,7 +119,7 @@ def execute(args: Namespace) -> None:
     )
 
 
-def check_target(folder: Path, pretrained: bool) -> None:
+def _check_target(folder: Path, pretrained: bool) -> None:
     """Before gigabytes are read: a folder that a model can be written to, in the layout that is wanted."""
     parents = folder.resolve().parents
     parent = next((parent for parent in parents if parent.exists()), folder)
@@ -69,9 +136,22 @@ def check_target(folder: Path, pretrained: bool) -> None:
 
 
 def _replaceable(folder: Path, pretrained: bool) -> bool:
-    """Whether a folder is a model in that layout; writing it looks closer."""
+    """True for a folder that looks like a model in that layout; the writer looks closer."""
     if not pretrained:
         return (folder / "model.json").is_file()
     config = folder / "config.json"
     ours = config.is_file() and '"unmask"' in config.read_text("utf-8", "replace")
     return ours or (folder.is_dir() and not any(folder.iterdir()))
+
+
+def _card(model: Path) -> str | None:
+    """The card that `unmask card` has written beside a model."""
+    card = model / "README.md"
+    return card.read_text(encoding="utf-8") if card.is_file() else None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UnmaskError(f"--default takes NAME=VALUE such as steps=32, not {text!r}")
+    return name, value

@@ -26,15 +26,15 @@ from unmask.errors import UnmaskError, unknown
 from unmask.likelihood.figure_text import _digits, with_error
 
 if TYPE_CHECKING:
-    from unmask.api.model import Model
     from unmask.likelihood.bound import Bound
+    from unmask.model import Model
 
 # modules with add(parser), for options in a group of their own, and execute(args)
 SUITES = {
-    "zero-shot": "unmask.cli.zero_shot",
-    "generation": "unmask.cli.generation",
-    "infilling": "unmask.cli.infilling",
-    "translation": "unmask.cli.translation",
+    "zero-shot": "unmask.cli.commands.evaluate_zero_shot",
+    "generation": "unmask.cli.commands.evaluate_generation",
+    "infilling": "unmask.cli.commands.evaluate_infilling",
+    "translation": "unmask.cli.commands.evaluate_translation",
 }
 _NAMES = ("model", "data")  # another machine may have others for the same weights and text
 _MEASURING = ("data", "draws", "seed", "packing", "batch", "estimator", "orders")
@@ -123,7 +123,7 @@ def execute(args: Namespace) -> None:
 
 
 def _measure(args: Namespace) -> None:
-    from unmask import api
+    from unmask.model import load
 
     refuse_others(
         args, "this measurement: name its --suite", *_MEASURING, "steps", "order", "shard", "save"
@@ -139,7 +139,7 @@ def _measure(args: Namespace) -> None:
         options["shard"] = _shard(args.shard)
     if hasattr(args, "save"):
         check_place(args.save)
-    model = api.load(args.model, **given(args, "device", "precision", "compile"))
+    model = load(args.model, **given(args, "device", "precision", "compile"))
     bound = model.perplexity(**options)
     _tell(args, bound, _conditions(args, model))
     say_unused(args, bound)
@@ -147,7 +147,6 @@ def _measure(args: Namespace) -> None:
 
 def _conditions(args: Namespace, model: "Model") -> dict[str, Any]:
     """What a perplexity depends on beside the draws."""
-    from unmask.api.judging import digest, precision
 
     data = model.config.data
     return {
@@ -158,8 +157,8 @@ def _conditions(args: Namespace, model: "Model") -> dict[str, Any]:
         "packing": getattr(args, "packing", data.packing),
         "length": data.length,
         "tokenizer": f"{data.tokenizer.kind} {model.tokenizer.vocabulary.size}",
-        "precision": precision(model),
-        "weights": digest(model),
+        "precision": model.precision,
+        "weights": model.digest,
     }
 
 

@@ -1,13 +1,34 @@
-"""unmask generate: text from a model."""
+"""unmask generate, fill and edit: texts of a model."""
 
 import argparse
+import json
+import os
+import re
+import sys
+import time
 from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from unmask.cli.parser import Commands, add_model, add_sampling, given
+from unmask.cli.output.stopwatch import Stopwatch
+from unmask.cli.parser import SAMPLING, Commands, add_model, add_sampling, given
 from unmask.errors import UnmaskError
+
+if TYPE_CHECKING:
+    from unmask.generation.generator import Result
+
+_GAP = re.compile(r"\[MASK(?::\d+)?\]")
 
 
 def add(commands: Commands) -> None:
+    _add_generate(commands)
+    _add_fill(commands)
+    _add_edit(commands)
+
+
+def _add_generate(commands: Commands) -> None:
     summary = "write text, from nothing or after a prompt"
     parser = commands.add_parser("generate", help=summary, description=summary)
     add_model(parser)
@@ -26,16 +47,119 @@ def add(commands: Commands) -> None:
         help="write all of the length, with no end",
     )
     add_sampling(parser)
-    parser.set_defaults(execute=execute)
+    parser.set_defaults(execute=generate)
 
 
-def execute(args: Namespace) -> None:
-    from unmask.cli.output.written_texts import write
+def _add_fill(commands: Commands) -> None:
+    summary = "fill the gaps of a text: [MASK] is one token, [MASK:4] four"
+    parser = commands.add_parser("fill", help=summary, description=summary)
+    add_model(parser)
+    parser.add_argument("text", metavar="TEXT", help='such as "The [MASK] sat on the [MASK:4]."')
+    add_sampling(parser)
+    parser.set_defaults(execute=fill)
 
+
+def _add_edit(commands: Commands) -> None:
+    summary = "mask part of a text and write it anew; the rest stays"
+    parser = commands.add_parser("edit", help=summary, description=summary)
+    add_model(parser)
+    parser.add_argument("file", metavar="FILE", help="the text; - is standard input")
+    group = parser.add_argument_group("what to rewrite", argument_default=argparse.SUPPRESS)
+    group.add_argument("--remask", type=float, metavar="X", help="this share of the tokens")
+    group.add_argument("--remask-span", metavar="A:B", help="the tokens from A up to B")
+    group.add_argument(
+        "--remask-uncertain", type=int, metavar="N", help="the N tokens that fit least"
+    )
+    add_sampling(parser)
+    parser.set_defaults(execute=edit)
+
+
+def generate(args: Namespace) -> None:
     options = given(args, "stop")
     if hasattr(args, "length"):
         options["length"] = _length(args.length)
-    write(args, "generate", args.prompt, options)
+    _write(args, "generate", args.prompt, options)
+
+
+def fill(args: Namespace) -> None:
+    from rich.text import Text
+
+    def marked(result: object) -> Text:
+        line = Text(str(result))
+        for start, end in filled_spans(args.text, str(result)):
+            line.stylize("bold green", start, end)
+        return line
+
+    _write(args, "fill", args.text, {}, marked, gap="")
+
+
+def edit(args: Namespace) -> None:
+    what = given(args, "remask", "remask_uncertain")
+    if hasattr(args, "remask_span"):
+        what["remask_span"] = _span(args.remask_span)
+    _write(args, "edit", _text(args.file), what)
+
+
+def _write(
+    args: Namespace,
+    verb: str,
+    text: Any,
+    options: dict[str, Any],
+    form: Callable[["Result"], Any] = str,
+    gap: str = "\n",
+) -> None:
+    """Texts that the model's `verb` makes, with a gap between, as JSON, or as they form.
+
+    A single text is seen forming wherever there is a screen: its first words are there after one step.
+    """
+    from rich.console import Console
+
+    from unmask.model import load
+
+    if args.watch and args.json:
+        raise UnmaskError("--watch shows text and --json prints none: give one of them")
+    model = load(args.model, **given(args, "device", "precision", "compile"))
+    options = {**options, **given(args, *SAMPLING)}
+    if hasattr(args, "guide"):
+        options["guide"] = load(args.guide, **given(args, "device"))
+    clock = Stopwatch()
+    source = {"prompts" if verb == "generate" else verb: text}
+    several = options.get("n", 1) > 1 or (isinstance(text, list) and len(text) > 1)
+    usual = form is str and not several and not args.json and _on_a_screen()
+    if args.watch or (args.watch is None and usual):
+        from unmask.generation.display import watch
+
+        frames = model.stream(**source, **options)
+        last = watch(
+            frames,
+            model.tokenizer,
+            conditional=model.conditional,
+            on_screen=clock.shown,
+            brief=not args.watch,
+        )
+        if args.time and last is not None:
+            calls = [int(last.calls.max())] * len(last.tokens)
+            clock.tell(last.tokens.numel(), calls, last.seconds)
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    begun = time.perf_counter()
+    written: list["Result"] = []
+    for result in model.texts(**source, **options):
+        if args.json:
+            print(json.dumps(asdict(result)), flush=True)
+        else:
+            console.print(gap * bool(written), end="")
+            console.print(form(result), markup=False)
+        clock.shown()
+        written.append(result)
+    if args.time:
+        seconds = time.perf_counter() - begun
+        clock.tell(sum(len(r.ids) for r in written), [r.calls for r in written], seconds)
+
+
+def _on_a_screen() -> bool:
+    """True if printed text can be replaced."""
+    return bool(sys.stdout and sys.stdout.isatty()) and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def _length(text: str) -> int | str:
@@ -45,3 +169,30 @@ def _length(text: str) -> int | str:
         return int(text)
     except ValueError:
         raise UnmaskError(f"--length takes a number of tokens or auto, not {text!r}") from None
+
+
+def filled_spans(template: str, text: str) -> list[tuple[int, int]]:
+    """Where in the text the template's gaps were; nothing if the tokenizer changed what it was given."""
+    *before, last = _GAP.split(template)
+    # a space before a gap belongs to the gap: a token may bring its own, or none
+    kept = [re.escape(piece.removesuffix(" ")) for piece in before] + [re.escape(last)]
+    match = re.fullmatch("(.*?)".join(kept), text, re.DOTALL)
+    return [match.span(gap + 1) for gap in range(match.re.groups)] if match else []
+
+
+def _span(text: str) -> tuple[int, int]:
+    places = re.fullmatch(r"(\d{1,9}):(\d{1,9})", text, re.ASCII)
+    if places is None:
+        raise UnmaskError(f"--remask-span takes two places such as 10:40, not {text[:40]!r}")
+    return int(places[1]), int(places[2])
+
+
+def _text(file: str) -> str:
+    """A file's text, without the line end behind it."""
+    if file != "-" and not Path(file).is_file():
+        raise UnmaskError(f"no file {file}: give a text to edit, or - for standard input")
+    try:
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return content.decode("utf-8").removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise UnmaskError(f"{file} is not UTF-8: byte {error.start} is not text") from None

@@ -1,11 +1,15 @@
-"""unmask recipes, methods, …: names with one line each."""
+"""unmask models, recipes, methods, samplers and more: lists of names."""
 
+import json
 from argparse import Namespace
 from functools import partial
 from importlib import import_module
+from typing import Any
 
-from unmask import recipes
+from unmask import recipes, shipped
+from unmask.cli.output.tables import print_whole
 from unmask.cli.parser import Commands
+from unmask.likelihood.figure_text import signed
 from unmask.registry import Registry
 
 _REGISTRIES = {
@@ -17,16 +21,40 @@ _REGISTRIES = {
     "backbones": ("unmask.backbones.backbone", "BACKBONES"),
     "loggers": ("unmask.training.logs.loggers", "LOGGERS"),
 }
+_HEADINGS = ("model", "parameters", "tokens", "length", "bound", "licence of the data", "size")
 
 
 def add(commands: Commands) -> None:
+    _add_models(commands)
     for name in ("recipes", *_REGISTRIES):
         summary = f"list the {'time samplers' if name == 'times' else name}"
         parser = commands.add_parser(name, help=summary, description=summary)
-        parser.set_defaults(execute=partial(execute, name))
+        parser.set_defaults(execute=partial(names, name))
 
 
-def execute(name: str, args: Namespace) -> None:
+def _add_models(commands: Commands) -> None:
+    summary = "list the models that ship with the package"
+    parser = commands.add_parser("models", help=summary, description=summary)
+    parser.add_argument("--json", action="store_true", help="print JSON, one line a model")
+    parser.set_defaults(execute=models)
+
+
+def models(args: Namespace) -> None:
+    held = shipped.names()
+    facts = {name: {**shipped.card(name), "bytes": shipped.size(name)} for name in held}
+    if args.json:
+        for name in held:
+            print(json.dumps({"name": name, **facts[name]}))
+        return
+    if held:
+        _show(facts)
+    for name in shipped.NAMES:
+        if name not in held:
+            recipe = shipped.recipe(name)
+            print(f"{name} is not in this installation; 'unmask train {recipe}' trains it")
+
+
+def names(name: str, args: Namespace) -> None:
     summaries = recipes.summaries() if name == "recipes" else _registry(name).summaries()
     width = max(map(len, summaries))
     for entry, summary in summaries.items():
@@ -36,3 +64,25 @@ def execute(name: str, args: Namespace) -> None:
 def _registry(name: str) -> Registry[object]:
     module, attribute = _REGISTRIES[name]
     return getattr(import_module(module), attribute)
+
+
+def _show(facts: dict[str, dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table(*_HEADINGS)
+    for name, known in facts.items():
+        size = f"{known['bytes'] / 1e6:.1f} MB"
+        if "bound" not in known:
+            table.add_row(name, *["?"] * (len(_HEADINGS) - 2), size)
+            continue
+        bound = known["bound"]
+        table.add_row(
+            name,
+            f"{known['parameters'] / 1e6:.1f}M",
+            f"{known['vocabulary']:,}",
+            str(known["length"]),
+            signed(bound["certificate"], f"{bound['bits_per_byte']:.3f} bits/byte"),
+            known["licence"],
+            size,
+        )
+    print_whole(table)

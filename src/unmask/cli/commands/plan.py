@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from unmask.cli.parser import Commands
 
 if TYPE_CHECKING:
-    from unmask.api.planning import Option, Plan
+    from unmask.runs.plan import Option, Plan
 
 _ASSUMED = """\
 measured (one H200, torch 2.11, bf16, compiled; benchmarks/plan.py holds 19 rows against this):
@@ -30,10 +30,9 @@ def add(commands: Commands) -> None:
 
 
 def execute(args: Namespace) -> None:
-    from unmask.api.arithmetic import USABLE, Machine
-    from unmask.api.planning import plan
-    from unmask.config.run import load_recipe, resolve
+    from unmask.config.run_config import load_recipe, resolve
     from unmask.errors import UnmaskError
+    from unmask.runs.plan import USABLE, Machine, plan
 
     for name in ("memory", "rate", "bandwidth", "network"):
         if not 0 < getattr(args, name) < float("inf"):
@@ -46,7 +45,7 @@ def execute(args: Namespace) -> None:
 
 
 def _print(found: "Plan") -> None:
-    from unmask.api.arithmetic import GIB
+    from unmask.runs.plan import GIB
 
     work, best = found.work, found.best
     print(
@@ -71,8 +70,8 @@ def _print(found: "Plan") -> None:
 def _table(found: "Plan") -> None:
     from rich.table import Table
 
-    from unmask.api.arithmetic import GIB
     from unmask.cli.output.tables import print_whole
+    from unmask.runs.plan import GIB
 
     table = Table(box=None)
     names = ("strategy", "micro-batch", "passes", "GiB", "compute, ms", "network, ms", "")

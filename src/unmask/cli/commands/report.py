@@ -14,7 +14,7 @@ from unmask.cli.parser import Commands, given
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
-    from unmask.api.reporting import RunReport
+    from unmask.report.run_report import RunReport
 
 
 def add(commands: Commands) -> None:
@@ -45,8 +45,9 @@ def execute(args: Namespace) -> None:
         _check(args.html)
     from rich.console import Console
 
-    from unmask.api.measuring import Budget
-    from unmask.api.reporting import read_runs, report_run
+    from unmask.report.run_report import report_run
+    from unmask.runs.measurements import Budget
+    from unmask.runs.run_folder import read_runs
 
     runs = read_runs(args.runs)
     budget = None if args.no_measure else Budget(**given(args, "rows", "draws", "seed"))
@@ -104,8 +105,8 @@ def _show(reports: "Sequence[RunReport]") -> None:
 
 def _plain(report: "RunReport") -> dict[str, Any]:
     """The figures of a run, for a program."""
-    from unmask.api.measuring import figures
-    from unmask.config.run import to_dict
+    from unmask.config.run_config import to_dict
+    from unmask.runs.measurements import figures
 
     run = report.run
     return {

@@ -10,8 +10,8 @@ from unmask.cli.parser import Commands, given
 from unmask.likelihood.figure_text import signed
 
 if TYPE_CHECKING:
-    from unmask.api.reproduced import Line, Reproduction
     from unmask.report.elements import Table
+    from unmask.reproduce.reproduced_tables import Line, Reproduction
 
 
 def add(commands: Commands) -> None:
@@ -48,8 +48,8 @@ def add(commands: Commands) -> None:
 def execute(args: Namespace) -> None:
     from rich.console import Console
 
-    from unmask.api.reproduced import reproduce
-    from unmask.api.reproducing import Request
+    from unmask.reproduce.reproduced_tables import reproduce
+    from unmask.reproduce.scaled_runs import Request
 
     log = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -74,9 +74,9 @@ def execute(args: Namespace) -> None:
 def _show(found: "Reproduction") -> None:
     from rich.console import Console
 
-    from unmask.api.reporting import differences
     from unmask.cli.output.tables import show_tables
     from unmask.report.elements import Table, setting
+    from unmask.report.run_report import differences
 
     columns = ["row", f"ours ({found.figure})", "paper", "nats / token"]
     rows = [[line.row, _ours(line), _paper(line), _nats(line)] for line in found.lines]

@@ -1,4 +1,4 @@
-"""unmask runs: the runs in a folder, where each stands and whether it is whole."""
+"""unmask runs and check: the state of runs, and damage in a folder."""
 
 import json
 from argparse import Namespace
@@ -16,6 +16,11 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def add(commands: Commands) -> None:
+    _add_runs(commands)
+    _add_check(commands)
+
+
+def _add_runs(commands: Commands) -> None:
     summary = "list runs with their step, state, bound, size and damage"
     parser = commands.add_parser("runs", help=summary, description=summary)
     parser.add_argument(
@@ -23,17 +28,27 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--fast", action="store_true", help="do not look for damage")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(execute=execute)
+    parser.set_defaults(execute=runs)
 
 
-def execute(args: Namespace) -> None:
+def _add_check(commands: Commands) -> None:
+    summary = "verify everything in a run folder or an exported model"
+    parser = commands.add_parser("check", help=summary, description=summary)
+    parser.add_argument(
+        "folder", type=Path, metavar="RUN", help="a run folder or an exported model"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(execute=check)
+
+
+def runs(args: Namespace) -> None:
     from unmask.runs.inspect import is_run, standing
 
     if not args.folder.is_dir():
         raise UnmaskError(f"no folder {str(args.folder)!r}: 'unmask train' makes runs")
     inside = sorted(path for path in args.folder.iterdir() if path.is_dir() and is_run(path))
-    runs = [args.folder] if is_run(args.folder) else inside
-    found = [standing(run, thorough=not args.fast) for run in runs]
+    folders = [args.folder] if is_run(args.folder) else inside
+    found = [standing(run, thorough=not args.fast) for run in folders]
     if args.json:
         print(json.dumps([{**asdict(each), "run": str(each.run)} for each in found], indent=1))
     elif found:
@@ -67,3 +82,36 @@ def _size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit in ("B", "kB") else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} {_UNITS[-1]}"
+
+
+def check(args: Namespace) -> None:
+    from unmask import shipped
+    from unmask.runs.inspect import inspect
+
+    parts = inspect(shipped.locate(args.folder))
+    damaged = [part for part in parts if part.problems]
+    for part in parts if not args.json else ():
+        print(f"{'damaged' if part.problems else 'intact':<8} {part.name}{_told(part.problems)}")
+    if args.json:
+        print(json.dumps({part.name: list(part.problems) for part in parts}, indent=1))
+    if damaged:
+        raise UnmaskError(
+            f"{args.folder}: {len(damaged)} of {len(parts)} parts are damaged{_outlook(args.folder)}"
+        )
+
+
+def _told(problems: tuple[str, ...]) -> str:
+    return ": " + "; ".join(problems) if problems else ""
+
+
+def _outlook(folder: Path) -> str:
+    """What training would make of it."""
+    from unmask.runs.inspect import last_step
+    from unmask.training.checkpoints.checkpoint import by_step
+
+    if not by_step(folder):
+        return ""
+    step = last_step(folder)
+    return (
+        f"; training would go on from step {step}" if step is not None else "; none can be resumed"
+    )

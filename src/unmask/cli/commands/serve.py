@@ -144,8 +144,8 @@ def start(
     routers: "Callable[[Engine], Sequence[APIRouter]]" = lambda engine: (),
 ) -> None:
     """Serves models by name until told to stop; `ready` is called with the address."""
-    from unmask.api.loading import load
     from unmask.backbones.layers.packed_batch import round_alike
+    from unmask.model import load
     from unmask.serve.app import create_app
     from unmask.serve.execution.engine import Engine
     from unmask.serve.server import address, serve

@@ -1,4 +1,4 @@
-"""unmask train: from a recipe to a run folder."""
+"""unmask train: from a recipe to a run folder; unmask config prints the configuration."""
 
 import os
 import shlex
@@ -10,6 +10,11 @@ from unmask.errors import UnmaskError
 
 
 def add(commands: Commands) -> None:
+    _add_train(commands)
+    _add_config(commands)
+
+
+def _add_train(commands: Commands) -> None:
     summary = "train a model; a run that was interrupted goes on where it stopped"
     parser = commands.add_parser("train", overrides=True, help=summary, description=summary)
     place = parser.add_mutually_exclusive_group()
@@ -20,12 +25,18 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--auto-batch", action="store_true", help="find the largest micro-batch that fits in memory"
     )
-    parser.set_defaults(execute=execute)
+    parser.set_defaults(execute=train)
 
 
-def execute(args: Namespace) -> None:
-    from unmask import api
-    from unmask.config.run import load_recipe, resolve
+def _add_config(commands: Commands) -> None:
+    summary = "print the whole configuration that a recipe and overrides make"
+    parser = commands.add_parser("config", overrides=True, help=summary, description=summary)
+    parser.set_defaults(execute=config)
+
+
+def train(args: Namespace) -> None:
+    from unmask.config.run_config import load_recipe, resolve
+    from unmask.runs.train import train as start
     from unmask.training.checkpoints.checkpoint import begun
 
     config = resolve(load_recipe(args.recipe), args.overrides)
@@ -33,7 +44,7 @@ def execute(args: Namespace) -> None:
     if args.resume and not begun(run):
         raise UnmaskError(f"nothing to resume in {run}: --run {run} starts a run there")
     try:
-        api.train(config, run, say=print, auto_batch=args.auto_batch)
+        start(config, run, say=print, auto_batch=args.auto_batch)
     except KeyboardInterrupt as stop:
         how = [f"resume with: {_command(args, run)}"] if _first() else []
         raise KeyboardInterrupt(*stop.args, *how) from None
@@ -41,8 +52,14 @@ def execute(args: Namespace) -> None:
         print(f"next: unmask generate {run}{' --prompt TEXT' if config.data.paired else ''}")
 
 
+def config(args: Namespace) -> None:
+    from unmask.config.run_config import dump_yaml, load_recipe, resolve
+
+    print(dump_yaml(resolve(load_recipe(args.recipe), args.overrides)), end="")
+
+
 def _first() -> bool:
-    """Whether this is the one that speaks, of the processes that torchrun may have started."""
+    """True in the one process that prints, of those that torchrun started."""
     return os.environ.get("RANK", "0") == "0"
 
 

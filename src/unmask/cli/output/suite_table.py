@@ -12,7 +12,7 @@ from unmask.likelihood.figure_text import signed, with_error
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from unmask.api.rows import Row
+    from unmask.evaluation.suites.sample_rows import Row
     from unmask.likelihood.bound import Bound
 
 
@@ -98,7 +98,7 @@ def _any(rows: "Sequence[Row]", name: str) -> bool:
 
 def _cell(row: "Row", name: str) -> str:
     """A figure with its interval; where that is not known, as in older files, with its error."""
-    from unmask.api.rows import JUDGED
+    from unmask.evaluation.suites.sample_rows import JUDGED
 
     value, ends = getattr(row, name), row.interval(name)
     if value is None:

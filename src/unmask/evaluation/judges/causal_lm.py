@@ -45,6 +45,7 @@ class CausalJudge:
 
     certificate = "exact"
     reads_text = True
+    precision = "fp32"
 
     def __init__(
         self,

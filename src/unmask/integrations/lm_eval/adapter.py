@@ -8,10 +8,10 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
-from unmask.api.loading import load
 from unmask.integrations.lm_eval.model_args import Options
 from unmask.integrations.lm_eval.requests import Answers
 from unmask.likelihood.estimate import Progress
+from unmask.model import load
 
 
 @register_model("unmask")

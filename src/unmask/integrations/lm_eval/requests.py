@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from unmask.api.canvases import Job
-from unmask.api.guidance import first_tokens
-from unmask.api.model import Model
-from unmask.api.running import Running
-from unmask.api.sampling import Sampling
-from unmask.api.translation import DECODING
 from unmask.errors import UnmaskError
+from unmask.evaluation.suites.translation import DECODING
+from unmask.generation.generator import Running
+from unmask.generation.guidance import first_tokens
+from unmask.generation.prompts import Job
+from unmask.generation.sampling_params import Sampling
 from unmask.integrations.lm_eval.model_args import SHARPNESS, Options, decoding
 from unmask.integrations.lm_eval.scoring import Question, Scorer, shared, unseen, windows
 from unmask.likelihood.bound import CERTIFICATES
 from unmask.likelihood.estimate import Progress, checked
+from unmask.model import Model
 from unmask.randomness import child_seed
 
 GRAIN = 32  # rows to write have lengths in multiples of it, so that texts go side by side

@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unmask.api.model import Model
 from unmask.backbones.layers.packed_batch import Call
 from unmask.backbones.layers.state import KVCache
 from unmask.errors import UnmaskError
 from unmask.methods.masked_diffusion import Diffusion
 from unmask.methods.method import Method
+from unmask.model import Model
 from unmask.serve.execution.batcher import Batcher, Question, Ticket
 from unmask.shapes import At, LogProbabilities, Tokens
 
@@ -33,9 +33,7 @@ def sharing(model: Model, batcher: Batcher, ticket: Ticket) -> Model:
         vars(method)["log_x_theta"] = partial(_log_x_theta, model.method, batcher, ticket)
     # graphs of single requests would go past the batcher
     method.serving = replace(method.serving, fixed=False)
-    twin = copy.copy(model)
-    twin.method = method
-    return twin
+    return replace(model, method=method)
 
 
 def _features(

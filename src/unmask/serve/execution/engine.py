@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from unmask.api.model import Model
 from unmask.errors import unknown
+from unmask.model import Model
 from unmask.runtime.cores import available_cores
 from unmask.samplers.core.token_sampler import attended
 from unmask.serve.execution.batched_model import sharing

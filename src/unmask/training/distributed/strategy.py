@@ -10,7 +10,16 @@ from unmask.training.training_config import DistributedConfig
 def choose_strategy(
     config: DistributedConfig, group: Group, device: torch.device, precision: str
 ) -> Plain:
-    """The strategy of a configuration; torch's engines are imported by those who use them."""
+    """Returns the strategy that a configuration names.
+
+    DDP and FSDP are imported only if they are used.
+
+    Args:
+        config: the section `distributed` of a run.
+        group: the processes that train together.
+        device: the device of this process.
+        precision: the precision of the step.
+    """
     if config.strategy == "plain":
         return Plain(group, device, precision)
     from unmask.training.distributed import ddp_fsdp

@@ -1,0 +1,66 @@
+"""A trained method with its tokenizer and configuration."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from unmask.config.run_config import RunConfig, to_dict
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.errors import UnmaskError
+from unmask.files.tensors import hash_tensors
+from unmask.methods.method import Method
+from unmask.runtime.device import PRECISIONS
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """All that a model folder holds: `generation`, `likelihood` and `formats` work on it.
+
+    `defaults` are the options of `generate` that apply where a caller gives none.
+    """
+
+    method: Method
+    tokenizer: Tokenizer
+    config: RunConfig
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.method.eval()
+
+    @property
+    def length(self) -> int:
+        """The longest row that the network was trained on, in tokens."""
+        return self.config.data.length
+
+    @property
+    def conditional(self) -> bool:
+        """True after training on pairs: a prompt is then a source, and the text its target."""
+        return self.config.data.paired
+
+    @property
+    def device(self) -> torch.device:
+        """The device that holds the network."""
+        return next(self.method.parameters()).device
+
+    @property
+    def precision(self) -> str:
+        """The precision that the network computes in, by name."""
+        dtype = self.method.serving.dtype
+        return next(name for name, known in PRECISIONS.items() if known == dtype)
+
+    @property
+    def digest(self) -> str:
+        """A hash of weights, tokenizer and configuration: texts and figures depend on nothing else."""
+        content = [to_dict(self.config), self.tokenizer.fingerprint]
+        state = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+        hash_tensors(state, self.method)
+        return state.hexdigest()[:16]
+
+    def refuse_pairs(self, advice: str) -> None:
+        """Raises an error if the model was trained on pairs: its figures would be those of sources."""
+        if self.conditional:
+            raise UnmaskError(f"a model of pairs writes targets for sources: {advice}")

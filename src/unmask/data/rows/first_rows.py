@@ -1,0 +1,46 @@
+"""Training a configuration in a run folder."""
+
+import hashlib
+
+import torch
+
+from unmask.data.rows.token_rows import Rows
+
+
+class FirstRows:
+    """The first rows of a set, all of them if `count` is 0; their text is estimated by their tokens."""
+
+    def __init__(self, rows: Rows, count: int) -> None:
+        self._rows = rows
+        self._count = min(count or len(rows), len(rows))
+        self.tokens = int(rows.counted(range(self._count)).sum())
+        self.text_estimated = self._count < len(rows)
+        self.left_out = rows.left_out
+        share = self.tokens / rows.tokens
+        self.bytes = round(rows.bytes * share)
+        self.characters = round(rows.characters * share)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, rows: range) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._rows[rows]
+
+    def given(self, rows: range) -> torch.Tensor | None:
+        return self._rows.given(rows)
+
+    def counted(self, rows: range) -> torch.Tensor:
+        return self._rows.counted(rows)
+
+    def fingerprint(self) -> str:
+        """A hash of all that a figure takes from them: their tokens, which of them count, and their bytes."""
+        found = hashlib.blake2b(
+            repr((len(self), self.bytes, self.characters)).encode(), digest_size=16
+        )
+        for start in range(0, len(self), 1024):
+            part = range(start, min(start + 1024, len(self)))
+            x, valid = self[part]
+            for values in (x, valid, self.given(part), self.counted(part)):
+                if values is not None:
+                    found.update(values.contiguous().numpy().tobytes())
+        return found.hexdigest()

@@ -1,0 +1,84 @@
+"""What a model's card says: its figures, measured here, and samples that nobody picked."""
+
+import platform
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask import __version__
+from unmask.evaluation.judges.causal_lm import CausalJudge
+from unmask.evaluation.suites.sample_quality import compare, usual_samplers
+from unmask.evaluation.suites.sample_rows import DATA, Row
+from unmask.formats.model_card import card_facts
+from unmask.likelihood.bound import Bound
+from unmask.model import Model
+
+PICTURED = range(10)  # the seeds whose texts are shown
+
+
+def measure_card(
+    model: Model,
+    data: str,
+    judge: Model | CausalJudge | str,
+    *,
+    draws: int = 8,
+    n: int = 200,
+    batch: int = 32,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """The bound on `data`, what `n` texts are like to a judge, and a text of each of ten seeds."""
+    say(f"the bound on {data}, {draws} draw{'s' * (draws > 1)}")
+    bound = model.perplexity(data, draws=draws, batch=batch)
+    say(f"{n} texts")
+    rows = _texts(model, judge, n, say)
+    texts = model.generate(n=len(PICTURED), seed=list(PICTURED))
+    return card_facts(model) | {
+        "bound": _bound(model, bound, data),
+        "texts": [row.to_dict() for row in rows],
+        "device": model.device.type,
+        "samples": [{"seed": text.seed, "text": text.text} for text in texts],
+        "weights": model.digest,
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": {
+            "unmask": __version__,
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _bound(model: Model, bound: Bound, data: str) -> dict[str, Any]:
+    figures = bound.to_dict()
+    return {
+        **{name: figures[name] for name in ("nats", "error", "certificate", "tokens", "bytes")},
+        **{name: figures[name] for name in ("perplexity", "perplexity_error", "draws")},
+        "bits_per_byte": bound.bits_per_byte,
+        "bits_per_byte_error": bound.bits_per_byte_error,
+        "data": Path(data).name,
+        "packing": model.config.data.packing,
+    }
+
+
+def _texts(
+    model: Model, judge: Model | CausalJudge | str, n: int, say: Callable[[str], None]
+) -> list[Row]:
+    """The model's usual texts, and real ones where its validation text is at hand."""
+    usual = model.defaults
+    length = usual.get("length", model.length)
+    samplers = [usual["sampler"]] if "sampler" in usual else usual_samplers(model)
+    rows = compare(
+        model,
+        samplers,
+        [usual.get("steps", length)],
+        n=n,
+        length=length,
+        temperatures=[usual.get("temperature", 1.0)],
+        top_k=usual.get("top_k"),
+        top_p=usual.get("top_p"),
+        judge=judge,
+        say=say,
+    )
+    return sorted(rows, key=lambda row: row.sampler == DATA)

@@ -1,0 +1,218 @@
+"""Samplers side by side: quality and diversity against network calls and seconds, beside real text."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unmask.errors import UnmaskError
+from unmask.evaluation.judges.causal_lm import CausalJudge
+from unmask.evaluation.judges.load_judge import judging, load_judge
+from unmask.evaluation.metrics.mauve import check_packages
+from unmask.evaluation.metrics.text_quality import measure
+from unmask.evaluation.suites.sample_rows import (
+    DATA,
+    NO_TEXTS,
+    Conditions,
+    Kept,
+    Row,
+    Setting,
+    described,
+    judge_digest,
+    source_digest,
+)
+from unmask.evaluation.suites.sample_texts import Real, Say, Texts, options, real_texts, written
+from unmask.generation.sampler_spec import choose_sampler
+from unmask.generation.sampling_params import Sampling
+from unmask.likelihood.perplexity import Source
+from unmask.model import Model
+from unmask.samplers.sampler import SAMPLERS
+from unmask.samplers.semi_autoregressive import SemiAutoregressive
+
+STEPS = (8, 16, 32, 64, 128)
+
+
+def compare(
+    model: Model,
+    samplers: Sequence[str] | None = None,
+    steps: Sequence[int] = STEPS,
+    *,
+    n: int = 64,
+    length: int | None = None,
+    temperatures: Sequence[float] = (1.0,),
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    judge: Model | CausalJudge | str | None = None,
+    data: Source = None,
+    batch: int = 64,
+    file: Path | None = None,
+    say: Say = print,
+    done: Callable[[Row], None] = lambda row: None,
+) -> list[Row]:
+    """Writes `n` texts with every sampler, number of steps and temperature, and measures them.
+
+    The judge is the model itself unless given: another model with its tokens, or any causal language
+    model, by what `load_judge` takes. Real text is that of `data` (texts or a source), or the model's
+    own validation text. `done` gets each row as it is measured; a `file` of JSON lines
+    keeps them, and what it holds already is not measured again.
+    """
+    model.refuse_pairs(NO_TEXTS)
+    if isinstance(judge, str):
+        judge = load_judge(judge)
+    judge = model if judge is None else judge
+    length = model.length if length is None else length
+    points = settings(model, samplers, steps, temperatures)
+    conditions = Conditions(
+        model.digest, judge_digest(judge), n, length, top_k, top_p, seed, batch, _device(model),
+        model.precision, judge.precision, source_digest(data),
+    )  # fmt: skip
+    bench = _Bench(model, judge, conditions, say, data)
+    bench.check(points)
+    kept = Kept(file, bench.find_text())
+    if kept.others:
+        say(
+            f"{file} keeps {kept.others} rows of another model, judge, n, length, precision or machine: not shown"
+        )
+    rows = []
+    for setting in [Setting(DATA), *points]:
+        row = kept.rows.get(setting)
+        if row is None:
+            row = bench.row(setting)
+            if row is None:
+                continue
+            kept.add(row)
+        rows.append(row)
+        done(row)
+    return rows
+
+
+def settings(
+    model: Model,
+    samplers: Sequence[str] | None,
+    steps: Sequence[int],
+    temperatures: Sequence[float],
+) -> list[Setting]:
+    """The points to measure, in order: a sampler without steps once at each temperature."""
+    return list(
+        dict.fromkeys(
+            Setting(sampler, count, temperature)
+            for sampler in (default_samplers(model) if samplers is None else samplers)
+            for temperature in temperatures
+            for count in (steps if _takes_steps(model, sampler) else [None])
+        )
+    )
+
+
+def default_samplers(model: Model) -> list[str]:
+    """Every sampler that the model can run; windows are for longer texts."""
+    return [name for name in SAMPLERS if name != "semi_autoregressive" and _runs(model, name)]
+
+
+def usual_samplers(model: Model) -> list[str]:
+    """The one that the model writes with unless told otherwise."""
+    return ["left_to_right" if model.method.order == "left_to_right" else "ancestral"]
+
+
+def _runs(model: Model, sampler: str) -> bool:
+    try:
+        model.stream(sampler=sampler)
+    except UnmaskError:
+        return False
+    return True
+
+
+def _takes_steps(model: Model, sampler: str) -> bool:
+    """Whether a sampler is to be told how many steps: not if it has none, or says so itself."""
+    chosen = choose_sampler(Sampling(sampler=sampler), model.method.order == "left_to_right", 1)
+    inner = chosen.inner if isinstance(chosen, SemiAutoregressive) else chosen
+    return hasattr(inner, "steps") and not re.search(r"[:,]steps=", sampler)
+
+
+def _device(model: Model) -> str:
+    device = model.device
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+class _Bench:
+    """What all rows of a comparison are measured with."""
+
+    def __init__(
+        self,
+        model: Model,
+        judge: Model | CausalJudge,
+        conditions: Conditions,
+        say: Say,
+        data: Source,
+    ) -> None:
+        self.model, self.conditions, self.say, self.data = model, conditions, say, data
+        self.judge = judging(model, judge)
+        self.judge_name = described(judge, conditions)
+        self._real: Real | None = None
+
+    def check(self, points: list[Setting]) -> None:
+        """Every mistake before the first network call."""
+        for point in points:
+            asked = options(point, self.conditions)
+            asked["n"] = min(self.conditions.n, max(self.conditions.batch, 1))
+            self.model.stream(**asked)  # checks its options, and computes nothing yet
+        if isinstance(self.judge, CausalJudge):
+            check_packages()
+
+    def find_text(self) -> Conditions:
+        """Read the real text, on which it depends how the model's is written and what is a row's fellow."""
+        asked = self.conditions
+        self._real = real_texts(self.model, asked.n, asked.length, self.say, self.data)
+        self.conditions = replace(asked, real=self._real.name if self._real else None)
+        return self.conditions
+
+    def row(self, setting: Setting) -> Row | None:
+        """The figures of one setting's texts."""
+        texts = self._texts(setting)
+        if texts is None:
+            return None
+        quality = measure(
+            texts.samples, self.judge, real=self._reference(setting), seed=self.conditions.seed
+        )
+        return Row.of(
+            setting,
+            quality,
+            n=len(texts.samples),
+            length=self.conditions.length,
+            judge=self.judge_name,
+            judge_digest=self.conditions.judge,
+            calls=texts.calls,
+            seconds=texts.seconds,
+        )
+
+    def _texts(self, setting: Setting) -> Texts | None:
+        if setting.sampler == DATA:
+            return self._real.first if self._real else None
+        return written(
+            *(self.model, setting, self.conditions, self.say),
+            as_text=self.judge.reads_text,
+            whole=self._real.whole if self._real else None,
+        )
+
+    def _reference(self, setting: Setting) -> Float[Tensor, "texts width"] | None:
+        """The real text that MAUVE compares with; real text itself needs some that is another."""
+        if setting.sampler == DATA and not self._enough:
+            return None
+        return self._features
+
+    @property
+    def _enough(self) -> bool:
+        """Whether as much real text lies behind what the first row measures."""
+        return self._real is not None and len(self._real.others.samples) == self.conditions.n
+
+    @cached_property
+    def _features(self) -> Float[Tensor, "texts width"] | None:
+        if not isinstance(self.judge, CausalJudge) or self._real is None:
+            return None
+        texts = self._real.others if self._enough else self._real.first
+        return self.judge.read(texts.samples).features

@@ -1,0 +1,231 @@
+"""The rows of a comparison of samplers, and the file that keeps them."""
+
+import hashlib
+import json
+import math
+from dataclasses import MISSING, asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import UnmaskError
+from unmask.evaluation.judges.causal_lm import CausalJudge
+from unmask.evaluation.metrics.text_quality import Quality
+from unmask.files.jsonl import JsonLines
+from unmask.likelihood.bound import perplexity_of
+from unmask.likelihood.perplexity import Source
+from unmask.model import Model
+
+JUDGED = ("perplexity", "bits_per_byte")  # beside nats: bounds, where the judge gives one
+
+DATA = "data"  # what the row of real text has for a sampler
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of a comparison; a sampler without steps has none, and real text has nothing."""
+
+    sampler: str
+    steps: int | None = None
+    temperature: float | None = None
+
+    def __str__(self) -> str:
+        if self.sampler == DATA:
+            return "real text"
+        steps = "" if self.steps is None else f", {self.steps} steps"
+        return f"{self.sampler}{steps}, temperature {self.temperature:g}"
+
+
+FIGURES = (
+    "nats", "bits_per_byte", "entropy", "distinct_1", "distinct_2", "distinct_3", "repetition", "mauve",
+)  # fmt: skip
+
+
+def judge_digest(judge: Model | CausalJudge) -> str:
+    """What tells judges apart; a run once counted what frames a text, which no other row goes with."""
+    return judge.digest if isinstance(judge, CausalJudge) else f"{judge.digest} text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(Setting):
+    """What was measured of one setting; errors are standard errors over the texts.
+
+    `nats` is the judge's negative log-likelihood per token, and `certificate` says what it is of the
+    true value: "exact", or "upper" for a bound from above. `intervals` holds the ends of each
+    figure's 95% bootstrap interval. What rows of older files do not have is None.
+    """
+
+    n: int
+    tokens: int  # that the judge counted
+    calls: float | None  # of the network, for a text
+    seconds: float | None  # for a text: its batch's, shared
+    nats: float
+    nats_error: float
+    certificate: str
+    entropy: float
+    entropy_error: float
+    distinct_2: float
+    distinct_2_error: float
+    repetition: float
+    repetition_error: float
+    length: int | None = None  # that the texts may have, in tokens
+    judge: str | None = None
+    judge_digest: str | None = None  # what tells judges apart
+    bits_per_byte: float | None = None
+    bits_per_byte_error: float | None = None
+    distinct_1: float | None = None
+    distinct_1_error: float | None = None
+    distinct_3: float | None = None
+    distinct_3_error: float | None = None
+    mauve: float | None = None
+    mauve_error: float | None = None
+    intervals: dict[str, list[float]] | None = None
+
+    @property
+    def perplexity(self) -> float:
+        return perplexity_of(self.nats)
+
+    @property
+    def setting(self) -> Setting:
+        return Setting(self.sampler, self.steps, self.temperature)
+
+    def interval(self, name: str) -> tuple[float, float] | None:
+        """The ends of a figure's interval, of the perplexity too; None where it is not known."""
+        if name == "perplexity":
+            ends = self.interval("nats")
+            return ends and (perplexity_of(ends[0]), perplexity_of(ends[1]))
+        low, high = (self.intervals or {}).get(name, (math.nan, math.nan))
+        return None if math.isnan(low) else (low, high)
+
+    @classmethod
+    def of(cls, setting: Setting, quality: Quality, **about: Any) -> "Row":
+        """The figures of a setting's texts, with all else that is known about them."""
+        measured = {name: getattr(quality, name) for name in FIGURES}
+        known = {name: figure for name, figure in measured.items() if figure is not None}
+        figures: dict[str, Any] = {name: figure.value for name, figure in known.items()}
+        figures |= {f"{name}_error": figure.error for name, figure in known.items()}
+        ends = {name: [figure.low, figure.high] for name, figure in known.items()}
+        return cls(
+            **asdict(setting),
+            **figures,
+            intervals={name: pair for name, pair in ends.items() if math.isfinite(sum(pair))},
+            tokens=quality.tokens,
+            certificate=quality.certificate,
+            **about,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures, for a log; an unknown error is null."""
+        figures = {**asdict(self), "perplexity": self.perplexity}
+        return {name: None if value == math.inf else value for name, value in figures.items()}
+
+    @classmethod
+    def from_dict(cls, figures: dict[str, Any]) -> "Row":
+        """What `to_dict` made."""
+        known = {field.name: figures[field.name] for field in fields(cls) if field.name in figures}
+        unknown = {
+            f"{name}_error": math.inf
+            for name in FIGURES
+            if known.get(name) is not None and known.get(f"{name}_error") is None
+        }
+        return cls(**known | unknown)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What all rows of a comparison share, and a row that was measured before must share."""
+
+    model: str
+    judge: str
+    n: int
+    length: int
+    top_k: int | None
+    top_p: float | None
+    seed: int
+    batch: int
+    device: str
+    precision: str
+    judge_precision: str
+    data: str | None = None  # where real text is from, if not from the model's own
+    real: str | None = None  # which text that is, and how its rows are cut
+
+    def to_dict(self) -> dict[str, Any]:
+        """As rows are kept with, as they were before other text could be given."""
+        return {k: v for k, v in asdict(self).items() if k != "data" or v is not None}
+
+
+class Kept:
+    """The rows that a file holds of one comparison."""
+
+    def __init__(self, file: Path | None, conditions: Conditions) -> None:
+        self._lines = None if file is None else JsonLines(file)
+        self._conditions = conditions.to_dict()
+        self.rows: dict[Setting, Row] = {}
+        self.others = 0  # rows of the file that were measured in another way
+        if file is not None:
+            records = _records(file)
+            names = {field.name for field in fields(Row)}
+            whole = [record for record in records if names <= record.keys()]
+            self.rows = _of(whole, self._conditions)
+            self.others = sum(record["conditions"] != self._conditions for record in records)
+            _prepare(file)
+
+    def add(self, row: Row) -> None:
+        """Keep a row."""
+        if self._lines:
+            self._lines.write({**row.to_dict(), "conditions": self._conditions})
+
+
+def stored(file: Path) -> list[Row]:
+    """The rows of the comparison that wrote to a file last."""
+    records = _records(file)
+    if not records:
+        raise UnmaskError(f"{file} holds no rows")
+    return list(_of(records, records[-1]["conditions"]).values())
+
+
+def _records(file: Path) -> list[dict[str, Any]]:
+    """The lines of a file of rows; one that was cut short is left out."""
+    records = JsonLines(file).read()
+    needed = [field.name for field in fields(Row) if field.default is MISSING]
+    names = {"conditions", *needed}
+    if not all(isinstance(record, dict) and names <= record.keys() for record in records):
+        raise UnmaskError(f"{file} holds other things than rows of a comparison; choose another")
+    return records
+
+
+def _of(records: list[dict[str, Any]], conditions: dict[str, Any]) -> dict[Setting, Row]:
+    """The rows that were measured under the same conditions, by their settings."""
+    shared = {"length": conditions.get("length"), "judge_digest": conditions.get("judge")}
+    rows = [
+        Row.from_dict(shared | record) for record in records if record["conditions"] == conditions
+    ]
+    return {row.setting: row for row in rows}
+
+
+def _prepare(file: Path) -> None:
+    """A file that lines can be added to, or an error now; a last line that a kill cut short is ended."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("ab") as lines:
+        if file.stat().st_size and not file.read_bytes().endswith(b"\n"):
+            lines.write(b"\n")
+
+
+NO_TEXTS = "it has no texts to compare; 'unmask evaluate MODEL --suite translation' scores it"
+
+
+def described(judge: Model | CausalJudge, conditions: Conditions) -> str:
+    """The judge as a reader of its figures must know it."""
+    short = conditions.judge[:8]  # names are not unique
+    if isinstance(judge, CausalJudge):
+        return f"{judge.name} after {judge.prefix}, windows of {judge.context}, {short}"
+    itself = conditions.judge.startswith(conditions.model)
+    whose = "the model itself" if itself else "another run"
+    rounded = "" if conditions.judge_precision == "fp32" else f" in {conditions.judge_precision}"
+    return f"{whose}, {judge.config.method.name}{rounded}, {short}"
+
+
+def source_digest(data: Source) -> str | None:
+    """The name of a source, or a hash of texts."""
+    if data is None or isinstance(data, str):
+        return data
+    return hashlib.sha256(json.dumps(list(data)).encode()).hexdigest()[:16]

@@ -1,0 +1,192 @@
+"""BERT-type encoders as a start for MDLM, and GPT-2 as an autoregressive model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmask.errors import UnmaskError
+from unmask.formats.foreign import Parts, Settings, as_float, renamed
+
+_BERT_LAYER = {
+    "attention.output.dense": "out",
+    "attention.output.LayerNorm": "attention_norm",
+    "intermediate.dense": "up",
+    "output.dense": "down",
+    "output.LayerNorm": "mlp_norm",
+}
+_GPT2_LAYER = {
+    "ln_1": "attention_norm",
+    "attn.c_attn": "qkv",
+    "attn.c_proj": "out",
+    "ln_2": "mlp_norm",
+    "mlp.c_fc": "up",
+    "mlp.c_proj": "down",
+}
+_HEADS = {  # of the two families, theirs -> ours
+    "bert": {
+        "cls.predictions.transform.dense": "dense",
+        "cls.predictions.transform.LayerNorm": "dense_norm",
+        "cls.predictions.decoder": "head",
+    },
+    "roberta": {
+        "lm_head.dense": "dense",
+        "lm_head.layer_norm": "dense_norm",
+        "lm_head.decoder": "head",
+    },
+}
+_BIAS = {"bert": "cls.predictions.bias", "roberta": "lm_head.bias"}
+
+
+def read_bert(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Parts:
+    """BertForMaskedLM and RobertaForMaskedLM: encoder and head, exactly, as an MDLM that is yet to be trained.
+
+    Of the token types only the first is ever read, so it is added to every position. The pooler and the
+    head of next sentences have no place here.
+    """
+    settings = Settings(tree, where)
+    family = settings.get("model_type", str)
+    settings.require("hidden_act", "gelu", None)
+    settings.require("position_embedding_type", "absolute", None)
+    size = settings.get("vocab_size", int)
+    # the positions up to that of its pad are no token's in RoBERTa
+    offset = settings.get("pad_token_id", int, 1) + 1 if family == "roberta" else 0
+    positions = settings.get("max_position_embeddings", int) - offset
+    if offset < 0 or positions < 1:
+        raise UnmaskError(f"{where}: pad_token_id is {offset - 1}, which leaves no positions")
+    backbone: dict[str, Any] = {
+        "name": "bert",
+        "width": settings.get("hidden_size", int),
+        "depth": settings.get("num_hidden_layers", int),
+        "heads": settings.get("num_attention_heads", int),
+        "inner": settings.get("intermediate_size", int),
+        "positions": positions,
+        "epsilon": settings.get("layer_norm_eps", float, 1e-12),
+        "dropout": settings.get("hidden_dropout_prob", float, 0.1),
+    }
+    kept = {
+        _modern(name): as_float(tensor, name, where)
+        for name, tensor in tensors.items()
+        if not _unread(name, family)
+    }
+    _tie(kept, family, where)
+    types = _take(kept, f"{family}.embeddings.token_type_embeddings.weight", where)
+    places = _take(kept, f"{family}.embeddings.position_embeddings.weight", where)
+    weights = renamed(_fused(kept, backbone["depth"], family, where), _bert_rules(family), where)
+    weights["positions.weight"] = places[offset:] + types[:1]
+    method = {"method": {"name": "mdlm"}, "schedule": {"name": "loglinear"}, "backbone": backbone}
+    return Parts(method, positions, size, weights, exact=False)
+
+
+def read_gpt2(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Parts:
+    """GPT2LMHeadModel, exactly; a row begins with <|endoftext|>, which is given."""
+    settings = Settings(tree, where)
+    settings.require("activation_function", "gelu_new", "gelu_pytorch_tanh", None)
+    settings.require("scale_attn_weights", True, None)
+    settings.require("scale_attn_by_inverse_layer_idx", False, None)
+    settings.require("reorder_and_upcast_attn", False, None)
+    size, positions = settings.get("vocab_size", int), settings.get("n_positions", int)
+    backbone: dict[str, Any] = {
+        "name": "gpt2",
+        "width": settings.get("n_embd", int),
+        "depth": settings.get("n_layer", int),
+        "heads": settings.get("n_head", int),
+        "positions": positions,
+        "epsilon": settings.get("layer_norm_epsilon", float, 1e-5),
+        "dropout": settings.get("resid_pdrop", float, 0.1),
+    }
+    if "n_inner" in settings:
+        backbone["inner"] = settings.get("n_inner", int)
+    kept = {}
+    for name, tensor in tensors.items():
+        name = name.removeprefix("transformer.")
+        if name.endswith(
+            (".attn.bias", ".attn.masked_bias")
+        ):  # the causal mask, which is no weight
+            continue
+        tensor = as_float(tensor, name, where)
+        matrix = tensor.ndim == 2 and name.startswith("h.")
+        kept[name] = tensor.t().contiguous() if matrix else tensor  # theirs are [inputs, outputs]
+    table = kept.get("wte.weight")
+    if table is None or table.ndim != 2 or len(table) != size:
+        raise UnmaskError(f"{where} does not fit: wte.weight has no row for each of {size} tokens")
+    head = kept.pop("lm_head.weight", table)
+    rules = [(r"wte\.weight", "embedding.weight"), (r"wpe\.weight", "positions.weight")]
+    rules += [(r"ln_f\.(weight|bias)", r"norm.\1")]
+    rules += [
+        (rf"h\.(\d+)\.{old.replace('.', '[.]')}\.(weight|bias)", rf"blocks.\1.{new}.\2")
+        for old, new in _GPT2_LAYER.items()
+    ]
+    weights = renamed(kept, rules, where)
+    weights |= {"head.weight": head, "head.bias": torch.zeros(size)}
+    sections = {
+        "method": {"name": "autoregressive", "given_first": True},
+        "schedule": {"name": "loglinear"},
+        "backbone": backbone,
+    }
+    return Parts(sections, positions, size, weights, exact=False)
+
+
+def _bert_rules(family: str) -> list[tuple[str, str]]:
+    either = r"\.(weight|bias)"
+    layer = rf"{family}\.encoder\.layer\.(\d+)\."
+    rules = [(rf"{family}\.embeddings\.word_embeddings\.weight", "embedding.weight")]
+    rules += [(rf"{family}\.embeddings\.LayerNorm{either}", r"norm.\1")]
+    rules += [(rf"{layer}qkv{either}", r"blocks.\1.qkv.\2")]
+    rules += [
+        (rf"{layer}{old.replace('.', '[.]')}{either}", rf"blocks.\1.{new}.\2")
+        for old, new in _BERT_LAYER.items()
+    ]
+    rules += [
+        (old.replace(".", r"\.") + either, rf"{new}.\1") for old, new in _HEADS[family].items()
+    ]
+    return rules
+
+
+def _modern(name: str) -> str:
+    """The names of norms as they have been since 2019."""
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
+        "LayerNorm.beta", "LayerNorm.bias"
+    )
+
+
+def _unread(name: str, family: str) -> bool:
+    """What belongs to other tasks, and counters that are no weights."""
+    other = ("cls.seq_relationship.", f"{family}.pooler.")
+    return name.startswith(other) or name.endswith("embeddings.position_ids")
+
+
+def _tie(kept: dict[str, Tensor], family: str, where: str) -> None:
+    """The head: its matrix is the embedding, unless the file has one; its bias has two names."""
+    bias = kept.pop(_BIAS[family], None)
+    decoder = next(old for old, new in _HEADS[family].items() if new == "head")
+    if bias is not None:
+        kept.setdefault(f"{decoder}.bias", bias)
+    table = kept.get(f"{family}.embeddings.word_embeddings.weight")
+    if table is not None:
+        kept.setdefault(f"{decoder}.weight", table)
+    if f"{decoder}.bias" not in kept:
+        raise UnmaskError(
+            f"{where} has no head of a masked language model: {decoder}.bias is missing"
+        )
+
+
+def _fused(kept: Mapping[str, Tensor], depth: int, family: str, where: str) -> dict[str, Tensor]:
+    """Queries, keys and values of a layer as one matrix."""
+    tensors = dict(kept)
+    for layer in range(depth):
+        for part in ("weight", "bias"):
+            base = f"{family}.encoder.layer.{layer}"
+            three = [
+                _take(tensors, f"{base}.attention.self.{name}.{part}", where)
+                for name in ("query", "key", "value")
+            ]
+            tensors[f"{base}.qkv.{part}"] = torch.cat(three)
+    return tensors
+
+
+def _take(tensors: dict[str, Tensor], name: str, where: str) -> Tensor:
+    if name not in tensors:
+        raise UnmaskError(f"{where} does not fit: {name} is missing")
+    return tensors.pop(name)

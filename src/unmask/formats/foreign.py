@@ -1,0 +1,144 @@
+"""What every reader makes of a checkpoint."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from unmask.errors import UnmaskError
+from unmask.files.untrusted import foreign_text, refusing
+from unmask.formats.pickle import read_pickle, with_own_data
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A foreign model in our words: sections of a configuration, and the network's weights by our names."""
+
+    sections: dict[str, Any]  # method, schedule, backbone as a recipe has them
+    length: int
+    size: int  # ids in its tables
+    weights: dict[str, Tensor]
+    exact: bool = True  # has it a row for MASK already? or else the tables grow
+
+
+def renamed(
+    tensors: Mapping[str, Tensor], rules: Sequence[tuple[str, str]], where: str
+) -> dict[str, Tensor]:
+    """Tensors under our names by patterns of theirs, whole names; one that none fits is an error."""
+    compiled = [(re.compile(old), new) for old, new in rules]
+    ours: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        found = [match.expand(new) for old, new in compiled if (match := old.fullmatch(name))]
+        if not found:
+            raise UnmaskError(f"{where} does not fit: {name} is not expected")
+        if found[0] in ours:
+            raise UnmaskError(f"{where} does not fit: {name} is there twice")
+        ours[found[0]] = as_float(tensor, name, where)
+    return ours
+
+
+def as_float(tensor: Any, name: str, where: str) -> Tensor:
+    """Weights in float32, from the types that weights come in."""
+    if not isinstance(tensor, Tensor) or tensor.dtype not in FLOATS:
+        kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+        raise UnmaskError(f"{where} does not fit: {name} is {kind}, and weights are floats")
+    return tensor.detach().to(torch.float32)
+
+
+def grown(table: Tensor, size: int) -> Tensor:
+    """A table with a row for every id: new ones start as the mean of the old."""
+    new = size - len(table)
+    if new <= 0:
+        return table
+    return torch.cat([table, table.mean(0, keepdim=True).expand(new, *table.shape[1:])])
+
+
+Reader = Callable[[Mapping[str, Any], Mapping[str, Tensor], str], Parts]
+_PICKLED = "pytorch_model.bin"
+
+
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """The weights of a folder: one safetensors file or several, or a pickle of nothing but tensors."""
+    with refusing(f"the weights in {folder} cannot be read"):
+        if (folder / "model.safetensors").is_file():
+            return safetensors.torch.load_file(folder / "model.safetensors")
+        if (folder / "model.safetensors.index.json").is_file():
+            return _shards(folder)
+        if (folder / _PICKLED).is_file():
+            return with_own_data(dict(read_pickle(folder / _PICKLED)), str(folder))
+    raise UnmaskError(f"{folder} has no weights: model.safetensors is missing")
+
+
+def _shards(folder: Path) -> dict[str, Tensor]:
+    """Weights in several files: each name in the file that the index says, and nowhere else."""
+    index = _json(folder / "model.safetensors.index.json").get("weight_map")
+    if not isinstance(index, dict) or not all(isinstance(file, str) for file in index.values()):
+        raise UnmaskError(f"{folder} has an index of weights that cannot be read")
+    tensors: dict[str, Tensor] = {}
+    for file in sorted(set(index.values())):
+        if Path(file).name != file:
+            raise UnmaskError(f"{folder}: the index of weights leads out of its folder")
+        tensors |= safetensors.torch.load_file(folder / file)
+    if tensors.keys() != index.keys():
+        odd = sorted(tensors.keys() ^ index.keys())[0]
+        raise UnmaskError(f"{folder}: the index of weights and its files differ, in {odd}")
+    return tensors
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        tree = json.loads(foreign_text(path))
+    except (ValueError, RecursionError):
+        raise UnmaskError(f"{path} is not JSON") from None
+    if not isinstance(tree, dict):
+        raise UnmaskError(f"{path} holds no table of settings")
+    return tree
+
+
+T = TypeVar("T", int, float, str, bool)
+
+
+class Settings:
+    """A tree of settings that somebody else wrote, and where it came from."""
+
+    def __init__(self, tree: Any, where: str) -> None:
+        if not isinstance(tree, Mapping):
+            raise UnmaskError(f"{where}: the settings are no table of names and values")
+        self.tree, self.where = tree, where
+
+    def __contains__(self, name: str) -> bool:
+        return self._find(name) is not None
+
+    def get(self, name: str, kind: type[T], default: T | None = None) -> T:
+        """The setting at a dotted name."""
+        value = self._find(name)
+        if value is None:
+            value = default
+        if value is None:
+            raise UnmaskError(f"{self.where} has no setting {name}")
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind:
+            raise UnmaskError(f"{self.where}: {name} is {value!r}, and no {kind.__name__}")
+        return value
+
+    def require(self, name: str, *usable: Any) -> None:
+        """Refuses what would make another network of the same weights."""
+        value = self._find(name)
+        if value not in usable:
+            known = " or ".join(map(repr, usable))
+            raise UnmaskError(f"{self.where}: {name} is {value!r}; what is read here is {known}")
+
+    def _find(self, name: str) -> Any:
+        value: Any = self.tree
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value

@@ -1,0 +1,238 @@
+"""The layout of the Hugging Face hub: `save_pretrained` writes it, and `load` reads it."""
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from unmask.bundle import Bundle
+from unmask.config.run_config import from_dict, to_dict
+from unmask.data.tokenizers.kinds import parse_tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.errors import UnmaskError
+from unmask.files.storage import atomic_folder, write_json
+from unmask.files.untrusted import foreign_text, refusing
+from unmask.formats.foreign import FLOATS, as_float
+from unmask.formats.model_card import hub_page
+from unmask.formats.redact import travelling
+from unmask.formats.tokenizer_files import tokenizer_files
+from unmask.formats.weights import restored
+from unmask.generation.sampling_params import USUAL
+from unmask.imports import extra
+
+MODEL_TYPE = "unmask"  # the name of our models in transformers
+GENERATION = "generation_config.json"
+# the tokenizer as `load_tokenizer` reads it; beside it, as AutoTokenizer does
+TOKENIZER = "tokenizer"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+SHARD = "5GB"  # weights beyond it go into several files
+_OURS = ("vocabulary.json", "tokenizer.json", "alphabet.json")  # in that folder
+_THEIRS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+_WRITTEN = {"config.json", GENERATION, TOKENIZER, "README.md", WEIGHTS, INDEX, *_THEIRS}
+
+
+def write(
+    bundle: Bundle,
+    folder: str | Path,
+    shard: str | int = SHARD,
+    card: str | Mapping[str, Any] | None = None,
+    licence: str | None = None,
+    name: str | None = None,
+) -> None:
+    """A folder that transformers' Auto classes read after `import unmask.integrations.transformers`, and `unmask.load` too.
+
+    `name` is what the card calls the model: the folder's own unless given.
+    """
+    hub = extra("huggingface_hub", "save_pretrained", "hub")
+    target = Path(folder)
+    texts = tokenizer_files(bundle.tokenizer, bundle.length)
+    _check_free(target)
+    weights = {name: tensor.contiguous() for name, tensor in bundle.method.state_dict().items()}
+    with atomic_folder(target) as new:
+        hub.save_torch_state_dict(weights, new, max_shard_size=shard)
+        write_json(new / "config.json", config_json(bundle))
+        write_json(new / GENERATION, generation_json(bundle))
+        bundle.tokenizer.save(new / TOKENIZER)
+        for file, content in texts.items():
+            (new / file).write_text(content, encoding="utf-8")
+        text = hub_page(bundle, name or target.name, card, licence)
+        (new / "README.md").write_text(text, encoding="utf-8")
+    (target / "manifest.json").unlink()  # git and the hub keep hashes of their own
+
+
+def push(
+    bundle: Bundle,
+    name: str,
+    private: bool = False,
+    revision: str | None = None,
+    commit_message: str = "unmask",
+    **options: Any,
+) -> str:
+    """Writes the model to the hub, under "owner/name"; who may is what `hf auth login` has settled.
+
+    `revision` is a branch, which is made if it is not there.
+    """
+    hub = extra("huggingface_hub", "push_to_hub", "hub")
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / name.rpartition("/")[2]
+        write(bundle, folder, name=name, **options)
+        try:
+            repo = hub.create_repo(name, private=private, exist_ok=True)
+            if revision is not None:
+                hub.create_branch(repo.repo_id, branch=revision, exist_ok=True)
+            if repo.repo_id != name:  # a bare name is one of whoever is logged in
+                text = hub_page(bundle, repo.repo_id, options.get("card"), options.get("licence"))
+                (folder / "README.md").write_text(text, encoding="utf-8")
+            before = _weights_there(hub, repo.repo_id, revision)
+            stale = sorted(before - {path.name for path in folder.iterdir()})
+            hub.upload_folder(
+                repo_id=repo.repo_id,
+                folder_path=folder,
+                commit_message=commit_message,
+                revision=revision,
+                delete_patterns=stale or None,
+            )
+        except Exception as error:  # the library's, its HTTP client's, the system's
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise UnmaskError(f"the hub does not take {name!r}: {reason}") from None
+    return str(repo)
+
+
+def _weights_there(hub: Any, name: str, revision: str | None) -> set[str]:
+    """The files of weights that were pushed before: those of one name, and those that an index names."""
+    files = set(hub.list_repo_files(name, revision=revision))
+    named = {WEIGHTS, INDEX}
+    if INDEX in files:
+        named |= _shards(Path(hub.hf_hub_download(name, INDEX, revision=revision)))
+    return named & files
+
+
+def _shards(index: Path) -> set[str]:
+    """The files that an index of weights names; none that is called like no part of a model's weights."""
+    try:
+        files = set(json.loads(foreign_text(index))["weight_map"].values())
+    except (UnmaskError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return set()
+    return {str(file) for file in files if re.fullmatch(r"model-[\w-]+\.safetensors", str(file))}
+
+
+def _check_free(target: Path) -> None:
+    """An error if a folder holds what is not ours, which would be lost with what it holds of ours."""
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise UnmaskError(f"{target} is a file: give a folder")
+    ours = _WRITTEN | _shards(target / INDEX)
+    held = sorted(path.name for path in target.iterdir())
+    if others := [name for name in held if name not in ours]:
+        raise UnmaskError(
+            f"{target} is there already and holds {others[0]!r}, which is no part of a model: "
+            "give another folder"
+        )
+    if held and not _is_ours(target / "config.json"):
+        raise UnmaskError(f"{target} is there already and is no model of ours: give another folder")
+
+
+def _is_ours(config: Path) -> bool:
+    try:
+        return bool(json.loads(foreign_text(config))["model_type"] == MODEL_TYPE)
+    except (UnmaskError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def config_json(bundle: Bundle) -> dict[str, Any]:
+    """What a configuration of transformers says, with ours inside."""
+    vocabulary, backbone = bundle.tokenizer.vocabulary, bundle.config.backbone.config
+    shape = {
+        "hidden_size": getattr(backbone, "width", None),
+        "num_hidden_layers": getattr(backbone, "depth", None),
+        "num_attention_heads": getattr(backbone, "heads", None),
+    }
+    masked = bundle.method.order == "any"
+    return {
+        "model_type": MODEL_TYPE,
+        "architectures": ["UnmaskForMaskedLM" if masked else "UnmaskModel"],
+        "dtype": "float32",
+        "vocab_size": vocabulary.size,
+        "max_position_embeddings": bundle.length,
+        **{name: value for name, value in shape.items() if value is not None},
+        "mask_token_id": vocabulary.mask_id,
+        "pad_token_id": vocabulary.pad_id,
+        "bos_token_id": vocabulary.bos_id,
+        "eos_token_id": vocabulary.eos_id,
+        "tie_word_embeddings": False,
+        "vocabulary": asdict(vocabulary),
+        "tokenizer": {"kind": bundle.tokenizer.kind, "labels": bundle.tokenizer.labels},
+        "generation": bundle.defaults,
+        "run": to_dict(travelling(bundle.config)),
+    }
+
+
+def generation_json(bundle: Bundle) -> dict[str, Any]:
+    """How the model writes unless told otherwise."""
+    vocabulary = bundle.tokenizer.vocabulary
+    ids = {"bos": vocabulary.bos_id, "eos": vocabulary.eos_id, "pad": vocabulary.pad_id}
+    given = {f"{role}_token_id": id for role, id in ids.items() if id is not None}
+    return {**given, **bundle.defaults}
+
+
+def read(folder: Path, tree: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Bundle:
+    """The model that `write` wrote, or that transformers wrote after it."""
+    with refusing(f"{folder} cannot be read"):
+        config = from_dict(tree["run"])
+        usual = _generation(folder, tree)
+        tokenizer = _tokenizer(folder, tree)
+        weights = {name: _widened(tensor, name, folder) for name, tensor in tensors.items()}
+        method = restored(config, tokenizer.vocabulary, weights, folder)
+        return Bundle(method, tokenizer, config, usual)
+
+
+def _widened(tensor: Tensor, name: str, folder: Path) -> Tensor:
+    """A weight in float32: transformers saves what it was asked to compute in."""
+    return as_float(tensor, name, str(folder)) if tensor.dtype in FLOATS else tensor
+
+
+def _generation(folder: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
+    """How the model writes: a file says it, or else the configuration, which transformers keeps."""
+    if (folder / GENERATION).is_file():
+        tree = json.loads(foreign_text(folder / GENERATION))
+    else:
+        tree = tree.get("generation") or {}
+    return {name: tree[name] for name in USUAL if name in tree}
+
+
+def _tokenizer(folder: Path, tree: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer in our files, or else in those of transformers; without any there is no text."""
+    if (folder / TOKENIZER).is_dir():
+        found = [
+            folder / TOKENIZER / name for name in _OURS if (folder / TOKENIZER / name).exists()
+        ]
+        return parse_tokenizer(
+            {path.name: foreign_text(path, inside=_home(folder)) for path in found}
+        )
+    state = {"kind": "subwords", **tree.get("tokenizer", {}), "vocabulary": tree["vocabulary"]}
+    files = {}
+    if (folder / "tokenizer.json").is_file():
+        files["tokenizer.json"] = foreign_text(folder / "tokenizer.json", inside=_home(folder))
+        if state["kind"] == "characters":
+            ids = json.loads(files["tokenizer.json"])["model"]["vocab"]
+            files["alphabet.json"] = json.dumps([*ids])
+    elif state["kind"] in ("subwords", "characters"):  # others need no file
+        state["kind"] = "absent"
+    return parse_tokenizer({**files, "vocabulary.json": json.dumps(state)})
+
+
+def _home(folder: Path) -> Path:
+    """What links of a folder may not leave: the folder, or a repository's place in the hub's cache.
+
+    There every file is a link from snapshots/REVISION to blobs beside it.
+    """
+    return folder.parent.parent if folder.parent.name == "snapshots" else folder
+
+
+MODEL_TYPE = "unmask"  # what transformers calls our models

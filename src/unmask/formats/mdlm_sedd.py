@@ -1,0 +1,222 @@
+"""The layouts of the authors of MDLM and of SEDD: on the hub, and as Lightning checkpoints."""
+
+from collections.abc import Iterator, Mapping
+from itertools import chain, islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmask.errors import UnmaskError
+from unmask.formats.foreign import Parts, Settings, as_float, renamed
+from unmask.formats.pickle import plain, with_own_data
+
+EPSILON = 1e-3  # of their log-linear and cosine noise
+_PREFIX = "backbone."
+_BLOCK = {  # theirs -> ours, in the order in which their block registers its parameters
+    "norm1.weight": "attention_norm.weight",
+    "attn_qkv.weight": "attention.qkv.weight",
+    "attn_out.weight": "attention.out.weight",
+    "norm2.weight": "mlp_norm.weight",
+    "mlp.0.weight": "mlp.0.weight",
+    "mlp.0.bias": "mlp.0.bias",
+    "mlp.2.weight": "mlp.2.weight",
+    "mlp.2.bias": "mlp.2.bias",
+    "adaLN_modulation.weight": "modulation.weight",
+    "adaLN_modulation.bias": "modulation.bias",
+}
+_FIRST = {
+    "vocab_embed.embedding": "embedding.weight",
+    "sigma_map.mlp.0.weight": "noise_level.mlp.0.weight",
+    "sigma_map.mlp.0.bias": "noise_level.mlp.0.bias",
+    "sigma_map.mlp.2.weight": "noise_level.mlp.2.weight",
+    "sigma_map.mlp.2.bias": "noise_level.mlp.2.bias",
+}
+_LAST = {
+    "output_layer.norm_final.weight": "norm.weight",
+    "output_layer.linear.weight": "head.weight",
+    "output_layer.linear.bias": "head.bias",
+    "output_layer.adaLN_modulation.weight": "modulation.weight",
+    "output_layer.adaLN_modulation.bias": "modulation.bias",
+}
+_ONLY_CONDITIONED = ("sigma_map", "adaLN_modulation")
+_NOISE = {
+    "loglinear": ("loglinear", ("eps",)),
+    "cosine": ("cosine", ("eps",)),
+    "cosinesqr": ("cosine_squared", ("eps",)),
+    "linear": ("linear", ("sigma_min", "sigma_max")),
+    "geometric": ("geometric", ("sigma_min", "sigma_max")),
+}
+
+
+def read_mdlm(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Parts:
+    """The layout of kuleshov-group/mdlm-owt and its kin: a flat config.json, weights `backbone.*`."""
+    settings = Settings(tree, where)
+    size, depth = settings.get("vocab_size", int), settings.get("n_blocks", int)
+    backbone = {
+        "name": "dit",
+        "width": settings.get("hidden_dim", int),
+        "depth": depth,
+        "heads": settings.get("n_heads", int),
+        "condition_width": settings.get("cond_dim", int),
+        "dropout": settings.get("dropout", float, 0.1),
+        "time_conditioning": settings.get("time_conditioning", bool, False),
+    }
+    weights = _weights(tensors, _PREFIX, depth, where)
+    _check_rotation(tensors, backbone, where)
+    schedule = {"name": "loglinear", "eps": EPSILON}
+    sections = {"method": {"name": "mdlm"}, "schedule": schedule, "backbone": backbone}
+    return Parts(sections, settings.get("model_length", int), size, weights)
+
+
+def read_sedd(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Parts:
+    """The layout of louaaron/sedd-small and its kin: the whole run's settings, weights without a prefix."""
+    settings = Settings(tree, where)
+    settings.require("graph.type", "absorb")
+    settings.require("model.scale_by_sigma", True)
+    backbone = {**_network(settings), "name": "dit", "time_conditioning": True}
+    weights = _weights(tensors, "", backbone["depth"], where)
+    _check_rotation(tensors, backbone, where)
+    sections = {
+        "method": {"name": "sedd"},
+        "schedule": _schedule(settings),
+        "backbone": backbone,
+    }
+    size = settings.get("tokens", int) + 1
+    return Parts(sections, settings.get("model.length", int), size, weights)
+
+
+def read_lightning(content: Any, where: str, averaged: bool = True) -> Parts:
+    """A checkpoint of the authors' trainer: `averaged` weights, if it kept averages, or the raw ones."""
+    checkpoint = Settings(content, where)
+    given = checkpoint.tree.get("hyper_parameters")
+    settings = Settings(
+        plain(given.get("config") if isinstance(given, Mapping) else None, where), where
+    )
+    tensors = checkpoint.tree.get("state_dict")
+    if not isinstance(tensors, Mapping):
+        raise UnmaskError(f"{where} has no state_dict: it is no Lightning checkpoint")
+    tensors = with_own_data(tensors, where)
+    settings.require("backbone", "dit", "ar")
+    causal = settings.get("backbone", str) == "ar"
+    backbone: dict[str, Any] = _network(settings)
+    if causal:
+        backbone = {**backbone, "name": "causal"}
+        del backbone["condition_width"]
+    else:
+        timed = settings.get("time_conditioning", bool, False)
+        if timed:  # such a network was told t, and no sigma
+            settings.require("training.change_of_variables", False, None)
+        backbone = {**backbone, "name": "dit", "time_conditioning": timed}
+    depth = backbone["depth"]
+    _check_rotation(tensors, backbone, where)
+    if averaged and checkpoint.tree.get("ema"):
+        tensors = _averages(checkpoint.tree["ema"], tensors, depth, causal, where)
+    weights = _weights(tensors, _PREFIX, depth, where)
+    size = _rows(weights, where)
+    sections = {
+        "method": _method(settings, causal),
+        "schedule": {"name": "loglinear"} if causal else _schedule(settings),
+        "backbone": backbone,
+    }
+    return Parts(sections, settings.get("model.length", int), size, weights)
+
+
+def _network(settings: Settings) -> dict[str, Any]:
+    return {
+        "width": settings.get("model.hidden_size", int),
+        "depth": settings.get("model.n_blocks", int),
+        "heads": settings.get("model.n_heads", int),
+        "condition_width": settings.get("model.cond_dim", int),
+        "dropout": settings.get("model.dropout", float, 0.1),
+    }
+
+
+def _method(settings: Settings, causal: bool) -> dict[str, Any]:
+    """Which of their parameterizations is which of our methods."""
+    settings.require("parameterization", *(["ar"] if causal else ["subs", "d3pm", "sedd"]))
+    steps = settings.get("T", int, 0)
+    match settings.get("parameterization", str):
+        case "ar":
+            return {"name": "autoregressive", "given_first": True}  # their rows begin with BOS
+        case "sedd":
+            return {"name": "sedd"}
+        case "d3pm":
+            zero_masking = settings.get("subs_masking", bool, False)
+            return {"name": "d3pm", "steps": steps, "zero_masking": zero_masking}
+    return {"name": "mdlm", "steps": steps}
+
+
+def _schedule(settings: Settings) -> dict[str, Any]:
+    """Their noise: what tokens were masked by, and what a time-conditioned network has read.
+
+    Their bounds of T steps take alpha_t = 1 - t all the same. MDLM's weights do not know the difference, and
+    D3PM's divergence moves by about a thousandth of the network's mass on MASK.
+    """
+    settings.require("noise.type", *_NOISE)
+    name, fields = _NOISE[settings.get("noise.type", str)]
+    if fields == ("eps",):
+        return {"name": name, "eps": EPSILON}
+    return {"name": name, **{field: settings.get(f"noise.{field}", float) for field in fields}}
+
+
+def parameter_names(depth: int, causal: bool) -> Iterator[str]:
+    """The authors' parameters in the order of `backbone.parameters()`, in which averages are listed."""
+    blocks = (f"blocks.{i}.{name}" for i in range(depth) for name in _BLOCK)
+    for name in chain(_FIRST, blocks, _LAST):
+        if not (causal and any(part in name for part in _ONLY_CONDITIONED)):
+            yield name
+
+
+def _averages(
+    ema: Any, tensors: Mapping[str, Tensor], depth: int, causal: bool, where: str
+) -> dict[str, Tensor]:
+    """Averaged weights under the names of those that they are averages of: the list has none."""
+    shadows = ema.get("shadow_params") if isinstance(ema, Mapping) else None
+    if not isinstance(shadows, list):
+        raise UnmaskError(f"{where} does not fit: ema has no shadow_params")
+    # a file may claim any depth: no more names than there are averages, and one
+    some = islice(parameter_names(depth, causal), len(shadows) + 1)
+    names = [f"{_PREFIX}{name}" for name in some]
+    if len(shadows) != len(names):
+        raise UnmaskError(f"{where} does not fit: {len(shadows)} averages of other parameters")
+    for name, shadow in zip(names, shadows, strict=True):
+        raw = tensors.get(name)
+        if not isinstance(raw, Tensor) or getattr(shadow, "shape", None) != raw.shape:
+            raise UnmaskError(f"{where} does not fit: the average of {name} has another shape")
+    return with_own_data(dict(zip(names, shadows, strict=True)), where)
+
+
+def _weights(
+    tensors: Mapping[str, Tensor], prefix: str, depth: int, where: str
+) -> dict[str, Tensor]:
+    """The network's weights by our names; the table of rotary angles is no weight."""
+    dotted = prefix.replace(".", r"\.")
+    pairs = {**_FIRST, **_LAST}
+    rules = [(dotted + old.replace(".", r"\."), new) for old, new in pairs.items()]
+    for old, new in _BLOCK.items():
+        rules.append((rf"{dotted}blocks\.(\d+)\.{old.replace('.', '[.]')}", rf"blocks.\1.{new}"))
+    learned = {name: t for name, t in tensors.items() if name != f"{prefix}rotary_emb.inv_freq"}
+    return renamed(learned, rules, where)
+
+
+def _check_rotation(tensors: Mapping[str, Tensor], backbone: Mapping[str, Any], where: str) -> None:
+    """Their table of rotary angles must be the one that is computed here."""
+    for name, table in tensors.items():
+        if name.endswith("rotary_emb.inv_freq"):
+            width = backbone["width"] // max(1, backbone["heads"])
+            table = as_float(table, name, where)
+            fits = 2 * table.numel() == width and table.ndim == 1
+            if not fits or not torch.allclose(table, _angles(width), rtol=1e-2):
+                raise UnmaskError(f"{where} does not fit: {name} is not that of base 10,000")
+
+
+def _angles(width: int) -> Tensor:
+    return 10_000.0 ** -(torch.arange(0, width, 2, dtype=torch.float32) / width)
+
+
+def _rows(weights: Mapping[str, Tensor], where: str) -> int:
+    table = weights.get("embedding.weight")
+    if table is None or table.ndim != 2:
+        raise UnmaskError(f"{where} does not fit: {_PREFIX}vocab_embed.embedding is missing")
+    return len(table)

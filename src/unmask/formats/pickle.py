@@ -1,0 +1,193 @@
+"""Checkpoints that are pickles, read without running what is in them.
+
+torch's own reader of weights knows tensors and plain values and refuses every other name. What a
+Lightning checkpoint holds beside them (its settings, its tokenizer) are objects of a few libraries:
+their names stand here for things without behaviour, whether the library is installed or not. A
+name of any other module is refused, and nothing is looked up, let alone called. How much work and
+memory it would take is known before torch reads it.
+"""
+
+import re
+import zipfile
+from collections.abc import Mapping
+from os import SEEK_END
+from pathlib import Path
+from struct import Struct
+from typing import Any, BinaryIO, TypeVar
+
+import torch
+from torch import Tensor
+
+from unmask.errors import UnmaskError
+from unmask.formats.pickle_limits import LARGEST, TOO_LONG, names_within_bounds
+
+Tensors = TypeVar("Tensors", bound=Mapping[Any, Any])
+
+VALUES = 10_000  # of settings, aliases written out; the authors' have some hundred
+_DEPTH = 100
+# of what torch reads, all that weights are made of: it would make tensors and buffers of any size, too
+_HARMLESS = re.compile(
+    r"torch\.\w+Storage|torch\.b?float\d*|torch\.u?int\d+|torch\.(half|double|long|bool|Size|device)"
+    r"|torch\._utils\._rebuild_(tensor_v2|parameter)|collections\.(OrderedDict|Counter)"
+    r"|_codecs\.encode|builtins\.(set|complex)"
+)
+# of which objects may lie in a checkpoint: as things that remember what was put into them
+_LIBRARIES = {
+    *("omegaconf", "lightning", "lightning_fabric", "pytorch_lightning"),
+    *("transformers", "tokenizers", "torchmetrics"),
+}
+# names of the standard library that those objects refer to, as types of their values; the authors' tokenizer
+_NAMES = {
+    *("typing.Any", "typing.Union", "typing.Dict", "typing.List", "typing.Tuple"),
+    *("builtins.dict", "builtins.list", "builtins.int", "builtins.float", "builtins.str"),
+    *("builtins.bool", "builtins.tuple", "builtins.bytes", "pathlib.PosixPath"),
+    *("pathlib._local.PosixPath", "enum.Enum", "dataloader.Text8Tokenizer"),
+}
+_TABLE = "collections.defaultdict"
+# how an archive ends; a large one has two records more
+_LARGE_END, _LOCATOR, _END = Struct("<4sQ2H2I4Q"), Struct("<4sIQI"), Struct("<4s4H2IH")
+
+
+class Inert:
+    """Stands for an object of a library: it holds what it was given, and does nothing."""
+
+    def __new__(cls, *given: Any) -> "Inert":
+        self = super().__new__(cls)
+        vars(self)["given"] = given
+        return self
+
+    def __init__(self, *given: Any) -> None:
+        """Takes whatever the object was made from."""
+
+    def __setstate__(self, state: Any) -> None:
+        vars(self)["state"] = state
+
+    def held(self, name: str) -> Any:
+        """An attribute that it was saved with."""
+        state = vars(self).get("state")
+        return state.get(name) if isinstance(state, dict) else None
+
+
+def _table(*_: Any) -> dict[Any, Any]:
+    """Stands for a defaultdict: a table that makes nothing up."""
+    return {}
+
+
+def read_pickle(file: Path, objects: bool = False) -> Any:
+    """What torch.save wrote: tensors and plain values; `objects` of known libraries come as inert ones."""
+    if not zipfile.is_zipfile(file):
+        raise UnmaskError(f"{file} is no checkpoint that torch.save has written since version 1.6")
+    try:
+        names = names_within_bounds(_instructions(file))
+    except Exception as error:  # a broken archive, and whatever broken instructions stumble on
+        raise UnmaskError(f"{file} is refused: {_reason(error)}") from None
+    foreign = _foreign(file)
+    stand_ins: list[Any] = [_stand_in(name, file, objects) for name in foreign]
+    for name in sorted(names.difference(foreign)):
+        if not _HARMLESS.fullmatch(name):
+            raise UnmaskError(f"{file} is refused: it names {name}, which no weights need")
+    with torch.serialization.safe_globals(stand_ins):
+        try:
+            return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        except (
+            Exception
+        ) as error:  # torch's own kinds, and whatever a broken file makes it stumble on
+            raise UnmaskError(f"{file} is refused: {_reason(error)}") from None
+
+
+def plain(value: Any, where: str) -> Any:
+    """Settings as plain values: what omegaconf's containers and nodes hold, of a bounded number."""
+    left = VALUES
+
+    def walk(value: Any, depth: int) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0 or depth > _DEPTH:
+            raise UnmaskError(
+                f"{where} is refused: its settings grow to more than {VALUES:,} values"
+            )
+        if isinstance(value, Inert):
+            content = value.held("_content")
+            return walk(value.held("_val") if content is None else content, depth + 1)
+        if isinstance(value, dict):
+            return {
+                str(name): walk(part, depth + 1)
+                for name, part in value.items()
+                if isinstance(name, str | int | float)
+            }
+        if isinstance(value, list | tuple):
+            return [walk(part, depth + 1) for part in value]
+        return value
+
+    return walk(value, 0)
+
+
+def with_own_data(tensors: Tensors, where: str) -> Tensors:
+    """Tensors that are views of one another would take more memory than the file: few are, as tied ones."""
+    found = [tensor for tensor in tensors.values() if isinstance(tensor, Tensor)]
+    storages = [tensor.untyped_storage() for tensor in found]
+    spans = sorted((storage.data_ptr(), storage.nbytes()) for storage in storages)
+    held = end = 0
+    for start, size in spans:  # of the file, which may name some bytes as the data of several
+        held += max(0, start + size - max(start, end))
+        end = max(end, start + size)
+    if sum(tensor.nbytes for tensor in found) > 2 * held:
+        raise UnmaskError(f"{where} is refused: its tensors claim more data than it holds")
+    return tensors
+
+
+def _instructions(file: Path) -> bytes:
+    """The pickle inside a checkpoint, as torch finds it; the rest of the archive are the data of tensors."""
+    with file.open("rb") as opened:
+        _check_end(opened)
+        with zipfile.ZipFile(opened) as archive:
+            entries = archive.infolist()
+        # names of records are the same to torch in capitals
+        found = [entry for entry in entries if entry.filename.lower().endswith("data.pkl")]
+        if len(found) != 1:
+            raise UnmaskError(f"it holds {len(found)} files data.pkl")
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise UnmaskError("it is compressed, which torch.save does not do")
+        if found[0].file_size > LARGEST:
+            raise UnmaskError(TOO_LONG)
+        opened.seek(0)
+        return torch._C.PyTorchFileReader(opened).get_record("data.pkl")
+
+
+def _check_end(opened: BinaryIO) -> None:
+    """One directory, right before the end: a reader that looks for it in another way finds no other."""
+    start = opened.seek(-_END.size, SEEK_END)
+    mark, *_, size, offset, comment = _END.unpack(opened.read())
+    opened.seek(max(0, start - _LOCATOR.size - _LARGE_END.size))
+    before = opened.read(start - opened.tell())
+    if before[-_LOCATOR.size :].startswith(b"PK\6\7"):
+        start -= len(before)
+        large, *_, size, offset = _LARGE_END.unpack_from(before)
+        *_, there, _ = _LOCATOR.unpack_from(before, _LARGE_END.size)
+        comment = comment or large != b"PK\6\6" or there != start
+    if mark != b"PK\5\6" or comment or offset + size != start:
+        raise UnmaskError("its archive has another end than torch.save writes")
+
+
+def _foreign(file: Path) -> list[str]:
+    """The names in a checkpoint that torch does not take for harmless; nothing is loaded."""
+    try:
+        return torch.serialization.get_unsafe_globals_in_checkpoint(file)
+    except Exception as error:
+        raise UnmaskError(f"{file} is refused: {_reason(error)}") from None
+
+
+def _stand_in(name: str, file: Path, objects: bool) -> tuple[Any, str]:
+    """A class without behaviour under a name of a known library."""
+    known = name.partition(".")[0] in _LIBRARIES or name in _NAMES or name == _TABLE
+    if not (objects and known):
+        raise UnmaskError(f"{file} is refused: it names {name}, which no weights need")
+    if name == _TABLE:
+        return _table, name
+    return type(name.rpartition(".")[2], (Inert,), {}), name
+
+
+def _reason(error: Exception) -> str:
+    """The end of torch's long message, in one line: what was wrong with the file."""
+    text = str(error).partition("WeightsUnpickler error:")[2] or str(error)
+    return (text.strip().splitlines() or [type(error).__name__])[0].strip()[:200]

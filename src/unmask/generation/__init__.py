@@ -1,0 +1,1 @@
+"""Texts from a bundle: prompts and gaps in, results out."""

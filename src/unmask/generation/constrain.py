@@ -1,0 +1,71 @@
+"""A constraint on a job: refused before any network call, or a plan and canvases that lead to it."""
+
+from dataclasses import replace
+
+import torch
+
+from unmask.constraints.compiled import compile_constraint
+from unmask.constraints.constraint import Constraint
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.errors import UnmaskError
+from unmask.generation.prompts import Job
+from unmask.generation.sampling_params import Sampling
+from unmask.randomness import row_uniforms
+from unmask.samplers.core.token_sampler import Plan
+
+
+def constrained(
+    tokenizer: Tokenizer, job: Job, sampling: Sampling, plan: Plan, near: int
+) -> tuple[Job, Plan]:
+    """The job with the phrases that must occur written in, and a plan that keeps to the constraint.
+
+    Where a text may end, phrases are put among its first `near` tokens if they fit there.
+    """
+    room = min(map(len, job.canvases)) - job.lead
+    constraint = _constraint(tokenizer, job.lead, room, sampling)
+    if not constraint:
+        return job, plan
+    if job.answers and len(set(job.fixed)) > 1:  # `lead` is of all rows
+        raise UnmaskError("targets are constrained for one source at a time: give one")
+    if job.rows > 1:
+        raise UnmaskError("the text is longer than the model: its rows cannot be constrained")
+    compiled = compile_constraint(constraint, tokenizer.pieces(), tokenizer.vocabulary, plan.banned)
+    z = torch.tensor(job.canvases)
+    compiled.check(z.unique(dim=0), job.lead)
+    if constraint.include:
+        phrases, length = len(constraint.include), z.shape[1]
+        uniforms = row_uniforms(plan.seeds, "place", phrases * length).view(-1, phrases, length)
+        if job.ends:  # a phrase far behind would keep the text from ending before it
+            uniforms[:, :, near:] *= 1e-9
+        ways = [_ways(tokenizer, phrase) for phrase in constraint.include]
+        z = compiled.place(z, job.lead, ways, uniforms)
+    return replace(job, canvases=z.tolist()), replace(plan, allow=compiled.passes(job.lead).allowed)
+
+
+def _constraint(tokenizer: Tokenizer, lead: int, room: int, sampling: Sampling) -> Constraint:
+    allowed: dict[int, set[int]] = {}
+    for place, tokens in (sampling.allowed or {}).items():
+        if not 0 <= place < room:
+            raise UnmaskError(f"there is no place {place} to allow tokens at: 0 to {room - 1}")
+        if not tokens:
+            raise UnmaskError(f"no token is allowed at place {place}")
+        allowed[lead + place] = {_token(tokenizer, token) for token in tokens}
+    return Constraint(sampling.regex, tuple(sampling.ban), tuple(sampling.include), allowed)
+
+
+def _token(tokenizer: Tokenizer, token: str | int) -> int:
+    """The id of a token, by number or by its text."""
+    if isinstance(token, int):
+        return token
+    ids = tokenizer.encode(token)
+    if len(ids) != 1:
+        raise UnmaskError(
+            f"{token!r} is {len(ids)} tokens, not one: it cannot be allowed at a place"
+        )
+    return ids[0]
+
+
+def _ways(tokenizer: Tokenizer, phrase: str) -> list[list[int]]:
+    """A phrase as tokens, after a space where tokens carry theirs."""
+    spaced = [f" {phrase}"] if tokenizer.leading_space else []
+    return [tokenizer.encode(text) for text in (*spaced, phrase)]

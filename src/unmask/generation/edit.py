@@ -1,0 +1,118 @@
+"""A text to be edited: what of it is masked, and written again."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unmask.bundle import Bundle
+from unmask.errors import UnmaskError
+from unmask.generation.generator import Running
+from unmask.generation.guidance import first_tokens
+from unmask.generation.prompts import Job, framed, refuse_one_sided
+from unmask.generation.sampling_params import Sampling
+from unmask.randomness import row_seeds, row_uniforms
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Which tokens of a text are to be rewritten: a share, a span, or the least likely ones."""
+
+    remask: float | None = None
+    remask_span: tuple[int, int] | None = None
+    remask_uncertain: int | None = None
+
+    def __post_init__(self) -> None:
+        if sum(choice is not None for choice in vars(self).values()) > 1:
+            raise UnmaskError("give one of remask, remask_span and remask_uncertain")
+        if self.remask is not None and not 0 < self.remask <= 1:
+            raise UnmaskError(f"remask must lie in (0, 1], not {self.remask}")
+        if self.remask_uncertain is not None and self.remask_uncertain < 1:
+            raise UnmaskError(f"remask_uncertain must be 1 or more, not {self.remask_uncertain}")
+
+    def places(
+        self, ids: list[int], seed: int, confidence: Callable[[], Float[Tensor, "tokens"]]
+    ) -> list[int]:
+        """Where the text is masked before it is written again."""
+        if self.remask_span is not None:
+            start, stop = self.remask_span
+            if not 0 <= start < stop <= len(ids):
+                raise UnmaskError(
+                    f"the span {start}:{stop} does not lie in the text's {len(ids)} tokens"
+                )
+            return list(range(start, stop))
+        if self.remask_uncertain is not None:
+            count = min(self.remask_uncertain, len(ids))
+            return confidence().argsort(stable=True)[:count].tolist()
+        if self.remask is not None:
+            count = max(1, round(self.remask * len(ids)))
+            return row_uniforms([seed], "remask", len(ids))[0].argsort()[:count].tolist()
+        return []
+
+
+def _rows(bundle: Bundle, first: list[int], ids: list[int], masked: Sequence[Sequence[int]]) -> Job:
+    """A text, masked in one way for each of `masked`; as many rows as it needs."""
+    tokenizer, longest = bundle.tokenizer, bundle.length
+    mask_id = tokenizer.vocabulary.mask_id
+    body = longest - len(framed(tokenizer, first, []))
+    canvases = []
+    for places in masked:
+        hidden = set(places)
+        row = [mask_id if place in hidden else token for place, token in enumerate(ids)]
+        parts = [row[start : start + body] for start in range(0, len(row), body)]
+        canvases += [framed(tokenizer, first, part) for part in parts]
+    return Job(
+        canvases,
+        len(first),
+        [len(first)] * len(canvases),
+        ends=False,
+        openings=max(map(len, masked)) or len(ids),
+        revisable=not any(masked),
+        rows=len(canvases) // len(masked),
+    )
+
+
+def leave_one_out(
+    denoise: Callable[..., Tensor], row: Tensor, columns: Tensor, mask_id: int, t: float
+) -> Float[Tensor, "columns"]:
+    """log p(x_l | all other tokens) at the given columns, each masked in a row of its own."""
+    rows = row.repeat(len(columns), 1)
+    each = torch.arange(len(columns), device=row.device)
+    rows[each, columns] = mask_id
+    times = torch.full((len(columns),), t, dtype=torch.float64)
+    return denoise(rows, times, (each, columns))[each, row[columns]]
+
+
+def rows_to_edit(bundle: Bundle, text: str, edit: Edit, sampling: Sampling) -> Job:
+    """The text in `n` ways, each with its places masked."""
+    refuse_one_sided(bundle, "edit")
+    ids = bundle.tokenizer.encode(text)
+    if not ids:
+        raise UnmaskError("the text is empty")
+    first = first_tokens(bundle, sampling)
+    if edit.remask_uncertain is not None:  # mistakes are told before the network is asked
+        everything = [range(len(ids))] * sampling.n
+        Running(bundle, _rows(bundle, first, ids, everything), sampling)
+    confidence = cache(lambda: _confidence(bundle, first, ids))
+    seeds = row_seeds(sampling.seed, sampling.n)
+    masked = [edit.places(ids, seed, confidence) for seed in seeds]
+    return _rows(bundle, first, ids, masked)
+
+
+@torch.inference_mode()
+def _confidence(bundle: Bundle, first: list[int], ids: list[int]) -> torch.Tensor:
+    """log p of each token given all others of its row, each masked once."""
+    mask_id = bundle.tokenizer.vocabulary.mask_id
+    job = _rows(bundle, first, ids, [[]])
+    parts = []
+    for row in job.canvases:
+        tokens = torch.tensor(row, device=bundle.device)
+        columns = torch.arange(len(first), len(row) - 1, device=bundle.device)
+        alone = torch.tensor(1 - 1 / len(row), dtype=torch.float64)
+        t = float(bundle.method.schedule.inverse(alone[None]).detach())
+        denoise = bundle.method.denoiser()
+        parts += [leave_one_out(denoise, tokens, some, mask_id, t) for some in columns.split(64)]
+    return torch.cat(parts).cpu()

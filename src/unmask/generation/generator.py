@@ -1,0 +1,209 @@
+"""A job on its way: the sampler, the plan and the constraint that fit it, checked before any network call."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from unmask.bundle import Bundle
+from unmask.errors import UnmaskError
+from unmask.generation.constrain import constrained
+from unmask.generation.guidance import guided
+from unmask.generation.prompts import Job
+from unmask.generation.sampler_spec import choose_sampler, in_windows
+from unmask.generation.sampling_params import Sampling
+from unmask.randomness import child_seed, row_seeds
+from unmask.samplers.core.canvas import Canvas, Frame, last_frame
+from unmask.samplers.core.token_sampler import TAIL, Plan
+from unmask.samplers.length_first import EndFirst
+from unmask.samplers.sampler import Sampler
+from unmask.samplers.semi_autoregressive import SemiAutoregressive
+
+_BUSY = 512  # tokens that a CPU computes at once as fast, each, as more of them
+
+
+@dataclass(frozen=True)
+class Result:
+    """A generated text: `str()` of it is the text; `calls` counts the network calls it took."""
+
+    text: str
+    ids: list[int]  # from the first to the end of the text, EOS included where it was drawn
+    calls: int
+    seconds: float  # of the batch that it was made in
+    seed: int  # makes this text again, alone
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Running:
+    """Fills the rows of a job."""
+
+    def __init__(self, bundle: Bundle, job: Job, sampling: Sampling) -> None:
+        self.bundle, self.job, self.sampling = bundle, job, sampling
+        self.texts = len(job.canvases) // job.rows
+        self.seeds = row_seeds(sampling.seed, self.texts)
+        self.sampler = self._sampler()
+        self.job, self.plan = constrained(
+            bundle.tokenizer, job, sampling, self._plan(), bundle.length
+        )
+        if self.plan.allow is not None and sampling.ending == "first":
+            raise UnmaskError("a constraint may need a longer text: ending free")
+
+    def frames(self) -> Iterator[Frame]:
+        """Every step of all rows side by side."""
+        if len({len(row) for row in self.job.canvases}) > 1:
+            raise UnmaskError(
+                "the text is longer than the model: its parts do not form together, so it cannot be "
+                "watched"
+            )
+        if len(self.job.canvases) > self.sampling.batch:
+            raise UnmaskError(
+                f"{len(self.job.canvases)} texts are to form side by side, and batch is "
+                f"{self.sampling.batch}"
+            )
+        return self._batch(range(len(self.job.canvases)), watched=True)
+
+    def results(self) -> list[Result]:
+        """The finished texts."""
+        return list(self._finished(lambda length: self.sampling.batch))
+
+    def one_by_one(self) -> Iterator[Result]:
+        """The finished texts in their order, each as soon as it is there."""
+        return self._finished(self._enough)
+
+    def _finished(self, together: Callable[[int], int]) -> Iterator[Result]:
+        rows: dict[int, tuple[list[int], int, float]] = {}
+        told = 0
+        for part in self._batches(together):
+            start = time.perf_counter()
+            last = last_frame(self._batch(part, watched=False), self._canvas(part))
+            seconds = time.perf_counter() - start
+            for row, ids, calls in zip(
+                part, last.tokens.tolist(), last.calls.tolist(), strict=True
+            ):
+                rows[row] = (ids, calls, seconds)
+            while told < self.texts and all(i in rows for i in self._rows_of(told)):
+                yield self._result([rows.pop(i) for i in self._rows_of(told)], told)
+                told += 1
+
+    def _rows_of(self, text: int) -> range:
+        return range(text * self.job.rows, (text + 1) * self.job.rows)
+
+    def _enough(self, length: int) -> int:
+        """How many rows keep the device busy: with more of them the first text would only come later."""
+        few = self.bundle.device.type == "cpu" and self.bundle.method.order == "any"
+        return min(max(_BUSY // length, 1), self.sampling.batch) if few else self.sampling.batch
+
+    def _batches(self, together: Callable[[int], int]) -> Iterator[list[int]]:
+        """Rows of one length, as many as go side by side."""
+        canvases = self.job.canvases
+        by_length = sorted(range(len(canvases)), key=lambda row: len(canvases[row]))
+        for length, group in groupby(by_length, key=lambda row: len(canvases[row])):
+            rows, size = list(group), together(length)
+            yield from (rows[first : first + size] for first in range(0, len(rows), size))
+
+    def _batch(self, rows: list[int] | range, watched: bool) -> Iterator[Frame]:
+        seeds = [self._row_seed(row) for row in rows]
+        plan = replace(self.plan, seeds=seeds, watched=watched)
+        denoise = guided(self.bundle, self.sampling)
+        # a sampler that cannot use this denoiser says so here, not with the first frame
+        return inferring(self.sampler.generate(denoise, self._canvas(rows), plan))
+
+    def _row_seed(self, row: int) -> int:
+        text, part = divmod(row, self.job.rows)
+        return child_seed(self.seeds[text], part, "part")
+
+    def _canvas(self, rows: list[int] | range) -> Canvas:
+        tokens = torch.tensor([self.job.canvases[row] for row in rows], device=self.bundle.device)
+        return Canvas(
+            tokens, self.bundle.tokenizer.vocabulary.mask_id, self._revisable(tokens, rows)
+        )
+
+    def _revisable(self, tokens: Tensor, rows: list[int] | range) -> Tensor | None:
+        """All of the text, none of its frame."""
+        if not self.job.revisable:
+            return None
+        places = torch.zeros_like(tokens, dtype=torch.bool)
+        places[:, self.job.fixed[rows[0]] : -1] = True
+        return places
+
+    def _sampler(self) -> Sampler:
+        bundle = self.bundle
+        longest = max(map(len, self.job.canvases))
+        sampler = choose_sampler(
+            self.sampling,
+            bundle.method.order == "left_to_right",
+            min(self.job.openings, bundle.length),
+        )
+        if self.job.answers and isinstance(sampler, SemiAutoregressive):
+            raise UnmaskError("a target is written in one row: take a sampler without windows")
+        if longest > bundle.length or isinstance(sampler, SemiAutoregressive):
+            sampler = in_windows(
+                sampler, bundle.length, self.job.lead, bundle.tokenizer.vocabulary.eos_id
+            )
+        if self.sampling.ending == "first":
+            return self._end_first(sampler)
+        inner = sampler.inner if isinstance(sampler, SemiAutoregressive) else sampler
+        if inner.revises and self.sampling.strategy == "hybrid":
+            raise UnmaskError(
+                "strategy hybrid is for the tail of a text, and a sampler that revises has none: "
+                "take stochastic or deterministic"
+            )
+        if self.job.revisable and not sampler.rewrites:
+            raise UnmaskError(
+                "say what to rewrite (remask, remask_span or remask_uncertain), or take a sampler "
+                "that revises a finished text: gibbs"
+            )
+        return sampler
+
+    def _end_first(self, sampler: Sampler) -> Sampler:
+        if not (self.job.answers and self.job.ends and self.bundle.method.order == "any"):
+            raise UnmaskError(
+                "ending first is for diffusion models of pairs, whose rows are EOS from a target's end on"
+            )
+        if sampler.revises:
+            raise UnmaskError("a sampler that revises may change where a text ends: ending free")
+        return EndFirst(sampler)
+
+    def _plan(self) -> Plan:
+        s, v = self.sampling, self.bundle.tokenizer.vocabulary
+        special = {v.bos_id, v.pad_id, v.eos_id, *self.bundle.tokenizer.labels.values()}
+        if self.job.ends:
+            special -= {v.eos_id}
+        return Plan(
+            self.seeds,
+            self.bundle.method.schedule,
+            s.temperature,
+            s.top_k,
+            s.top_p,
+            s.strategy,
+            TAIL if s.tail is None else s.tail,
+            banned=tuple(sorted(i for i in special if i is not None)),
+            eos_id=v.eos_id if self.job.ends else None,
+        )
+
+    def _result(self, rows: list[tuple[list[int], int, float]], text: int) -> Result:
+        """The text of its rows, up to the first EOS behind the prompt."""
+        tokenizer, job = self.bundle.tokenizer, self.job
+        first, eos = job.fixed[text * job.rows], tokenizer.vocabulary.eos_id
+        ids = rows[0][0] if len(rows) == 1 else [i for row, _, _ in rows for i in row[first:-1]]
+        end = len(ids)
+        if job.ends and eos in ids[first:]:
+            end = ids.index(eos, first)
+        calls, seconds = sum(calls for _, calls, _ in rows), sum({spent for _, _, spent in rows})
+        ids, end = (ids[first:], end - first) if job.answers else (ids, end)
+        return Result(tokenizer.decode(ids[:end]), ids[: end + 1], calls, seconds, self.seeds[text])
+
+
+def inferring(frames: Iterator[Frame]) -> Iterator[Frame]:
+    """Frames made in inference mode, which must not be left on between them."""
+    while True:
+        with torch.inference_mode():
+            frame = next(frames, None)
+        if frame is None:
+            return
+        yield frame

@@ -1,0 +1,138 @@
+"""Guidance towards a class: denoisers around denoisers, so that every sampler can be guided.
+
+x_theta becomes x_theta(v) p(y | v)^weight, normalised at each place. Classifier-free guidance has the
+likelihood ratio from the model itself, with its class token and without; classifier guidance takes it
+from another network, to first order.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unmask.bundle import Bundle
+from unmask.diffusion.denoiser import Denoiser
+from unmask.errors import UnmaskError, unknown
+from unmask.generation.sampling_params import Sampling
+from unmask.methods.token_classifier import TokenClassifier
+from unmask.shapes import At, LogProbabilities, Tokens
+
+STRONGEST = 1000.0
+
+
+@runtime_checkable
+class Classifier(Protocol):
+    """A noise-aware classifier log p(y | z_t), which tells how each token would change it."""
+
+    def slopes(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
+        """Its gradient with respect to the one-hot tokens at chosen places."""
+
+
+@dataclass(frozen=True)
+class ClassifierFree:
+    """x_theta(class)^weight x_theta(null)^(1 - weight): 1 samples the class, 0 text of any kind.
+
+    Rows hold the class token at `place`; `null_id` there is text without a class.
+    """
+
+    denoise: Denoiser
+    null_id: int
+    weight: float
+    place: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self.weight)
+
+    @property
+    def cost(self) -> int:
+        """Network calls of a row in each call."""
+        return 1 if self.weight in (0, 1) else 2
+
+    def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
+        if self.weight == 1:
+            return self.denoise(z_t, t, at)
+        null = z_t.clone()
+        null[:, self.place] = self.null_id
+        if self.weight == 0:
+            return self.denoise(null, t, at)
+        rows, columns = at
+        both = (torch.cat([rows, rows + len(z_t)]), columns.repeat(2))
+        given, free = self.denoise(torch.cat([z_t, null]), t.repeat(2), both).chunk(2)
+        # MASK, and whatever else has no chance, keeps none: -inf - -inf is nothing to weigh
+        impossible = given.isneginf() | free.isneginf()
+        return (
+            (free + self.weight * (given - free)).masked_fill(impossible, -math.inf).log_softmax(-1)
+        )
+
+
+@dataclass(frozen=True)
+class ClassifierGuided:
+    """x_theta(v) p(y | z_t with v)^weight, the classifier to first order around z_t."""
+
+    denoise: Denoiser
+    classifier: Classifier
+    weight: float
+
+    def __post_init__(self) -> None:
+        _check(self.weight)
+
+    @property
+    def cost(self) -> int:
+        """Network calls of a row in each call."""
+        return 1 if self.weight == 0 else 2
+
+    def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
+        log_x_theta = self.denoise(z_t, t, at)
+        if self.weight == 0:
+            return log_x_theta
+        # log p(y | z_t) and the slope of the token that stands there now are the same for every v
+        slopes = self.classifier.slopes(z_t, t, at).to(log_x_theta)
+        return (log_x_theta + self.weight * slopes).log_softmax(-1)
+
+
+def _check(weight: float) -> None:
+    if not 0 <= weight <= STRONGEST:
+        raise UnmaskError(f"guidance must be 0 or more, and {STRONGEST:g} at most, not {weight}")
+
+
+def first_tokens(bundle: Bundle, sampling: Sampling) -> list[int]:
+    """What rows begin with: the class, unless another model knows it better, or BOS."""
+    label_id, bos = _label_id(bundle, sampling), bundle.tokenizer.vocabulary.bos_id
+    first = bos if label_id is None or sampling.guide is not None else label_id
+    return [] if first is None else [first]
+
+
+def guided(bundle: Bundle, sampling: Sampling) -> Denoiser:
+    """The model's denoiser, guided towards the label."""
+    denoise, label_id = bundle.method.denoiser(), _label_id(bundle, sampling)
+    weight = float(sampling.guidance)
+    if label_id is None or (sampling.guide is None and weight == 1):
+        return denoise
+    if sampling.guide is None:
+        assert bundle.tokenizer.vocabulary.bos_id is not None
+        return ClassifierFree(denoise, bundle.tokenizer.vocabulary.bos_id, weight)
+    labels = bundle.tokenizer.labels.values()
+    classifier = TokenClassifier(sampling.guide.method, label_id, labels)
+    return ClassifierGuided(denoise, classifier, weight)
+
+
+def _label_id(bundle: Bundle, sampling: Sampling) -> int | None:
+    """The class token that was asked for, if the model has it."""
+    label, guide = sampling.label, sampling.guide
+    if label is None:
+        if guide is not None or sampling.guidance != 1:
+            raise UnmaskError("guidance needs a label to guide towards")
+        return None
+    labels = bundle.tokenizer.labels
+    if not labels:
+        raise UnmaskError("this model was trained without labels: train it with data.label_field")
+    if label not in labels:
+        raise unknown("label", label, labels)
+    if guide is not None and guide.tokenizer.fingerprint != bundle.tokenizer.fingerprint:
+        raise UnmaskError("the guide has another tokenizer than the model: they cannot be combined")
+    if guide is not None and guide.device != bundle.device:
+        raise UnmaskError(f"the guide is on {guide.device} and the model on {bundle.device}")
+    return labels[label]

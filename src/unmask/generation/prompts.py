@@ -1,0 +1,140 @@
+"""Rows to fill from prompts, sources and gaps, framed as the training rows are."""
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unmask.bundle import Bundle
+from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.errors import UnmaskError
+from unmask.generation.guidance import first_tokens
+from unmask.generation.sampling_params import Length, Sampling
+
+Prompts = str | Sequence[str] | None
+LONGEST = 16  # model lengths that a text of automatic length may take
+MOST_TOKENS = 2**20  # of a text
+
+
+@dataclass(frozen=True)
+class Job:
+    """Rows to fill."""
+
+    canvases: list[list[int]]
+    lead: int  # tokens before the text: BOS, or a class
+    fixed: list[int]  # tokens at the start of each row that are given: behind them a text may end
+    ends: bool  # whether EOS may be drawn
+    openings: int  # places to fill in a text
+    revisable: bool = False  # whether what is there may be rewritten
+    rows: int = 1  # that make up a text
+    answers: bool = False  # whether the text is what stands behind what is given, alone
+
+
+def rows_to_write(
+    bundle: Bundle, prompts: Prompts, length: Length, stop: bool, sampling: Sampling
+) -> Job:
+    """Rows of `length` tokens, `n` after each prompt, or behind each source of a model of pairs.
+
+    Length None is the model's own, and "auto" leaves room for a text that ends itself.
+    """
+    prompts = [prompts or ""] if prompts is None or isinstance(prompts, str) else prompts
+    length = bundle.length if length is None else length
+    first = first_tokens(bundle, sampling)
+    if bundle.conditional:
+        if length == "auto" or length > bundle.length:
+            raise UnmaskError(f"source and target share a row of {bundle.length} tokens at most")
+        return _targets(bundle.tokenizer, first, prompts, sampling.n, length, stop)
+    if length == "auto":
+        if bundle.tokenizer.vocabulary.eos_id is None or not stop:
+            raise UnmaskError("length auto needs an end: this text has none")
+        length = LONGEST * bundle.length
+    return _continuations(bundle.tokenizer, first, prompts, sampling.n, length, stop)
+
+
+def _continuations(
+    tokenizer: Tokenizer, first: list[int], prompts: Sequence[str], n: int, length: int, ends: bool
+) -> Job:
+    """`n` texts of `length` tokens after each prompt."""
+    if not 2 <= length <= MOST_TOKENS:
+        raise UnmaskError(f"length must be 2 or more, and {MOST_TOKENS} at most, not {length}")
+    canvases, fixed = [], []
+    for prompt in prompts:
+        if count_blanks(prompt):
+            raise UnmaskError(f"the prompt {prompt[:40]!r} has a gap: fill fills gaps")
+        ids = first + tokenizer.encode(prompt)
+        if len(ids) >= length:
+            raise UnmaskError(
+                f"the prompt {prompt[:20]!r} has {len(ids)} tokens and leaves no room in a length "
+                f"of {length}: raise length"
+            )
+        row = ids + [tokenizer.vocabulary.mask_id] * (length - len(ids))
+        canvases += [row] * n
+        fixed += [len(ids)] * n
+    return Job(canvases, len(first), fixed, ends, length)
+
+
+def _targets(
+    tokenizer: Tokenizer, first: list[int], sources: Sequence[str], n: int, length: int, ends: bool
+) -> Job:
+    """`n` targets for each source, in rows as the pairs of training have them."""
+    v = tokenizer.vocabulary
+    assert v.eos_id is not None  # pairs cannot be packed without
+    canvases, fixed = [], []
+    for source in sources:
+        if not source.strip():
+            raise UnmaskError("the source is empty: this model writes a target for a source")
+        given = [*first, *tokenizer.encode(source), v.eos_id]
+        if len(given) >= length:
+            raise UnmaskError(
+                f"the source {source[:20]!r} has {len(given)} tokens with its frame and leaves no "
+                f"room for a target in a row of {length}"
+            )
+        canvases += [given + [v.mask_id] * (length - len(given))] * n
+        fixed += [len(given)] * n
+    return Job(canvases, fixed[0], fixed, ends, length, answers=True)
+
+
+def rows_to_fill(bundle: Bundle, text: str | Sequence[int], sampling: Sampling) -> Job:
+    """A text with gaps, or its ids, `n` times; a gap holds words and no end of a text."""
+    refuse_one_sided(bundle, "fill")
+    first, tokenizer, longest = first_tokens(bundle, sampling), bundle.tokenizer, bundle.length
+    if isinstance(text, str):
+        if (gaps := count_blanks(text)) > longest:  # before anything as long as they are is made
+            raise UnmaskError(f"the text has {gaps} tokens to fill and the model reads {longest}")
+        ids = parse_blanks(text, tokenizer)
+    else:
+        ids = checked_ids(tokenizer, text)
+    if tokenizer.vocabulary.mask_id not in ids:
+        raise UnmaskError("the text has no gap: write [MASK] or [MASK:4] where to fill")
+    row = framed(tokenizer, first, ids)
+    if len(row) > longest:
+        raise UnmaskError(f"the text has {len(row)} tokens and the model reads {longest}")
+    gaps = ids.count(tokenizer.vocabulary.mask_id)
+    return Job([row] * sampling.n, len(first), [len(first)] * sampling.n, ends=False, openings=gaps)
+
+
+def checked_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """The ids of a text as whole numbers of the vocabulary."""
+    size = tokenizer.vocabulary.size
+    for token in ids:
+        if isinstance(token, bool) or not hasattr(token, "__index__"):
+            raise UnmaskError(f"{token!r} is no token: a text is given as ids, or as one string")
+        if not 0 <= token < size:
+            raise UnmaskError(f"{token} is no token: ids run from 0 to {size - 1}")
+    return [operator.index(token) for token in ids]
+
+
+def framed(tokenizer: Tokenizer, first: list[int], ids: list[int]) -> list[int]:
+    """A text as a training row holds it."""
+    eos = tokenizer.vocabulary.eos_id
+    return first + ids + ([] if eos is None else [eos])
+
+
+def refuse_one_sided(bundle: Bundle, verb: str) -> None:
+    """Raises an error if the model cannot see the text behind a gap."""
+    if bundle.conditional:
+        raise UnmaskError(f"this model writes targets for sources: generate, not {verb}")
+    if bundle.method.order != "any":
+        raise UnmaskError(
+            f"an autoregressive model cannot see what follows a gap: {verb} with a diffusion model"
+        )

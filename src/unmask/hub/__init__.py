@@ -1,1 +1,0 @@
-"""At home in the ecosystem: checkpoints of others read, models written for transformers and ONNX."""

@@ -1,0 +1,127 @@
+"""A network as an ONNX file: tokens in, logits out, any batch and any length."""
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from unmask.backbones.layers.attention import sees_the_past
+from unmask.config.run_config import to_dict
+from unmask.diffusion.parameterization import zero_masked
+from unmask.errors import UnmaskError
+from unmask.imports import extra
+from unmask.methods.autoregressive import Autoregressive
+from unmask.methods.masked_diffusion import LARGEST_SIGMA
+from unmask.model import Model
+
+OPSET = 18
+ALPHAS = 1001  # times at which alpha is written down, from 0 to 1
+
+
+class Network(nn.Module):
+    """Tokens, and the time where the network reads it, to logits; MASK has none."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.method = model.method
+        self.backbone = model.method.backbone
+
+    def forward(
+        self, tokens: Int[Tensor, "rows length"], sigma: Float[Tensor, "rows"] | None = None
+    ) -> Float[Tensor, "rows length vocabulary"]:
+        # given, so that they are computed from the length and not looked up in a table of today's
+        positions = torch.arange(tokens.shape[1])
+        rule = sees_the_past if self.backbone.causal else None
+        h = self.backbone.features(tokens, sigma, positions=positions, mask=rule)
+        return zero_masked(self.backbone.logits(h), self.method.vocabulary.mask_id)
+
+
+def export(model: Model, file: str | Path) -> None:
+    """Writes the model's network to a file that onnxruntime runs, with the same logits.
+
+    Its input is `tokens`, and `sigma` for a network that is conditioned on the noise level; its output
+    is `logits`. What a sampler must know beside them stands in the file's metadata.
+    """
+    for module in ("onnx", "onnxscript"):
+        extra(module, "an ONNX file", "onnx")
+    path = Path(file)
+    if not path.resolve().parent.is_dir():
+        raise UnmaskError(f"there is no folder for {path}: make it first")
+    network = Network(model).eval()
+    device, edition = model.device, model.method.serving
+    tokens = torch.full((2, min(7, model.length)), model.tokenizer.vocabulary.mask_id)
+    rows, length = torch.export.Dim("rows"), torch.export.Dim("length")
+    inputs: list[Tensor] = [tokens]
+    shapes: list[dict[int, Any]] = [{0: rows, 1: length}]
+    names = ["tokens"]
+    if model.method.backbone.time_conditioning:
+        inputs, names = [tokens, torch.ones(2)], ["tokens", "sigma"]
+        shapes.append({0: rows})
+    try:
+        network.to("cpu")  # moving thaws: what is exported are the weights themselves
+        model.method.backbone.thaw()
+        with torch.no_grad(), _quietly():
+            program = torch.onnx.export(
+                network,
+                tuple(inputs),
+                input_names=names,
+                output_names=["logits"],
+                dynamic_shapes=tuple(shapes),
+                dynamo=True,
+                opset_version=OPSET,
+                verbose=False,
+            )
+    finally:
+        model.method.to(device).serve(edition.dtype)
+    assert program is not None
+    program.model.metadata_props.update(metadata(model))
+    program.save(str(path))
+
+
+def metadata(model: Model) -> dict[str, str]:
+    """What a sampler must know beside the network: ids, lengths, and the noise."""
+    method, v = model.method, model.tokenizer.vocabulary
+    ids = {"mask": v.mask_id, "pad": v.pad_id, "bos": v.bos_id, "eos": v.eos_id}
+    known = {f"{role}_id": str(id) for role, id in ids.items() if id is not None}
+    never = {v.pad_id, v.bos_id, v.eos_id, *model.tokenizer.labels.values()}
+    known["never_ids"] = json.dumps(sorted(id for id in never if id is not None))
+    known |= {"method": model.config.method.name, "order": method.order}
+    known |= {"length": str(model.length), "shortest": "1"}
+    if method.backbone.longest is not None:
+        known["longest"] = str(method.backbone.longest)
+    if isinstance(method, Autoregressive):
+        # logits at a place are of what comes next; MASK marks the start where the first token is drawn too
+        start = v.bos_id if method.lag else v.mask_id
+        return known | ({} if start is None else {"start_id": str(start)})
+    t = torch.linspace(0, 1, ALPHAS, dtype=torch.float64)
+    with torch.no_grad():
+        alphas = method.schedule.alpha(t).tolist()
+    return {
+        **known,
+        "schedule": json.dumps(to_dict(model.config.schedule)),
+        "alpha": json.dumps(alphas),  # for whoever knows no schedules
+        "largest_sigma": str(LARGEST_SIGMA),
+    }
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what the exporter and its libraries say about themselves."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

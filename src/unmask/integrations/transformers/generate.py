@@ -1,0 +1,107 @@
+"""Ids in, ids out: our samplers behind transformers' `generate`."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from unmask.bundle import Bundle
+from unmask.config.run_config import from_dict
+from unmask.data.tokenizers.no_tokenizer import AbsentTokenizer
+from unmask.errors import UnmaskError
+from unmask.generation.generator import Running
+from unmask.generation.prompts import Job
+from unmask.generation.sampling_params import checked_defaults, params_to_generate
+from unmask.methods.method import Method
+from unmask.vocabulary import Vocabulary
+
+
+class Ids(AbsentTokenizer):
+    """Stands in where nobody asks for text."""
+
+    def decode(self, ids: ArrayLike) -> str:
+        """No text."""
+        return ""
+
+
+def written(
+    method: Method,
+    config: Any,
+    input_ids: Tensor | None,
+    attention_mask: Tensor | None,
+    options: Mapping[str, Any],
+) -> Tensor:
+    """Rows with their MASKs filled; a row without any goes on behind its last token.
+
+    Rows are as long as the longest, filled up with PAD, or EOS where there is no PAD. What is not given
+    is as the configuration's `generation` says; its length is that of rows that go on.
+    """
+    training = method.backbone.training
+    # which is for writing, not for training
+    defaults = checked_defaults(config.generation)
+    bundle = Bundle(method, Ids(method.vocabulary), from_dict(config.run), defaults)
+    try:
+        rows = _rows(bundle, input_ids, attention_mask, dict(options))
+    finally:
+        method.train(training)
+    v = method.vocabulary
+    fill = v.pad_id if v.pad_id is not None else v.eos_id
+    filled = torch.nn.utils.rnn.pad_sequence(
+        rows, batch_first=True, padding_value=0 if fill is None else fill
+    )
+    return filled.to(method.device)
+
+
+def _rows(
+    bundle: Bundle,
+    input_ids: Tensor | None,
+    attention_mask: Tensor | None,
+    given: dict[str, Any],
+) -> list[Tensor]:
+    """The ids of every text."""
+    length, new = given.pop("max_length", None), given.pop("max_new_tokens", None)
+    copies = int(given.pop("num_return_sequences", 1))
+    sampling, _ = params_to_generate(bundle.defaults, given)
+    v, usual = bundle.method.vocabulary, bundle.defaults.get("length", bundle.length)
+    prompts = list(_prompts(input_ids, attention_mask, v.bos_id))
+    canvases, fixed = [], []
+    for row in prompts:
+        row, known = _canvas(row, v, length, new, usual)
+        canvases += [row] * copies
+        fixed += [known] * copies
+    openings = max(row.count(v.mask_id) for row in canvases)
+    lead = 0 if v.bos_id is None else 1
+    ends = v.eos_id is not None and not any(v.mask_id in row for row in prompts)
+    results = Running(bundle, Job(canvases, lead, fixed, ends, openings), sampling).results()
+    return [torch.tensor(result.ids) for result in results]
+
+
+def _prompts(
+    input_ids: Tensor | None, attention_mask: Tensor | None, bos_id: int | None
+) -> Iterator[list[int]]:
+    """The ids of each row, without padding on either side."""
+    if input_ids is None:
+        yield [] if bos_id is None else [bos_id]
+        return
+    if input_ids.ndim != 2 or not len(input_ids):
+        raise UnmaskError(f"input_ids are rows of ids, not of shape {list(input_ids.shape)}")
+    valid = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+    for row, seen in zip(input_ids, valid.bool(), strict=True):
+        yield row[seen].tolist()
+
+
+def _canvas(
+    row: list[int], v: Vocabulary, length: int | None, new: int | None, usual: int
+) -> tuple[list[int], int]:
+    """A row with MASKs where text is to come, and how many tokens at its start are given."""
+    if v.mask_id in row and length is None and new is None:
+        return row, row.index(v.mask_id)
+    if len(row) > 1 and row[-1] == v.eos_id and v.mask_id not in row:
+        row = row[:-1]  # the end that the tokenizer put there is where the text goes on
+    total = len(row) + new if new is not None else length or usual
+    if total <= len(row):
+        raise UnmaskError(f"a prompt of {len(row)} tokens leaves no room in {total}")
+    filled = row + [v.mask_id] * (total - len(row))
+    return filled, filled.index(v.mask_id)

@@ -1,0 +1,290 @@
+"""Our models as transformers knows models: AutoModel, AutoModelForMaskedLM, Trainer, pipelines."""
+
+from collections.abc import Mapping
+from copy import copy
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput
+
+from unmask.backbones.compile import recompute_blocks
+from unmask.backbones.layers.dropout import dropout_keys
+from unmask.backbones.layers.inference_weights import Freezable
+from unmask.config.components import build_method
+from unmask.config.run_config import from_dict
+from unmask.diffusion.parameterization import zero_masked
+from unmask.diffusion.schedule import Schedule
+from unmask.errors import UnmaskError
+from unmask.formats import huggingface as own
+from unmask.integrations.transformers.configuration import UnmaskConfig
+from unmask.integrations.transformers.generate import written
+from unmask.methods.method import Method, padding, targets
+from unmask.model import Model
+from unmask.randomness import RowStream
+from unmask.vocabulary import Vocabulary
+
+IGNORED = -100  # the label of a token that is no target
+_drawing = Lock()  # replicas of a network count their losses together
+
+
+class UnmaskPreTrainedModel(PreTrainedModel):
+    """A method with its network: weights under the names that `unmask.Model` has for them."""
+
+    config_class = UnmaskConfig
+    base_model_prefix = ""
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    accepts_loss_kwargs = True
+
+    def __init__(self, config: UnmaskConfig) -> None:
+        super().__init__(config)
+        if not config.run:
+            raise UnmaskError(
+                "a configuration without a run describes no network: take from_model, or from_pretrained"
+            )
+        method = build_method(from_dict(config.run), Vocabulary(**config.vocabulary))
+        self.__dict__["_built"] = (
+            method  # its modules have their places here, under their own names
+        )
+        self.backbone = method.backbone
+        # asked by other names than forward, where nobody could move what it reads: on one device
+        self._no_split_modules = [type(method.backbone).__name__]
+        if isinstance(method.schedule, nn.Module):
+            self.schedule: Schedule = method.schedule
+        self.noise = NoiseStream(from_dict(config.run).seed)
+        self.post_init()
+
+    @classmethod
+    def from_model(cls, model: Model) -> "UnmaskPreTrainedModel":
+        """The same network, with weights of its own."""
+        tree = own.config_json(model)
+        wrapped = cls(UnmaskConfig(**{k: v for k, v in tree.items() if k != "model_type"}))
+        wrapped.load_state_dict(model.method.state_dict())
+        return wrapped.eval()
+
+    @classmethod
+    def from_pretrained(cls, name: Any, *args: Any, **options: Any) -> Any:
+        """As transformers reads a folder or a model of the hub; weights that are not all there are refused."""
+        told = options.pop("output_loading_info", False)
+        network, info = super().from_pretrained(name, *args, output_loading_info=True, **options)
+        wrong = [f"{key} is missing" for key in info["missing_keys"]]
+        # whose sizes were to be overlooked
+        wrong += [f"{key[0]} has another shape" for key in info["mismatched_keys"]]
+        if wrong:  # they would be whatever lay in memory
+            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+            raise UnmaskError(f"{name} does not fit: {'; '.join(sorted(wrong)[:3])}{more}")
+        return (network, info) if told else network
+
+    @property
+    def method(self) -> Method:
+        """The method around the network that is here: a replica of DataParallel has one of its own."""
+        built: Method = self.__dict__["_built"]
+        if built.backbone is self.backbone:
+            return built
+        moved = copy(built)
+        moved._modules = {name: getattr(self, name) for name in built._modules}
+        return moved
+
+    @property
+    def gradient_checkpointing(self) -> bool:
+        """Whether blocks run again on the way back, instead of keeping what lies between."""
+        return any(getattr(module, "recomputed", False) for module in self.backbone.modules())
+
+    @gradient_checkpointing.setter
+    def gradient_checkpointing(self, wanted: bool) -> None:
+        recompute_blocks(self.backbone, wanted)
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The table of tokens."""
+        return self.backbone.embedding  # type: ignore[return-value]
+
+    def get_output_embeddings(self) -> nn.Module:
+        """The head."""
+        return self.backbone.head
+
+    def train(self, mode: bool = True) -> "UnmaskPreTrainedModel":
+        """Each evaluation begins with the same noise."""
+        if not mode and hasattr(self, "noise"):
+            self.noise.begin_evaluation()
+        return super().train(mode)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Networks set their own weights when they are built, and take all of them from a file."""
+
+    def _features(
+        self, input_ids: Tensor, attention_mask: Tensor | None, timesteps: Tensor | None
+    ) -> Tensor:
+        self._work_out()
+        valid, sigma = _valid(input_ids, attention_mask), None
+        if timesteps is not None and not self.backbone.time_conditioning:
+            raise UnmaskError("this network does not read the time: leave timesteps out")
+        if self.backbone.time_conditioning:
+            if timesteps is None:
+                timesteps = self._time_of(input_ids, valid)
+            sigma = self.method.condition(timesteps, input_ids.device)  # type: ignore[operator]
+        return self.backbone.features(input_ids, sigma, valid=padding(valid, input_ids.device))
+
+    def _work_out(self) -> None:
+        """For inference, the weights as `unmask.load` has them, so that both say the same to the bit."""
+        if getattr(self, "_is_replica", False):  # by DataParallel: the original's lie elsewhere
+            for module in self.backbone.modules():
+                if isinstance(module, Freezable):
+                    module.thaw()
+            return
+        if not self.training and not torch.is_grad_enabled():
+            self._freeze()
+
+    def _freeze(self) -> None:
+        """Works weights out anew, as a training step does: who changes them in place does not say so."""
+        if self.backbone.head.weight.dtype == torch.float32:
+            self.backbone.freeze(torch.float32)
+
+    def _time_of(self, input_ids: Tensor, valid: Tensor) -> Tensor:
+        """The time at which as many tokens are masked, on average, as are."""
+        masked = ((input_ids == self.method.vocabulary.mask_id) & valid).sum(1)
+        share = (masked / valid.sum(1).clamp(min=1)).double().clamp(1e-3, 1)
+        return self.method.schedule.inverse(1 - share.cpu()).detach()
+
+    def _asked(
+        self, input_ids: Tensor | None, others: Mapping[str, Any], return_dict: bool | None
+    ) -> tuple[Tensor, bool]:
+        """The ids, and whether the answer has names; what would have no effect is refused."""
+        wishes = ("output_attentions", "output_hidden_states")
+        set_for_all = {name: getattr(self.config, name, None) for name in wishes}
+        for name, value in {**set_for_all, **others}.items():
+            first_type = name == "token_type_ids" and value is not None and not bool(value.any())
+            if value is not None and value is not False and not first_type:
+                raise UnmaskError(f"{type(self).__name__} takes no {name}: leave it out")
+        if input_ids is None:
+            raise UnmaskError(f"{type(self).__name__} reads input_ids: give them")
+        named = getattr(self.config, "return_dict", True) if return_dict is None else return_dict
+        return input_ids, bool(named)
+
+
+class UnmaskModel(UnmaskPreTrainedModel):
+    """The network without its head."""
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        timesteps: Tensor | None = None,
+        return_dict: bool | None = None,
+        **others: Any,
+    ) -> BaseModelOutput | tuple[Tensor, ...]:
+        """Features of every token."""
+        tokens, named = self._asked(input_ids, others, return_dict)
+        output = BaseModelOutput(self._features(tokens, attention_mask, timesteps))
+        return output if named else output.to_tuple()
+
+
+class UnmaskForMaskedLM(UnmaskPreTrainedModel):
+    """Scores of every token; with `labels`, the bound that our trainer minimises."""
+
+    def __init__(self, config: UnmaskConfig) -> None:
+        super().__init__(config)
+        if self.method.order != "any":
+            raise UnmaskError("an autoregressive model fills no gaps: load it with unmask.load")
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        timesteps: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        return_dict: bool | None = None,
+        **others: Any,
+    ) -> MaskedLMOutput | tuple[Tensor, ...]:
+        """Without labels, logits of text with MASKs in it; MASK itself has none.
+
+        `labels` are the clean text, IGNORED where a token is given or padding: which tokens are masked
+        is drawn here, as in our trainer, and the loss is the bound in nats per token.
+        """
+        tokens, named = self._asked(input_ids, others, return_dict)
+        if labels is not None:
+            if timesteps is not None:
+                raise UnmaskError("with labels the times are drawn here: leave timesteps out")
+            output = MaskedLMOutput(
+                loss=self._nelbo(tokens, attention_mask, labels, num_items_in_batch)
+            )
+        else:
+            logits = self.backbone.logits(self._features(tokens, attention_mask, timesteps))
+            output = MaskedLMOutput(logits=zero_masked(logits, self.method.vocabulary.mask_id))
+        return output if named else output.to_tuple()
+
+    def generate(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        **options: Any,
+    ) -> Tensor:
+        """Fills MASKs and continues prompts; takes `max_length`, `max_new_tokens`, `num_return_sequences`
+        and the options of `unmask.Sampling`: sampler, steps, temperature, top_k, top_p, seed and more.
+        What is not given is as `config.generation` says, the defaults that the model was saved with."""
+        self._freeze()  # once for all that is written
+        return written(self.method, self.config, input_ids, attention_mask, options)
+
+    def _nelbo(
+        self,
+        x: Tensor,
+        attention_mask: Tensor | None,
+        labels: Tensor,
+        count: Tensor | int | None,
+    ) -> Tensor:
+        self._work_out()
+        wanted = labels != IGNORED
+        x = torch.where(wanted, labels, x)
+        valid = _valid(x, attention_mask)
+        # which tokens count is worked out where the noise is drawn
+        valid, wanted = valid.cpu(), wanted.cpu() & valid.cpu()
+        given = None if bool(wanted[valid].all()) else valid & ~wanted
+        with _drawing:
+            stream = self.noise.draw(len(x), self.training)
+        method = self.method
+        noise = method.noise(stream, targets(valid, given))
+        self.backbone.dropout_keys = dropout_keys(stream, x.device)
+        try:
+            total = method.nll(x, valid, noise, given=given).total
+        finally:
+            self.backbone.dropout_keys = None  # they were of these rows
+        return total / (max(1, int(wanted.sum())) if count is None else count)
+
+
+def _valid(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """Where tokens are that count: everywhere, unless a mask of padding says otherwise."""
+    if attention_mask is None:
+        return torch.ones_like(input_ids, dtype=torch.bool)
+    if attention_mask.shape != input_ids.shape:
+        raise UnmaskError(
+            f"attention_mask says which of the tokens {list(input_ids.shape)} are padding; "
+            f"{list(attention_mask.shape)} does not"
+        )
+    return attention_mask.bool()
+
+
+class NoiseStream:
+    """Counts the losses that were asked for; `seed` and `step` may be set, to see the same noise again."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.step = seed, 0
+        self._measured = 0
+
+    def begin_evaluation(self) -> None:
+        """Evaluations see the same noise each time, and leave that of training alone."""
+        self._measured = 0
+
+    def draw(self, rows: int, training: bool) -> RowStream:
+        """The randomness of the next loss: this process's rows of the batch that all processes share."""
+        rank, world = 0, 1
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        step = self.step if training else self._measured
+        if training:
+            self.step += 1
+        else:
+            self._measured += 1
+        return RowStream(self.seed, step, range(rank * rows, (rank + 1) * rows), world * rows)

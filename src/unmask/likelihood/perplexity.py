@@ -1,0 +1,52 @@
+"""The likelihood of texts, of a data source, or of a model's own validation text."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from unmask.bundle import Bundle
+from unmask.data.load import load_data, rows_from
+from unmask.data.rows.token_rows import Rows
+from unmask.errors import UnmaskError
+from unmask.likelihood.bound import Bound
+from unmask.likelihood.estimate import How, choose_estimator, likelihood
+
+Texts = (
+    Sequence[str | tuple[str, str]] | str | None
+)  # texts, pairs, a data source, or the model's own
+Source = Sequence[str] | str | None
+
+
+def perplexity(
+    bundle: Bundle,
+    data: Texts,
+    packing: str | None,
+    how: How,
+    *,
+    draws: int,
+    seed: int,
+    shard: tuple[int, int],
+    batch: int,
+) -> Bound:
+    """The bound of a model on texts, as `Model.perplexity` says."""
+    method = bundle.method
+    choose_estimator(method, batch, **how)  # mistakes are told before any text is read
+    rows = rows_of(bundle, data, packing)
+    rows.count_unknown(bundle.tokenizer.unknown_id)
+    with method.arithmetic():
+        return likelihood(method, rows, draws=draws, seed=seed, batch=batch, shard=shard, **how)
+
+
+def rows_of(bundle: Bundle, data: Texts = None, packing: str | None = None) -> Rows:
+    """Texts (each by itself) or a source (packed as the training text was) as the model's rows."""
+    if packing is None:
+        as_trained = data is None or isinstance(data, str) or bundle.conditional
+        packing = bundle.config.data.packing if as_trained else "split"
+    config = replace(bundle.config.data, packing=packing)
+    if data is None:
+        try:
+            return load_data(config, bundle.tokenizer).valid
+        except UnmaskError as error:
+            raise UnmaskError(
+                f"{error}; the model's own text cannot be read: name one by --data FILE"
+            ) from None
+    return rows_from(data, bundle.tokenizer, config)

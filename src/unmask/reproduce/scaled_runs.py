@@ -1,0 +1,174 @@
+"""What a table of the paper needs: its runs, trained where they are missing, at one scale."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from unmask.config.run_config import RunConfig, load_recipe, resolve
+from unmask.data.data_config import DataConfig
+from unmask.data.tokenizers.kinds import load_tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.errors import UnmaskError, unknown
+from unmask.reproduce.published_tables import PUBLISHED, Published
+from unmask.runs.measurements import Budget, Measuring
+from unmask.runs.run_folder import read_run
+from unmask.runs.train import train
+
+Say = Callable[[str], None]
+Overrides = Sequence[tuple[str, str]]
+
+# D3PM must also copy what it sees; a share of the rows is enough to learn it from.
+_D3PM = {"method": "d3pm", "method.copied": "0.125"}
+
+# The runs that rows are made of, by what they change in the recipe of the scale; "-seed-1" behind
+# a name is the same with the next seed.
+RUNS: dict[str, dict[str, str]] = {
+    "ar": {"method": "autoregressive", "backbone": "causal"},
+    "mdlm": {},
+    "sedd": {"method": "sedd", "backbone.time_conditioning": "true"},
+    "mdlm-1000": {"method.steps": "1000"},
+    "no-carry-over": {**_D3PM, "method.zero_masking": "true"},
+    "d3pm": _D3PM,
+}
+_SEED = "-seed-"
+
+# The tables whose rows are trained networks, and how many seeds a row has, if not one.
+SEEDS: dict[str, dict[str, int]] = {"table1": {"mdlm": 2}, "table8": {}}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large: a recipe, how much is measured, and whether the text must be given."""
+
+    recipe: str
+    budget: Budget
+    own_text: bool
+
+
+SCALES = {
+    "tiny": Scale("reproduce-tiny", Budget(rows=128, draws=8), own_text=False),
+    "small": Scale("reproduce-small", Budget(rows=0, draws=8), own_text=True),
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be reproduced and where; `only` some rows, `overrides` of the recipe's settings."""
+
+    table: str
+    scale: str = "tiny"
+    runs: Path | None = None  # the folder of all runs
+    data: str = ""
+    valid: str = ""
+    test: str = ""  # what is measured on; the validation text unless given
+    only: Sequence[str] = ()
+    seeds: int = 1  # of every row at least
+    overrides: Overrides = ()
+    budget: Mapping[str, int] = field(default_factory=dict)  # what differs from the scale's
+    device: str = "auto"
+    say: Say = print
+
+    def __post_init__(self) -> None:
+        if self.table not in PUBLISHED:
+            raise unknown("table", self.table, PUBLISHED)
+        if self.scale not in SCALES:
+            raise unknown("scale", self.scale, SCALES)
+        if SCALES[self.scale].own_text and not self.data:
+            raise UnmaskError(
+                f"scale {self.scale} has no text of its own: give --data, and --valid for other text "
+                "to measure on"
+            )
+        if self.seeds < 1:
+            raise UnmaskError(f"--seeds must be 1 or more, not {self.seeds}")
+        if self.seeds > 1 and self.table not in SEEDS:
+            raise UnmaskError(
+                f"{self.table} measures a single run: --seeds is for {' and '.join(SEEDS)}"
+            )
+        for name in self.only:
+            if name not in self.published.figures:
+                raise unknown(f"row of {self.table}", name, self.published.figures)
+        _ = self.measured  # complains now, not when hours of training are over
+
+    @property
+    def published(self) -> Published:
+        return PUBLISHED[self.table]
+
+    @property
+    def measured(self) -> Budget:
+        return replace(SCALES[self.scale].budget, **self.budget)
+
+    @property
+    def folder(self) -> Path:
+        return self.runs or Path("runs") / f"reproduce-{self.scale}"
+
+    @property
+    def rows(self) -> list[str]:
+        """The rows to do, in the paper's order."""
+        return [name for name in self.published.figures if not self.only or name in self.only]
+
+    def seeds_of(self, row: str) -> list[str]:
+        """The runs that a row is the mean of: the seeds to train, and those that are trained already."""
+        wanted = max(self.seeds, SEEDS[self.table].get(row, 1))
+        first = [row, *(f"{row}{_SEED}{seed}" for seed in range(1, wanted))]
+        return list(dict.fromkeys([*first, *self.trained_seeds(row)]))
+
+    def trained_seeds(self, row: str) -> list[str]:
+        """The runs of a row that are there."""
+        named = re.compile(re.escape(row + _SEED) + "([1-9][0-9]*)")
+        there = (named.fullmatch(path.name) for path in self.folder.glob("*"))
+        seeds = sorted(int(match[1]) for match in there if match)
+        names = [row, *(f"{row}{_SEED}{seed}" for seed in seeds)]
+        return [name for name in names if _trained(self.folder / name, self.config(name))]
+
+    def config(self, run: str) -> RunConfig:
+        """The configuration of a run: the scale's recipe, and what the run changes in it."""
+        recipe = load_recipe(SCALES[self.scale].recipe)
+        given = [
+            ("data.train", self.data),
+            ("data.valid", self.valid),
+            ("training.device", self.device),
+        ]
+        shared = [*((name, value) for name, value in given if value), *self.overrides]
+        row, _, seed = run.partition(_SEED)
+        changes, base = dict(RUNS[row]), resolve(recipe, shared)
+        if seed:
+            changes["seed"] = str(base.seed + int(seed))
+        if "backbone" in changes:  # another network of the same shape
+            names = ("width", "depth", "heads", "dropout")
+            changes |= {
+                f"backbone.{name}": str(getattr(base.backbone.config, name)) for name in names
+            }
+            shared = [pair for pair in shared if not pair[0].startswith("backbone")]
+        return resolve(recipe, [*shared, *changes.items()])
+
+    def measuring(self, run: str) -> Measuring:
+        """Trains a run if it is not trained, and gives what measures it."""
+        config, folder = self.config(run), self.folder / run
+        if not _trained(folder, config):
+            self.say(f"training {folder}")
+            try:
+                train(config, folder, self.say, _shared_tokenizer(self.folder, config.data))
+            except UnmaskError as error:  # which speaks of the option that 'unmask train' has
+                raise UnmaskError(
+                    str(error).replace("run folder (--run)", "folder of runs (--runs)")
+                ) from None
+        if self.test:
+            config = replace(config, data=replace(config.data, valid=self.test))
+        return Measuring(folder, config, self.measured, self.device, self.say)
+
+
+def _trained(folder: Path, config: RunConfig) -> bool:
+    """Whether a run of this very configuration has come to its end."""
+    if not (folder / "model").is_dir():
+        return False
+    run = read_run(folder)
+    return run.config == config and run.step >= config.training.steps
+
+
+def _shared_tokenizer(folder: Path, data: DataConfig) -> Tokenizer | None:
+    """The tokenizer of a run beside this one that reads the same text, if any has begun."""
+    for log in sorted(folder.glob("*/log.jsonl")):
+        if resolve(load_recipe(str(log.parent / "config.yaml"))).data == data:
+            return load_tokenizer(log.parent / "tokenizer")
+    return None

@@ -1,0 +1,294 @@
+"""What is measured of a run, once: a file in its folder keeps each figure by weights and settings."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from unmask.config.components import outline
+from unmask.config.run_config import RunConfig
+from unmask.data.load import Data, first_sources, load_data
+from unmask.data.rows.first_rows import FirstRows
+from unmask.data.tokenizers.kinds import load_tokenizer
+from unmask.diffusion.schedule import SCHEDULES
+from unmask.errors import UnmaskError
+from unmask.files.jsonl import JsonLines
+from unmask.files.storage import MANIFEST, read_json
+from unmask.likelihood.bound import perplexity_of
+from unmask.likelihood.bound_by_steps import nats_by_steps, shares_draws
+from unmask.likelihood.estimate import likelihood
+from unmask.likelihood.schedule_variance import Spread, variance_by_schedule
+from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.method import METHODS
+from unmask.model import Model, load
+
+FILE = "measurements.jsonl"
+STEPS = (10, 20, 50, 100, 200, 500, 1000, 0)  # Table 11's T; 0 is continuous time
+COMPARED = ("loglinear", "cosine", "cosine_squared", "linear")  # the paper's schedules
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much is measured: the first rows of the validation text (0: all), under draws of the noise."""
+
+    rows: int = 64
+    draws: int = 4
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rows != 0 and self.rows < 2:
+            raise UnmaskError(f"rows must be 0 (all), or 2 or more, not {self.rows}")
+        if self.draws < 2:
+            raise UnmaskError(
+                f"draws must be 2 or more, whose spread is the error, not {self.draws}"
+            )
+
+
+@dataclass(frozen=True)
+class Point:
+    """A bound in nats per token with its standard error, and what it was measured on."""
+
+    steps: int  # T; 0 is continuous time, or no time at all
+    nats: float
+    error: float
+    certificate: str
+    bits_per_byte: float
+    tokens: int
+    draws: int
+    by_draw: Sequence[float] = ()  # nats of each draw, where points share their draws
+    freedom: float = math.inf  # degrees of freedom of the error
+    text_estimated: bool = False  # whether bits per byte count the text of a part by its tokens
+
+    @property
+    def perplexity(self) -> float:
+        return perplexity_of(self.nats)
+
+    @property
+    def perplexity_error(self) -> float:
+        return scaled(self.perplexity, self.error)
+
+    @property
+    def bits_per_byte_error(self) -> float:
+        return self.bits_per_byte / self.nats * self.error if self.error else 0.0
+
+
+def scaled(value: float, error: float) -> float:
+    """An error in nats as one of the perplexity `value`; what is exact stays so."""
+    return value * error if error else 0.0
+
+
+def figures(found: Point | Spread) -> dict[str, Any]:
+    """All of a measurement, for a program; an unknown error is null."""
+    told = asdict(found)
+    if isinstance(found, Point):
+        told["bits_per_byte_error"] = found.bits_per_byte_error
+    return _plain(told)
+
+
+def _plain(found: Record) -> dict[str, Any]:
+    """As JSON holds it, which has no word for infinity."""
+    return {name: None if value == math.inf else value for name, value in found.items()}
+
+
+class Measuring:
+    """The figures of one run: kept ones are read, missing ones measured if there is a budget.
+
+    With a budget only figures of this very budget are given, and nothing new unless it `measures`.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        config: RunConfig,
+        budget: Budget | None,
+        device: str = "auto",
+        say: Callable[[str], None] = print,
+        measures: bool = True,
+    ) -> None:
+        self.run, self.config, self.budget = run, config, budget
+        self.measures = measures and budget is not None
+        self.device, self.say = device, say
+        self._lines = JsonLines(run / FILE)
+
+    def bound(self) -> Point | None:
+        """The bound of the run's own method."""
+        return self._point(None)
+
+    def by_steps(self, steps: Sequence[int] = STEPS) -> list[Point]:
+        """The bound of a continuous model that is sampled in T steps (Table 11)."""
+        if getattr(self.config.method.config, "steps", None) != 0:
+            return []
+        found = [self._shared(T) if self._shares(T) else self._point(T or None) for T in steps]
+        return [point for point in found if point is not None]
+
+    def schedules(self, names: Sequence[str] = COMPARED) -> dict[str, Spread]:
+        """Variance of the training loss by schedule, where only the schedule's noise would change."""
+        if not self._changes_schedule():
+            return {}
+        found = {name: self._schedule(name) for name in names}
+        return {name: spread for name, spread in found.items() if spread is not None}
+
+    def samples(self, n: int = 2) -> list[str]:
+        """The last texts that the run wrote while it trained; without any, a few are written now."""
+        written = JsonLines(self.run / "samples.jsonl").read()
+        if written:
+            return [str(text) for text in written[-1]["samples"]]
+        seed = self.budget.seed if self.budget else 0
+        settings = {"n": n, "seed": seed, **(self._text if self.config.data.paired else {})}
+        kept = self._kept("samples", {}, settings, lambda: {"texts": self._texts(n, seed)})
+        return kept["texts"] if kept else []
+
+    @cached_property
+    def weights(self) -> str | None:
+        """The digest of the weights that are measured; none before the first validation."""
+        for folder in (self.run / "model", self.run / "checkpoints" / "best"):
+            if (folder / MANIFEST).exists():
+                return str(read_json(folder / MANIFEST)["model.safetensors"])
+        return None
+
+    @cached_property
+    def _reads_time(self) -> bool:
+        """The network itself says it: not every network has a setting for it."""
+        return outline(self.config).backbone.time_conditioning
+
+    @cached_property
+    def _model(self) -> Model:
+        return load(self.run, self.device)
+
+    @cached_property
+    def _data(self) -> Data:
+        return load_data(self.config.data, load_tokenizer(self.run / "tokenizer"))
+
+    @cached_property
+    def _rows(self) -> FirstRows:
+        assert self.budget is not None
+        return FirstRows(self._data.valid, self.budget.rows)
+
+    @cached_property
+    def _text(self) -> Record:
+        """What tells the rows that are measured from others of the same name; nothing if they are gone."""
+        if self.budget is None or self.weights is None:
+            return {}
+        try:
+            return {"text": self._rows.fingerprint()}
+        except UnmaskError as error:
+            if self.measures:
+                self.say(f"{self.run}: {error}; kept figures are taken to be of this text")
+            return {}
+
+    def _point(self, steps: int | None) -> Point | None:
+        """The bound in so many steps, or as the method itself has it."""
+        own = getattr(self.config.method.config, "steps", 0)
+
+        def measure() -> Record:
+            assert self.budget is not None
+            model, draws, seed = self._model, self.budget.draws, self.budget.seed
+            with model.method.arithmetic():
+                bound = likelihood(model.method, self._rows, draws=draws, seed=seed, steps=steps)
+            names = {field.name for field in fields(Point)} - {"steps", "by_draw"}
+            return {"steps": steps or own, **{name: getattr(bound, name) for name in names}}
+
+        kept = self._kept("bound", {"steps": steps}, self._settings(), measure)
+        return Point(**kept) if kept else None
+
+    def _shared(self, steps: int) -> Point | None:
+        """The bound in so many steps by the draws that all points of the curve share."""
+
+        def measure() -> Record:
+            nats, bound = self._curve[steps], self._continuous
+            value = float(nats.mean())
+            scale = value / bound.nats  # of text to tokens, the same for every T
+            own = {"steps": steps, "nats": value, "by_draw": nats.tolist()}
+            if steps:
+                error = float(nats.std()) / math.sqrt(len(nats))
+                own |= {"error": error, "freedom": len(nats) - 1.0}
+            return {**asdict(bound), **own, "bits_per_byte": bound.bits_per_byte * scale}
+
+        kept = self._kept("curve", {"T": steps}, self._settings(), measure)
+        return Point(**kept) if kept else None
+
+    def _shares(self, steps: int) -> bool:
+        """Whether the draws of continuous time tell the bound in so many steps."""
+        config = self.config
+        fixed = not self._reads_time and config.schedule.name != "learned"
+        return fixed and shares_draws(config.schedule.config, config.data.length, steps)
+
+    @cached_property
+    def _continuous(self) -> Point:
+        point = self.bound()
+        assert point is not None  # somebody measures, so there is a budget
+        return point
+
+    @cached_property
+    def _curve(self) -> dict[int, Tensor]:
+        """One pass for all that share their draws."""
+        assert self.budget is not None
+        method, draws, seed = self._model.method, self.budget.draws, self.budget.seed
+        with method.arithmetic():
+            steps = [T for T in STEPS if self._shares(T)]
+            return nats_by_steps(method, self._rows, steps, draws=draws, seed=seed)
+
+    def _schedule(self, name: str) -> Spread | None:
+        def measure() -> Record:
+            assert self.budget is not None
+            method, draws, seed = self._model.method, self.budget.draws, self.budget.seed
+            schedules = {name: SCHEDULES.build(name)}
+            with method.arithmetic():
+                found = variance_by_schedule(method, self._rows, schedules, draws=draws, seed=seed)
+            return asdict(found[name])
+
+        kept = self._kept("schedule", {"schedule": name}, self._settings(), measure)
+        return Spread(**kept) if kept else None
+
+    def _texts(self, n: int, seed: int) -> list[str]:
+        """As training writes them: from nothing, or for the first sources."""
+        if not self._model.conditional:
+            return [str(result) for result in self._model.generate(n=n, seed=seed)]
+        sources = first_sources(self._data, n)
+        answers = self._model.generate(sources, seed=seed)
+        return [f"{source} → {answer}" for source, answer in zip(sources, answers, strict=True)]
+
+    def _settings(self) -> Record:
+        """What a figure depends on beside the weights."""
+        data = self.config.data
+        source = {"valid": data.valid or f"{data.holdout:g} of {data.trained_on}"}
+        return {**source, **self._text, **(asdict(self.budget) if self.budget else {})}
+
+    def _kept(
+        self, kind: str, what: Record, settings: Record, measure: Callable[[], Record]
+    ) -> dict[str, Any] | None:
+        """What the file holds, of these very settings if there is a budget, or is measured now."""
+        key = {"kind": kind, "weights": self.weights, **what}
+        own = [record for record in self._lines.read() if key.items() <= record.items()]
+        if self.budget is not None:
+            own = [record for record in own if settings.items() <= record["settings"].items()]
+        if own:
+            return _read(own[-1]["result"])
+        if not self.measures or self.weights is None:
+            return None
+        about = [f"{name} {value}" for name, value in what.items() if value is not None]
+        self.say(f"measuring {self.run}: {', '.join(about) or kind}")
+        result = dict(measure())
+        self._lines.write({**key, "settings": settings, "result": _plain(result)})
+        return result
+
+    def _changes_schedule(self) -> bool:
+        """Whether another schedule means other noise and nothing else."""
+        config = self.config
+        return (
+            issubclass(METHODS[config.method.name], Diffusion)
+            and not getattr(config.method.config, "steps", 0)
+            and not self._reads_time
+            and config.schedule.name != "learned"
+        )
+
+
+def _read(kept: Record) -> dict[str, Any]:
+    """What `_plain` made, as it was."""
+    return {name: math.inf if value is None else value for name, value in kept.items()}

@@ -1,0 +1,257 @@
+"""What training asks of a machine, counted from the shape of the work: operations, bytes and seconds.
+
+Five constants are not counted but measured: `benchmarks/plan.py` fits them to rows of an H200 and holds the
+rest of the rows against them.
+"""
+
+from dataclasses import dataclass
+
+from unmask.config.components import outline
+from unmask.config.run_config import RunConfig
+from unmask.errors import UnmaskError
+from unmask.vocabulary import Vocabulary
+
+GIB = float(1 << 30)
+CHUNK = float(1 << 29)  # bytes of logits held at a time
+
+# fitted: see above
+ATTENTION = 0.5868  # share of the matrix rate that attention's products reach; other products: all
+TRAFFIC = 198.3  # bytes moved between products, a token, layer and unit of width, both ways
+FIXED = 235.3  # bytes moved a parameter and pass: folding, casting, clipping, AdamW, averages
+# bytes kept for the way back, a token and unit of width: by a layer, and once
+KEPT, KEPT_ONCE = 30.15, 11.95
+
+RECOMPUTED = 4.0  # bytes kept of a layer that is run again: its input, in float32
+USABLE = 0.92  # assumed, of a GPU's memory; the rest is fragments, NCCL's buffers and CUDA itself
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one GPU at the moment that takes most."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    averages: float
+    gathered: float  # of what is sharded, the part that is whole for now
+    activations: float
+    logits: float
+
+    @property
+    def total(self) -> float:
+        return sum(vars(self).values())
+
+
+@dataclass(frozen=True)
+class Work:
+    """A network and its rows; `body` are the parameters of its blocks."""
+
+    width: int
+    depth: int
+    length: int
+    vocabulary: int
+    parameters: int
+    body: int
+    averaged: bool = True
+    causal: bool = False
+
+    @property
+    def rest(self) -> int:
+        """Embedding, head and the few beside them."""
+        return self.parameters - self.body
+
+    @property
+    def wanted(self) -> float:
+        """The share of tokens whose logits the loss reads."""
+        return 1.0 if self.causal else 0.5
+
+    def operations(self) -> dict[str, float]:
+        """Of a training step, a token: three times the forward pass (as benchmarks/operations.py)."""
+        width, depth, seen = self.width, self.depth, self.length * (0.5 if self.causal else 1.0)
+        spared = 18 * width**2 * (1 - self.wanted)  # of the last block, behind its attention
+        return {
+            "linear": 3 * (24 * depth * width**2 - spared),
+            "attention": 3 * 4 * depth * seen * width,
+            "head": 3 * 2 * width * self.vocabulary * self.wanted,
+        }
+
+
+def memory(
+    work: Work, rows: int, strategy: str = "plain", gpus: int = 1, passes: int = 1,
+    recompute: bool = False,
+) -> Memory:  # fmt: skip
+    """What a pass over `rows` holds, `passes` of which make a step."""
+    parts = gpus if strategy == "fsdp" else 1
+    whole, head = 4.0 * work.parameters, float(work.vocabulary * work.width)
+    gathered = 0.0
+    if (
+        strategy == "fsdp"
+    ):  # two blocks in bf16 with their gradients on the way; the rest, if elsewhere
+        gathered = 16.0 * work.body / work.depth + (4.0 * work.rest if gpus > 1 else 0.0)
+    tokens = rows * work.length
+    layer = tokens * work.width * KEPT
+    layers = tokens * work.width * RECOMPUTED * work.depth if recompute else layer * work.depth
+    again = layer if recompute else 0.0  # a block run again, when the logits are gone
+    chunk = min(CHUNK, 2.0 * work.wanted * tokens * work.vocabulary)
+    first, last = 4 * head, whole / parts  # gradients when the way back begins, and when it ends
+    if passes > 1 or strategy == "ddp":  # they wait for the next pass, or have their buckets
+        first = last = whole + (last if strategy == "fsdp" else 0.0)
+    # the moment that takes most: a block's gradients come as its activations go
+    gradients, kept = max((first, layers + again), (last, layer), key=sum)
+    return Memory(
+        weights=whole / parts,
+        gradients=gradients,
+        optimizer=2 * whole / parts,
+        averages=whole / parts if work.averaged else 0.0,
+        gathered=gathered,
+        activations=kept + tokens * work.width * KEPT_ONCE,
+        logits=max(0.0, chunk - again) + 2 * head,  # and the head's weights in bf16
+    )
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One GPU of several and the network between them; rates by default as measured on an H200."""
+
+    memory: float = 80.0  # GiB
+    rate: float = 673.0  # TFLOP/s that large bf16 products sustain
+    bandwidth: float = 4.25  # TB/s
+    network: float = 200.0  # GB/s, the "bus bandwidth" that NCCL's own tests report
+
+
+def pass_seconds(work: Work, rows: int, machine: Machine, recompute: bool = False) -> float:
+    """One forward and backward pass over `rows` on one GPU, with its share of everything else."""
+    tokens, operations = rows * work.length, work.operations()
+    blocks = operations["linear"] + operations["attention"] / ATTENTION
+    traffic = TRAFFIC * work.width * work.depth
+    again = 4 / 3 if recompute else 1.0
+    products = (again * blocks + operations["head"]) / (machine.rate * 1e12)
+    moved = again * traffic / (machine.bandwidth * 1e12)
+    return tokens * (products + moved) + FIXED * work.parameters / (machine.bandwidth * 1e12)
+
+
+def step_bytes(work: Work, strategy: str, gpus: int, passes: int) -> float:
+    """What each GPU sends in a step."""
+    share = (gpus - 1) / gpus
+    if strategy == "fsdp":  # blocks in bf16 for each way of each pass, gradients once
+        gathers = 2 * 2 * work.body + 4 * work.rest
+        return share * (passes * gathers + 4.0 * work.parameters)
+    return 2 * share * 4.0 * work.parameters  # there and back
+
+
+_KNOWN = {"gpt2": 50_258, "bert-base-uncased": 30_522}  # with MASK
+_FIXED = {"bytes": 260, "text8": 28}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to spread the work: the largest micro-batch that fits, or the smallest that does not."""
+
+    strategy: str
+    recompute: bool
+    micro_batch: int
+    passes: int
+    memory: Memory
+    fits: bool
+    compute: float  # seconds a step
+    communication: float
+
+    @property
+    def least(self) -> float:
+        """Seconds a step if all communication hides behind the computation."""
+        return max(self.compute, self.communication)
+
+    @property
+    def most(self) -> float:
+        """Seconds a step if none of it does."""
+        return self.compute + self.communication
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All the ways, the best first among those that fit."""
+
+    work: Work
+    machine: Machine
+    gpus: int
+    batch: int
+    steps: int
+    options: list[Option]
+
+    @property
+    def best(self) -> Option | None:
+        """The fastest that fits, if all communication shows; None if nothing fits."""
+        fitting = [option for option in self.options if option.fits]
+        return min(fitting, key=lambda option: option.most, default=None)
+
+    @property
+    def tokens(self) -> int:
+        """Of the whole run."""
+        return self.steps * self.batch * self.work.length
+
+
+def plan(
+    config: RunConfig, gpus: int, machine: Machine | None = None, vocabulary: int | None = None
+) -> Plan:
+    """What a configuration needs on `gpus` GPUs, in bf16 and compiled."""
+    machine = machine or Machine()
+    training = config.training
+    if gpus < 1:
+        raise UnmaskError(f"--gpus must be 1 or more, not {gpus}")
+    if training.batch % gpus:
+        raise UnmaskError(
+            f"training.batch {training.batch} does not split over {gpus} GPUs: choose a multiple"
+        )
+    work = work_of(config, vocabulary or _vocabulary(config))
+    ways = ["ddp", "fsdp"] if gpus > 1 else ["plain"]
+    options = [
+        _option(work, machine, gpus, training.batch // gpus, strategy, recompute)
+        for recompute in (False, True)
+        for strategy in ways
+    ]
+    return Plan(work, machine, gpus, training.batch, training.steps, options)
+
+
+def work_of(config: RunConfig, vocabulary: int) -> Work:
+    """The shape of a configuration; its parameters are counted on a network without memory."""
+    shape = config.backbone.config
+    if not all(hasattr(shape, name) for name in ("width", "depth")):
+        raise UnmaskError(f"backbone {config.backbone.name} has no width and depth to plan with")
+    method = outline(config, Vocabulary(vocabulary, vocabulary - 1))
+    blocks = getattr(method.backbone, "blocks", ())
+    return Work(
+        width=shape.width,
+        depth=shape.depth,
+        length=config.data.length,
+        vocabulary=vocabulary,
+        parameters=sum(p.numel() for p in method.parameters()),
+        body=sum(p.numel() for block in blocks for p in block.parameters()),
+        averaged=config.training.ema > 0,
+        causal=method.order == "left_to_right",
+    )
+
+
+def _vocabulary(config: RunConfig) -> int:
+    tokenizer = config.data.tokenizer
+    if tokenizer.kind == "bpe":
+        return tokenizer.size
+    known = _KNOWN.get(tokenizer.path) if tokenizer.kind == "hf" else _FIXED.get(tokenizer.kind)
+    if known is None:
+        raise UnmaskError("the vocabulary of this tokenizer is not known here: give --vocabulary")
+    return known
+
+
+def _option(
+    work: Work, machine: Machine, gpus: int, rows: int, strategy: str, recompute: bool
+) -> Option:
+    """The largest divisor of a GPU's rows that fits."""
+    limit = USABLE * machine.memory * GIB
+    for micro in sorted((n for n in range(1, rows + 1) if rows % n == 0), reverse=True):
+        passes = rows // micro
+        held = memory(work, micro, strategy, gpus, passes, recompute)
+        if held.total <= limit:
+            break
+    compute = passes * pass_seconds(work, micro, machine, recompute)
+    sent = step_bytes(work, strategy, gpus, passes) / (machine.network * 1e9)
+    fits = held.total <= limit
+    return Option(strategy, recompute, micro, passes, held, fits, compute, sent)

@@ -1,0 +1,97 @@
+"""What a run folder tells: its settings, its log, its samples, and what was measured of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unmask.config.components import outline
+from unmask.config.run_config import RunConfig, load_recipe, resolve
+from unmask.data.tokenizers.kinds import load_tokenizer
+from unmask.errors import UnmaskError
+from unmask.training.logs.run_log import read_log
+from unmask.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """How many numbers a network has learned, with and without those that stand for tokens."""
+
+    total: int
+    non_embedding: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder, read: nothing in it is computed."""
+
+    name: str
+    folder: Path
+    config: RunConfig
+    log: list[dict[str, Any]]
+
+    @property
+    def losses(self) -> list[tuple[int, float]]:
+        """The training loss by step."""
+        return [(record["step"], record["loss"]) for record in self.log if "loss" in record]
+
+    @property
+    def validations(self) -> list[tuple[int, float, float]]:
+        """The validation bound by step, with its error."""
+        found = [record for record in self.log if "validation" in record]
+        return [(r["step"], r["validation"]["nats"], r["validation"]["error"]) for r in found]
+
+    @property
+    def step(self) -> int:
+        return max(record["step"] for record in self.log)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens trained on, epochs counted again."""
+        return int(self._last("tokens"))
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on training steps, validation and saving not counted."""
+        return float(self._last("seconds"))
+
+    @property
+    def parameters(self) -> Parameters:
+        return count_parameters(self.config, load_tokenizer(self.folder / "tokenizer").vocabulary)
+
+    def _last(self, name: str) -> float:
+        return next((record[name] for record in reversed(self.log) if name in record), 0)
+
+
+def read_run(folder: str | Path, name: str | None = None) -> Run:
+    """The run in a folder, or an error that says what the folder lacks."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise UnmaskError(f"no run {str(folder)!r}: give a folder that 'unmask train' made")
+    if not (path / "config.yaml").is_file():
+        raise UnmaskError(
+            f"{str(folder)!r} is no run: it has no config.yaml; give a folder that 'unmask train' made"
+        )
+    config = resolve(load_recipe(str(path / "config.yaml")))
+    log = [record for record in read_log(path) if "step" in record]
+    if not log:
+        raise UnmaskError(f"{str(folder)!r} has no log: let 'unmask train' take some steps there")
+    return Run(name or path.resolve().name, path, config, log)
+
+
+def read_runs(folders: Sequence[str | Path]) -> list[Run]:
+    """Runs with names that tell them apart: the folder's own, or its path where two are alike."""
+    paths = list(dict.fromkeys(Path(folder) for folder in folders))
+    short = [path.resolve().name for path in paths]
+    return [
+        read_run(path, name if short.count(name) == 1 else str(path))
+        for path, name in zip(paths, short, strict=True)
+    ]
+
+
+def count_parameters(config: RunConfig, vocabulary: Vocabulary) -> Parameters:
+    """Counted on a network without memory."""
+    sizes = {name: p.numel() for name, p in outline(config, vocabulary).named_parameters()}
+    tokens = ("backbone.embedding.", "backbone.head.")
+    rest = sum(size for name, size in sizes.items() if not name.startswith(tokens))
+    return Parameters(sum(sizes.values()), rest)

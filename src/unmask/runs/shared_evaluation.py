@@ -1,0 +1,43 @@
+"""Measuring and writing by several processes at once, each a part, as one would do it alone."""
+
+import json
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
+
+from unmask.likelihood.bound import Bound
+from unmask.likelihood.estimate import BLOCK
+from unmask.likelihood.sums import Sums
+from unmask.model import Model
+from unmask.training.distributed.process_group import Group
+
+Shard = tuple[int, int]
+
+
+def measured_together(group: Group, rows: int, measure: Callable[[Shard], Bound]) -> Bound:
+    """The bound of all rows, of which each process measures a shard; all get the same one."""
+    shards = min(group.world, -(-rows // BLOCK))
+    mine = measure((group.rank, shards)) if group.rank < shards else None
+    if group.world == 1 and mine is not None:
+        return mine
+    sums = None if mine is None else mine.sums
+    texts = group.everyones("" if sums is None else json.dumps(sums.to_dict()))
+    return Bound.from_sums(
+        reduce(add, (Sums.from_dict(json.loads(text)) for text in texts if text))
+    )
+
+
+def written_together(
+    group: Group, model: Model, sources: Sequence[str] | None, seeds: Sequence[int]
+) -> list[str]:
+    """A text for each seed (and source), of which each process writes some; all get all of them."""
+    mine = range(group.rank, len(seeds), group.world)
+    own = [seeds[i] for i in mine]
+    if sources is None:
+        texts = [str(text) for text in model.generate(n=len(own), seed=own)] if own else []
+    else:
+        chosen = [sources[i] for i in mine]
+        answers = model.generate(chosen, seed=own) if own else []
+        texts = [f"{source} → {text}" for source, text in zip(chosen, answers, strict=True)]
+    everyones = [json.loads(part) for part in group.everyones(json.dumps(texts))]
+    return [everyones[i % group.world][i // group.world] for i in range(len(seeds))]

@@ -1,0 +1,209 @@
+"""Training a configuration in a run folder."""
+
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask.config.components import build_method, outline
+from unmask.config.run_config import RunConfig, dump_yaml, from_dict, to_dict
+from unmask.data.load import Data, first_sources, load_data
+from unmask.data.loader import LabelDropout, Loader, ShortRows
+from unmask.data.rows.first_rows import FirstRows
+from unmask.data.tokenizers.kinds import load_tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.errors import UnmaskError
+from unmask.files.lock import locked
+from unmask.files.storage import Damaged, full_disk, seal, verify
+from unmask.files.tensors import load_weights
+from unmask.formats.read import read_bundle
+from unmask.likelihood.bound import Bound
+from unmask.likelihood.estimate import likelihood
+from unmask.model import Model
+from unmask.randomness import row_seeds
+from unmask.runs.shared_evaluation import Shard, measured_together, written_together
+from unmask.runtime.device import resolve_device
+from unmask.training.checkpoints.checkpoint import SEALED, agree, carried, recovered, run_weights
+from unmask.training.distributed.process_group import Group, joined, local_device
+from unmask.training.logs.loggers import LOGGERS
+from unmask.training.trainer import Trainer
+
+Say = Callable[[str], None]
+
+
+def train(
+    config: RunConfig,
+    run: str | Path,
+    say: Say = print,
+    tokenizer: Tokenizer | None = None,
+    auto_batch: bool = False,
+) -> Model:
+    """Trains in the folder `run`, or continues there, and returns the best model.
+
+    A `tokenizer` that another run has learned from the same text need not be learned again.
+    `auto_batch` finds the largest micro-batch that the memory holds.
+    """
+    run = Path(run)
+    for name in config.training.log_to:
+        LOGGERS[name]  # a name that nobody knows is told before any work
+    outline(config)  # refuses a method and a network that do not fit before any data is read
+    told = f"nothing was lost; free some room and start {run} again"
+    device = local_device(resolve_device(config.training.device))
+    with full_disk(lambda: told), joined(config.distributed, device) as group, ExitStack() as stack:
+        stack.enter_context(group.watched(lambda: f"start {run} again"))
+        group.told(lambda: stack.enter_context(locked(run)) or "")
+        heard = say if group.main else lambda _: None
+        return _train(config, run, heard, tokenizer, auto_batch, group)
+
+
+def _train(
+    config: RunConfig,
+    run: Path,
+    say: Say,
+    tokenizer: Tokenizer | None,
+    auto_batch: bool,
+    group: Group,
+) -> Model:
+    begun = _begun(run, say, group)
+    start = _starting(config, tokenizer) if config.initial and not begun else None
+    learned = start.tokenizer if start else tokenizer
+    data = group.in_turn(lambda: _data(config, run, learned, begun, group))
+    corpus = {"rows": len(data.train), "tokens": data.train.tokens}
+    fingerprint = {**to_dict(config), "corpus": corpus}
+    if begun:  # before anything in the folder is touched
+        group.told(lambda: _agreed(run, begun, fingerprint))
+    torch.manual_seed(config.seed)  # the initial weights
+    method = start.method if start else build_method(config, data.tokenizer.vocabulary)
+    model = Model(method, data.tokenizer, config)
+    valid = FirstRows(data.valid, config.training.validation_rows)
+
+    def validate() -> Bound:
+        draws, seed = config.training.validation_draws, config.seed
+        batch = len(group.share(config.training.batch))
+
+        def measure(shard: Shard) -> Bound:
+            return likelihood(method, valid, draws=draws, seed=seed, batch=batch, shard=shard)
+
+        return measured_together(group, len(valid), measure)
+
+    def sample() -> list[str]:
+        sources = first_sources(data, 2) if model.conditional else None
+        return written_together(group, model, sources, row_seeds(config.seed, 2))
+
+    dropout = LabelDropout(data.tokenizer, config.data.label_dropout)
+    loader = Loader(data.train, config.training.batch, config.seed, dropout)
+    trainer = Trainer(
+        method,
+        _shortened(loader, config, data.tokenizer),
+        config.training,
+        run,
+        config.seed,
+        fingerprint,
+        validate,
+        sample,
+        say,
+        auto_batch,
+        config.distributed,
+        group,
+    )
+    if group.main:
+        (run / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
+        data.tokenizer.save(run / "tokenizer")
+        seal(run, *SEALED)
+    parameters = sum(p.numel() for p in method.parameters())
+    say(
+        f"{config.method.name}, {parameters / 1e6:.1f}M parameters; {len(data.train):,} rows of "
+        f"{config.data.length} tokens to train on, {len(data.valid):,} to validate"
+    )
+    for note in data.notes:
+        say(note)
+    if data.train.left_out or data.valid.left_out:
+        say(
+            f"left out: {data.train.left_out:,} and {data.valid.left_out:,} pairs that are longer "
+            f"than {config.data.length} tokens"
+        )
+    trainer.fit(begun)
+    load_weights(method.to(trainer.device), group.in_turn(lambda: run_weights(run, say)), run)
+    if group.main:
+        _clear_damage(run / "model", say)
+        model.save(run / "model")
+    method.eval().serve()
+    return Model(method, data.tokenizer, config)
+
+
+def _starting(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
+    """The network of a configuration with the weights of the model that it goes on from."""
+    found = read_bundle(config.initial)
+    if tokenizer is not None and tokenizer.fingerprint != found.tokenizer.fingerprint:
+        raise UnmaskError(f"initial {config.initial} has another tokenizer than the one given")
+    method = build_method(config, found.tokenizer.vocabulary)
+    load_weights(method, found.method.state_dict(), f"initial {config.initial}")
+    return Model(method, found.tokenizer, config)
+
+
+def _shortened(loader: Loader, config: RunConfig, tokenizer: Tokenizer) -> Loader | ShortRows:
+    """The loader with some rows cut short, if they are to be."""
+    eos_id = tokenizer.vocabulary.eos_id
+    if not config.data.shorten or eos_id is None:
+        return loader
+    return ShortRows(loader, config.data.shorten, eos_id)
+
+
+def _begun(run: Path, say: Say, group: Group) -> Path | None:
+    """The newest intact checkpoint, which the main process looks for."""
+    found = group.told(lambda: str(recovered(run, say) or ""))
+    if found and group.main:
+        _tell_damage(run, say)
+    return Path(found) if found else None
+
+
+def _agreed(run: Path, begun: Path, fingerprint: dict[str, Any]) -> str:
+    agree(run, begun, fingerprint, _completed)
+    return str(begun)
+
+
+def _completed(before: dict[str, Any]) -> dict[str, Any]:
+    """A configuration that was written before some settings were there: they have their defaults."""
+    known = {field.name for field in fields(RunConfig)}
+    tree = {name: value for name, value in before.items() if name in known}
+    try:
+        return {**before, **to_dict(from_dict(tree))}
+    except UnmaskError:  # of settings that are no more: they are named as what differs
+        return before
+
+
+def _data(
+    config: RunConfig, run: Path, tokenizer: Tokenizer | None, begun: Path | None, group: Group
+) -> Data:
+    """The rows to train and validate on; one process learns the tokenizer for all."""
+    if begun:
+        tokenizer = load_tokenizer(carried(begun, run, "tokenizer"))
+    elif not group.main:
+        tokenizer = load_tokenizer(run / "tokenizer")
+    data = load_data(config.data, tokenizer)
+    if group.world > 1 and group.main and not begun:
+        data.tokenizer.save(run / "tokenizer")
+    return data
+
+
+def _tell_damage(run: Path, say: Say) -> None:
+    """What a run has of its own, beside its checkpoints, is written again if it was damaged."""
+    try:
+        verify(run)
+    except Damaged as damage:
+        say(f"{damage}: written again")
+
+
+def _clear_damage(exported: Path, say: Say) -> None:
+    """An exported model that is damaged may no longer look like one: it makes room for the next."""
+    if not exported.exists():
+        return
+    try:
+        verify(exported)
+    except Damaged as damage:
+        say(f"{damage}: exported again")
+        shutil.rmtree(exported)

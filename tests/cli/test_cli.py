@@ -1,0 +1,378 @@
+"""The command line: what it hands to the API, what it prints, and how it fails."""
+
+import io
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from unmask.cli import main
+from unmask.cli.commands.generate import filled_spans
+from unmask.config.run_config import RunConfig, dump_yaml, load_recipe, resolve
+from unmask.data.tokenizers.characters import ByteTokenizer
+from unmask.errors import UnmaskError
+from unmask.likelihood.bound import Bound
+from unmask.likelihood.figure_text import with_error
+
+LISTS = ["recipes", "methods", "samplers", "grids", "schedules", "times", "backbones"]
+WORKING = [
+    "train",
+    "evaluate",
+    "generate",
+    "fill",
+    "edit",
+    "compare",
+    "harness",
+    "export",
+    "config",
+]
+COMMANDS = [*WORKING, *LISTS]
+
+
+@dataclass
+class Written:
+    """Stands in for unmask.Result."""
+
+    text: str
+    ids: list[int] = field(default_factory=list)
+    calls: int = 3
+    seconds: float = 0.5
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class FakeModel:
+    """Answers at once and remembers what it was asked."""
+
+    config = RunConfig()
+    tokenizer = ByteTokenizer()
+    precision, digest = "fp32", "0123456789abcdef"
+
+    def __init__(self, certificate: str = "upper") -> None:
+        self.asked: dict[str, Any] = {}
+        self.certificate = certificate
+
+    def generate(self, prompts=None, **options):
+        self.asked = {"prompts": prompts, **options}
+        return [Written("once [bold]upon[/bold]"), Written("a time")]
+
+    def fill(self, text, **options):
+        self.asked = {"text": text, **options}
+        return [Written("The cat sat.")]
+
+    def texts(self, prompts=None, fill=None, **options):
+        yield from self.generate(prompts, **options) if fill is None else self.fill(fill, **options)
+
+    def perplexity(self, data=None, **options):
+        self.asked = {"data": data, **options}
+        return Bound(2.5, 0.0123, self.certificate, 12345, 20000, 19000, 8, {"diffusion": 2.5})
+
+    def save(self, folder):
+        self.asked = {"folder": folder}
+
+
+@pytest.fixture
+def model(monkeypatch):
+    fake = FakeModel()
+    monkeypatch.setattr("unmask.model.load", lambda path, **options: fake)
+    return fake
+
+
+def failure(capsys, *argv: str) -> str:
+    """The one line on stderr of a command that fails with exit code 2."""
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("unmask: error: ")
+    assert err.count("\n") == 1
+    return err.removeprefix("unmask: error: ").strip()
+
+
+# Help
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_explains_every_command(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([*command.split(), "--help"])
+    assert stop.value.code == 0
+    assert f"usage: unmask {command}".strip() in capsys.readouterr().out
+
+
+def test_help_does_not_import_torch():
+    code = (
+        "import sys; from unmask.cli import main\n"
+        "for argv in ['--help'], ['train', '--help'], ['harness', '--help']:\n"
+        "    try: main(argv)\n"
+        "    except SystemExit: pass\n"
+        "main(['recipes'])\n"
+        "print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
+    out = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert out.splitlines()[-1] == "False False"
+
+
+def test_python_dash_m_runs_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "unmask", "trian"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == "unmask: error: unknown command 'trian'; did you mean 'train'?\n"
+
+
+# Configuration
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["demo", "--training.steps", "7", "--method", "d3pm", "--seed", "-1"],
+        ["--training.steps=7", "--method=d3pm", "demo", "--seed=-1"],
+        ["--training.steps", "7", "--seed", "-1", "--method", "d3pm", "demo"],
+    ],
+)
+def test_config_prints_what_the_overrides_make(argv, capsys):
+    assert main(["config", *argv]) == 0
+    overrides = [("training.steps", "7"), ("method", "d3pm"), ("seed", "-1")]
+    assert capsys.readouterr().out == dump_yaml(resolve(load_recipe("demo"), overrides))
+
+
+@pytest.mark.parametrize("command", LISTS)
+def test_lists_have_one_line_each(command, capsys):
+    assert main([command]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines
+    assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
+
+
+def test_lists_name_what_there_is(capsys):
+    main(["recipes"])
+    assert {"demo", "lm1b", "owt", "text8"} <= set(capsys.readouterr().out.split())
+    main(["methods"])
+    names = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert {"mdlm", "sedd", "d3pm", "autoregressive"} <= names
+
+
+# Models
+
+
+def test_generate_hands_over_only_what_was_given(model, capsys):
+    assert main(["generate", "m", "--prompt", "a", "--prompt", "b", "--top-k", "5"]) == 0
+    assert model.asked == {"prompts": ["a", "b"], "top_k": 5}
+    assert capsys.readouterr().out == "once [bold]upon[/bold]\n\na time\n"
+
+
+def test_a_text_is_printed_before_the_next_is_written(model, capsys, monkeypatch):
+    def texts(prompts=None, **options):
+        yield Written("first")
+        assert capsys.readouterr().out == "first\n"
+        yield Written("second")
+
+    monkeypatch.setattr(model, "texts", texts)
+    assert main(["generate", "runs/x"]) == 0
+    assert capsys.readouterr().out == "\nsecond\n"
+
+
+def test_generate_prints_json_lines(model, capsys):
+    assert main(["generate", "m", "--json", "--length", "9", "--seed", "3"]) == 0
+    assert model.asked == {"prompts": None, "length": 9, "seed": 3}
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["text"] for line in lines] == ["once [bold]upon[/bold]", "a time"]
+
+
+def test_fill_prints_the_text(model, capsys):
+    assert main(["fill", "m", "The [MASK] sat.", "--n", "4"]) == 0
+    assert model.asked == {"text": "The [MASK] sat.", "n": 4}
+    assert capsys.readouterr().out == "The cat sat.\n"
+
+
+@pytest.mark.parametrize(
+    ("template", "text", "filled"),
+    [
+        ("The [MASK] sat on [MASK:4].", "The cat sat on a mat.", [" cat", " a mat"]),
+        ("[MASK] (x)", "f (x)", ["f"]),
+        ("The [MASK] sat", "These sat", ["se"]),
+        ("no gap", "no gap", []),
+        ("The [MASK]", "changed", []),
+    ],
+)
+def test_filled_words_are_found(template, text, filled):
+    assert [text[start:end] for start, end in filled_spans(template, text)] == filled
+
+
+def test_evaluate_shows_a_bound_as_a_bound(model, capsys):
+    assert main(["evaluate", "m", "--data", "x.txt", "--draws", "8"]) == 0
+    assert model.asked == {"data": "x.txt", "draws": 8}
+    out = capsys.readouterr().out
+    assert "≤ 12.18 ± 0.15" in out
+    assert "12,345" in out
+
+
+@pytest.mark.parametrize("certificate", ["exact", "pseudo", "none"])
+def test_what_is_no_upper_bound_is_not_shown_as_one(certificate, model, capsys):
+    model.certificate = certificate
+    assert main(["evaluate", "m"]) == 0
+    assert "≤" not in capsys.readouterr().out
+
+
+def test_evaluate_prints_json(model, capsys):
+    assert main(["evaluate", "m", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["perplexity"] == pytest.approx(12.1825, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "shown"),
+    [
+        (12.1825, 0.15, "12.18 ± 0.15"),
+        (1234.5, 23.0, "1234 ± 23"),
+        (2.5, 0.0, "2.5000"),
+        (2.5, math.inf, "2.5000 ± ?"),
+    ],
+)
+def test_digits_follow_the_error(value, error, shown):
+    assert with_error(value, error) == shown
+    assert with_error(value, error, freedom=3) == shown
+    assert with_error(value, error, freedom=2.9).endswith("± ?" if error else shown)
+
+
+def test_export_saves_the_model(model, tmp_path):
+    assert main(["export", "m", str(tmp_path / "out")]) == 0
+    assert model.asked == {"folder": tmp_path / "out"}
+
+
+# Training
+
+
+def test_train_takes_the_run_folder_from_the_recipe(monkeypatch, capsys):
+    calls = []
+    monkeypatch.setattr(
+        "unmask.runs.train.train", lambda config, run, **_: calls.append((config, run))
+    )
+    assert main(["train", "demo", "--training.steps", "2"]) == 0
+    assert main(["train", "demo", "--run", "elsewhere"]) == 0
+    assert [run for _, run in calls] == [Path("runs/demo"), Path("elsewhere")]
+    assert calls[0][0] == resolve(load_recipe("demo"), [("training.steps", "2")])
+
+
+def test_an_interrupted_training_says_how_to_resume(monkeypatch, capsys):
+    def stop(config, run, **_):
+        raise KeyboardInterrupt("saved as step-7")
+
+    monkeypatch.setattr("unmask.runs.train.train", stop)
+    assert main(["train", "demo", "--run", "a b", "--seed=3"]) == 130
+    out, err = capsys.readouterr()
+    command = "unmask train demo --run 'a b' --seed 3"
+    assert (out, err) == ("", f"unmask: interrupted; saved as step-7; resume with: {command}\n")
+
+
+def test_of_several_processes_one_says_how_to_resume_and_with_torchrun(monkeypatch, capsys):
+    def stop(config, run, **_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unmask.runs.train.train", stop)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    said = []
+    for rank, machines in [("0", "1"), ("0", "4"), ("3", "4")]:
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("GROUP_WORLD_SIZE", machines)
+        assert main(["train", "demo", "--run", "a"]) == 130
+        said.append(capsys.readouterr().err.removeprefix("unmask: interrupted").rstrip())
+    start = "; resume with: torchrun --nproc-per-node 8"
+    whole = "-m -- unmask train demo --run a"
+    assert said == [f"{start} {whole}", f"{start} --nnodes 4 {whole}", ""]
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ("", "the following arguments are required: COMMAND; see 'unmask --help'"),
+        ("generat x", "unknown command 'generat'; did you mean 'generate'?"),
+        ("train", "the following arguments are required: RECIPE; see 'unmask train --help'"),
+        ("train dmeo", "unknown recipe 'dmeo'; did you mean 'demo'?"),
+        ("config demo --training.stepz 3", "unknown setting 'training.stepz'; did you mean"),
+        ("config demo --training.steps", "--training.steps needs a value"),
+        ("config demo --training.steps --seed 3", "--training.steps needs a value"),
+        ("config demo extra", "unrecognized arguments: extra"),
+        ("generate m --n two", "argument --n: invalid int value: 'two'"),
+        ("generate m --samplr x", "unrecognized arguments: --samplr x"),
+        ("fill m", "the following arguments are required: TEXT"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(argv, message, capsys):
+    assert failure(capsys, *argv.split()).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (UnmaskError("no model there"), "no model there"),
+        (FileNotFoundError(2, "No such file", "x.txt"), "[Errno 2] No such file: 'x.txt'"),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+    ],
+)
+def test_what_the_api_raises_is_one_line(error, line, monkeypatch, capsys):
+    def fail(path, **options):
+        raise error
+
+    monkeypatch.setattr("unmask.model.load", fail)
+    assert failure(capsys, "generate", "m") == line
+
+
+def test_ctrl_c_is_one_line(monkeypatch, capsys):
+    def fail(path, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unmask.model.load", fail)
+    assert main(["generate", "m"]) == 130
+    assert capsys.readouterr().err == "unmask: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "bound"), [("ascii", b"<= 2.0 +- 0.1"), ("latin-1", b"<= 2.0 \xb1 0.1")]
+)
+def test_characters_that_the_terminal_lacks_are_spelt(encoding, bound, monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding)
+    err = io.TextIOWrapper(io.BytesIO(), encoding, "strict")
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+
+    def execute(args: Any) -> None:
+        Console().print("≤ 2.0 ± 0.1 ☺")
+        raise UnmaskError("no file \udcff…")  # a byte that the name of a file may hold
+
+    monkeypatch.setattr("unmask.cli.commands.train.config", execute)
+    assert main(["config", "demo"]) == 2
+    for stream in (out, err):
+        stream.flush()
+    assert out.buffer.getvalue() == bound + b" \\u263a\n"
+    assert err.buffer.getvalue() == b"unmask: error: no file \\udcff...\n"
+
+
+def test_output_may_be_closed(model, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["recipes"]) == main(["generate", "m"]) == main(["evaluate", "m"]) == 0
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "unmask", "recipes"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")

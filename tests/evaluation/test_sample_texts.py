@@ -1,0 +1,479 @@
+"""The generation suite: texts of a model as a judge with other tokens sees them, beside real text."""
+
+import json
+import math
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_judge import save_judge
+from tiny_models import one_line, train_tiny
+
+import unmask
+from unmask.cli import _parse, main
+from unmask.cli.commands import evaluate_generation as generation
+from unmask.cli.commands import evaluate_infilling as infilling
+from unmask.cli.output import suite_table as figures
+from unmask.data.load import load_data
+from unmask.errors import UnmaskError
+from unmask.evaluation.judges.judge import Sample
+from unmask.evaluation.judges.load_judge import load_judge
+from unmask.evaluation.metrics.mauve import mauve
+from unmask.evaluation.metrics.text_quality import measure, visible
+from unmask.evaluation.suites.sample_quality import compare
+from unmask.evaluation.suites.sample_rows import FIGURES, Row, Setting, stored
+from unmask.evaluation.suites.sample_texts import real_texts
+from unmask.report.frontier_plot import draw
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return save_judge(tmp_path_factory.mktemp("judges") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def judge(folder):
+    return load_judge(folder, "cpu")
+
+
+def run_compare(model, judge, **options) -> list[Row]:
+    given = {"samplers": ["ancestral"], "steps": [4], "n": 2, "say": lambda line: None}
+    return compare(model, judge=judge, **given | options)
+
+
+def written(model, monkeypatch, ids: list[list[int]]) -> None:
+    """The model writes these texts from now on."""
+    generate = model.generate
+
+    def stand_in(*args, **options):
+        results = generate(*args, **options)
+        return [replace(result, ids=text) for result, text in zip(results, ids * 9, strict=False)]
+
+    monkeypatch.setattr(unmask.Model, "generate", staticmethod(stand_in))
+
+
+# Figures
+
+
+def test_a_row_is_what_the_judge_says_of_the_decoded_texts(model, judge):
+    rows = run_compare(model, judge, seed=1)
+    results = model.generate(n=2, steps=4, sampler="ancestral", seed=1)
+    ids = [visible(result.ids, model.tokenizer.vocabulary) for result in results]
+    samples = [Sample(text, model.tokenizer.decode(text)) for text in ids]
+    others = real_texts(model, 2, model.length, print).others
+    reference = judge.read(others.samples).features
+    quality = measure(samples, judge, real=reference, seed=1)
+    row = rows[1]
+    for name in FIGURES:
+        figure = getattr(quality, name)
+        assert getattr(row, name) == figure.value, name
+        assert getattr(row, f"{name}_error") == figure.error, name
+        known = (figure.low, figure.high) if math.isfinite(figure.low) else None
+        assert row.interval(name) == known, name
+    low, high = row.interval("perplexity")
+    assert low <= row.perplexity <= high
+    name = f"tiny after <|endoftext|>, windows of 32, {judge.digest[:8]}"
+    assert row.judge == rows[0].judge == name
+    assert row.certificate == "exact"
+    assert Row.from_dict(json.loads(json.dumps(row.to_dict()))) == row
+
+
+def test_real_text_is_held_against_other_real_text(model, judge):
+    rows = len(load_data(model.config.data, model.tokenizer).valid)
+    assert run_compare(model, judge, n=rows)[0].mauve is None  # nothing lies behind them
+    real = run_compare(model, judge, n=1)[0]
+    texts = real_texts(model, 1, model.length, print)
+    first, second = texts.first, texts.others
+    assert first.samples != second.samples
+    features = [judge.read(texts.samples).features for texts in (first, second)]
+    assert (real.sampler, real.mauve) == ("data", mauve(*features).value)
+    written = run_compare(model, judge, n=rows)[1]
+    assert written.mauve is not None  # held against the very first rows instead
+
+
+def test_rows_go_on_with_the_same_judge_only(model, judge, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    notes: list[str] = []
+    rows = run_compare(model, judge, file=file)
+    assert run_compare(model, judge, file=file) == rows == stored(file)
+    other = load_judge(save_judge(tmp_path / "other", seed=1), "cpu")
+    assert other.digest != judge.digest
+    assert run_compare(model, other, file=file, say=notes.append) != rows
+    assert notes == [
+        f"{file} keeps 2 rows of another model, judge, n, length, precision or machine: not shown"
+    ]
+
+
+def test_rows_of_older_files_are_shown_and_measured_again(model, judge, tmp_path):
+    old = stored(ROOT / "docs" / "images" / "frontier.jsonl")
+    assert old[0].mauve is None and old[0].interval("nats") is None
+    figures.show(old[:3])
+    file = tmp_path / "rows.jsonl"
+    rows = run_compare(model, judge, file=file)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    new = ("judge", "bits_per_byte", "intervals", "mauve")
+    file.write_text(
+        "".join(
+            json.dumps({name: x for name, x in line.items() if name not in new}) + "\n"
+            for line in lines
+        )
+    )
+    assert [row.mauve for row in stored(file)] == [None, None]
+    again = run_compare(model, judge, file=file)
+    assert [row.mauve for row in again] == [row.mauve for row in rows]
+
+
+# Texts that are hard to read
+
+
+def test_bytes_that_spell_nothing_are_told(model, judge, monkeypatch):
+    pieces = model.tokenizer.pieces()
+    broken = pieces.index(b"\xc3")
+    plain = model.tokenizer.encode("The cat")
+    written(model, monkeypatch, [[broken, broken], plain])
+    notes: list[str] = []
+    row = run_compare(model, judge, say=notes.append)[-1]
+    assert notes == [
+        "ancestral, 4 steps, temperature 1: 1 of 2 texts are not UTF-8; a judge reads U+FFFD there"
+    ]
+    assert math.isfinite(row.nats)
+
+
+def test_a_run_reads_the_bytes_themselves(model, monkeypatch):
+    broken = model.tokenizer.pieces().index(b"\xc3")
+    plain = model.tokenizer.encode("The cat")
+    written(model, monkeypatch, [[broken, broken], plain])
+    notes: list[str] = []
+    row = run_compare(model, None, say=notes.append)[-1]
+    assert notes == []  # it reads no U+FFFD
+    assert row.tokens == 2 + len(plain)
+    size = 2 + len("The cat")
+    assert row.bits_per_byte == pytest.approx(row.nats * row.tokens / math.log(2) / size)
+
+
+def test_an_empty_text_among_others_counts_as_none(model, judge, monkeypatch):
+    plain, eos = model.tokenizer.encode("The cat"), model.tokenizer.vocabulary.eos_id
+    written(model, monkeypatch, [[eos], plain])
+    row = run_compare(model, judge)[-1]
+    read = judge.read([Sample(plain, "The cat")])
+    assert row.tokens == int(read.tokens[0])
+    assert row.nats == pytest.approx(float(read.nats[0]) / row.tokens)
+
+
+def test_texts_that_are_all_empty_are_one_line(model, judge, monkeypatch):
+    written(model, monkeypatch, [[model.tokenizer.vocabulary.eos_id]])
+    for who in (judge, None):
+        with pytest.raises(UnmaskError, match="the texts are empty") as caught:
+            run_compare(model, who)
+        one_line(caught)
+
+
+def test_validation_text_of_one_byte_is_measured_or_told(model, judge, tmp_path):
+    (tmp_path / "byte.txt").write_bytes(b"a")
+    data = replace(
+        model.config.data, valid=str(tmp_path / "byte.txt"), cache=str(tmp_path / "cache")
+    )
+    tiny = unmask.Model(model.method, model.tokenizer, replace(model.config, data=data))
+    notes: list[str] = []
+    rows = run_compare(tiny, judge, say=notes.append)
+    assert [row.sampler for row in rows] == ["data", "ancestral"]
+    assert (rows[0].n, rows[0].tokens) == (1, 1)
+    assert notes == ["rows of real text: 1 of 24 tokens, not 2 of 24"]
+
+
+# Judges by name
+
+
+def test_a_run_is_a_judge_too(model, run, folder):
+    assert isinstance(load_judge(run), unmask.Model)
+    row = run_compare(model, str(run), n=1)[-1]
+    assert (row.judge, row.mauve) == (f"the model itself, mdlm, {model.digest[:8]}", None)
+    with pytest.raises(UnmaskError, match="a prefix is for a judge with a tokenizer of its own"):
+        load_judge(run, prefix="a")
+    assert load_judge(folder, "cpu", "<other>").prefix == "<other>"
+
+
+# The command
+
+
+def parse(*argv: str) -> Namespace:
+    """What `unmask evaluate` reads."""
+    return _parse(["evaluate", *argv])
+
+
+def test_the_suite_prints_a_table_and_draws(run, folder, tmp_path, capsys):
+    out = tmp_path / "frontier.svg"
+    options = ["--judge", str(folder), "--samples", "3", "--steps", "2,4", "--out", str(out)]
+    generation.execute(parse(str(run), *options, "--temperatures", "1,0.5"))
+    table, told = capsys.readouterr()
+    assert "--steps" not in told
+    assert "MAUVE" in table and "bits / byte" in table
+    assert "judge: tiny after <|endoftext|>, windows of 32" in table
+    assert "not GPT-2-large: perplexity and MAUVE cannot be compared" in table
+    assert "MAUVE of 3 texts has few clusters" in table
+    rows = stored(out.with_suffix(".jsonl"))
+    assert [row.setting for row in rows] == [
+        Setting("data"),
+        *(Setting("ancestral", steps, t) for t in (1.0, 0.5) for steps in (2, 4)),
+    ]
+    assert {row.n for row in rows} == {3}
+    picture = out.read_text()
+    assert "nats per token by tiny" in picture and "generative perplexity" in picture
+    generation.execute(parse(str(run), *options[:-2], "--samplers", "left_to_right", "--json"))
+    printed, told = capsys.readouterr()
+    assert told.count("--steps changes nothing: no sampler here takes it") == 1
+    lines = [json.loads(line) for line in printed.splitlines()]
+    assert [line["sampler"] for line in lines] == ["data", "left_to_right"]
+    assert lines[1]["intervals"]["entropy"][0] <= lines[1]["entropy"]
+
+
+def test_the_infilling_suite_prints_a_table(run, folder, tmp_path, capsys):
+    reader = train_tiny(tmp_path, "bpe", "autoregressive", "causal")
+    options = ["--judge", str(folder), "--samples", "2", "--gap", "2", "--baseline", str(reader)]
+    infilling.execute(parse(str(run), *options, "--steps", "1"))
+    table = capsys.readouterr().out
+    for told in ("both sides", "left side", "judge's PPL, gap", "2 gaps;"):
+        assert told in table
+    assert "not GPT-2-large: perplexity cannot be compared" in table
+    real = next(line for line in table.splitlines() if "real text" in line)
+    assert "1.0000 ± ?" in real  # tokens right, of two gaps: all of them
+    few = ["--samples", "2", "--gap", "2", "--samplers", "left_to_right"]
+    infilling.execute(parse(str(run), *few))
+    assert "--steps" not in capsys.readouterr().err
+    infilling.execute(parse(str(run), *few, "--steps", "1"))
+    assert "--steps changes nothing: no sampler here takes it\n" in capsys.readouterr().err
+    infilling.execute(parse(str(run), "--samples", "2", "--gap", "2", "--json"))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["sampler"] for line in lines] == ["data", "ancestral", "left_to_right"]
+    assert lines[0]["exact"] == 1 and lines[0]["judge"] is None
+    assert lines[0]["exact_error"] is None and lines[0]["exact_low"] < 1
+    assert [line["steps"] for line in lines] == [None, 2, None]  # as many as the gap has tokens
+
+
+def test_the_suites_take_a_text(run, folder, tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("The king sat on the log.\nThe king sat on the mat.\n")
+    given = ["--data", str(text), "--samples", "2", "--json"]
+    generation.execute(parse(str(run), *given, "--judge", str(folder), "--steps", "2"))
+    infilling.execute(parse(str(run), *given, "--gap", "2"))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["sampler"] for line in lines] == [
+        "data", "ancestral", "data", "ancestral", "left_to_right",
+    ]  # fmt: skip
+    assert {line["n"] for line in lines} == {2}
+    assert main(["evaluate", str(run), "--suite", "infilling", "--data", "gone.txt"]) == 2
+    assert "--data" not in capsys.readouterr().err
+
+
+def test_a_model_whose_text_is_missing_is_told_of_data(model, tmp_path, capsys):
+    nowhere = replace(model.config.data, train=str(tmp_path / "gone.txt"))
+    moved = unmask.Model(model.method, model.tokenizer, replace(model.config, data=nowhere))
+    moved.save(tmp_path / "moved")
+    for suite in ([], ["--suite", "infilling"]):
+        assert main(["evaluate", str(tmp_path / "moved"), *suite]) == 2
+        err = capsys.readouterr().err
+        assert "gone.txt" in err and err.rstrip().endswith("name one by --data FILE")
+
+
+def test_models_are_shown_beside_each_other(model, judge, tmp_path, capsys):
+    for name, who in (("a", judge), ("b", judge), ("own", None)):
+        run_compare(model, who, file=tmp_path / f"{name}.jsonl")
+    files = {name: str(tmp_path / f"{name}.jsonl") for name in ("a", "b", "own")}
+    out = str(tmp_path / "both.svg")
+    assert main(["compare", files["a"], "--beside", files["b"], "--out", out]) == 0
+    table = capsys.readouterr().out
+    assert table.count("real text") == 1
+    assert "ancestral, b" in table and "ancestral, b" in Path(out).read_text()
+    assert main(["compare", files["a"], "--beside", files["own"]]) == 2
+    error = capsys.readouterr().err
+    assert (
+        f"own.jsonl was measured by another judge: the model itself, mdlm, {model.digest[:8]}, not tiny"
+        in error
+    )
+    # real text may have fewer rows than were asked for
+    many = len(load_data(model.config.data, model.tokenizer).valid) + 1
+    for name in ("more", "most"):
+        run_compare(model, judge, n=many, file=tmp_path / f"{name}.jsonl")
+    assert (
+        main(["compare", str(tmp_path / "more.jsonl"), "--beside", str(tmp_path / "most.jsonl")])
+        == 0
+    )
+
+
+def test_only_the_same_judge_and_the_same_texts_go_beside_each_other(
+    model, judge, tmp_path, capsys
+):
+    """Two judges of one name, and two models each of which judges itself."""
+    other = load_judge(save_judge(tmp_path / "tiny", seed=1), "cpu")
+    config = replace(model.config, seed=model.config.seed + 1)
+    second, itself = unmask.Model(model.method, model.tokenizer, config), None
+    files = {}
+    for name, who, by, options in [
+        ("judged", model, judge, {}),
+        ("namesake", model, other, {}),
+        ("shorter", model, judge, {"length": 12}),
+        ("fewer", model, judge, {"n": 1}),
+        ("itself", model, itself, {}),
+        ("another", second, itself, {}),
+        ("by_the_first", second, model, {}),
+    ]:
+        files[name] = str(tmp_path / f"{name}.jsonl")
+        run_compare(who, by, samplers=["left_to_right"], file=Path(files[name]), **options)
+    capsys.readouterr()
+    for name, message in [
+        (
+            "namesake",
+            f"by another judge: tiny after <|endoftext|>, windows of 32, {other.digest[:8]}, not",
+        ),
+        ("shorter", "at another length: 12, not 24"),
+        ("fewer", "on other numbers of texts: 1, not 2"),
+    ]:
+        assert main(["compare", files["judged"], "--beside", files[name]]) == 2
+        out, err = capsys.readouterr()
+        assert f"{name}.jsonl was measured {message}" in err and out == "" and err.count("\n") == 1
+    assert main(["compare", files["itself"], "--beside", files["another"]]) == 2
+    assert (
+        "another.jsonl was measured by another judge: the model itself" in capsys.readouterr().err
+    )
+    assert main(["compare", files["itself"], "--beside", files["by_the_first"]]) == 0
+    table = capsys.readouterr().out
+    for whose in ("the model itself", "another run"):
+        assert f"judge: {whose}, mdlm, {model.digest[:8]}" in table
+
+
+def test_what_does_not_compare_is_told_before_much_is_measured(run, model, judge, tmp_path, capsys):
+    file = str(tmp_path / "judged.jsonl")
+    run_compare(model, judge, file=Path(file))
+    command = ["compare", str(run), "--samplers", "ancestral", "--steps", "2,3", "--n", "2"]
+    assert main([*command, "--beside", file, "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "was measured by another judge" in err
+    assert main([*command, "--beside", str(tmp_path / "none.jsonl")]) == 2
+    assert "real text" not in (err := capsys.readouterr().err) and "no file" in err
+
+
+def test_files_from_before_rows_knew_their_judge_compare_too(model, judge, tmp_path, capsys):
+    new, old = tmp_path / "new.jsonl", tmp_path / "old.jsonl"
+    run_compare(model, judge, file=new)
+    lines = [json.loads(line) for line in new.read_text().splitlines()]
+    for line in lines:
+        del line["judge_digest"], line["length"]
+        del line["conditions"]["precision"], line["conditions"]["judge_precision"]
+    old.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert stored(old) == stored(new)
+    assert main(["compare", str(new), "--beside", str(old)]) == 0
+    assert "ancestral, old" in capsys.readouterr().out
+
+
+def test_the_precision_of_model_and_judge_is_a_condition(model, run, tmp_path, bf16):
+    file = tmp_path / "rows.jsonl"
+    half = unmask.load(run, precision="bf16")
+    assert half.digest == model.digest
+    rows = run_compare(model, None, file=file)
+    halves = run_compare(half, None, file=file)
+    assert halves[0].nats != rows[0].nats  # real text, so nothing but the judge's arithmetic
+    assert halves[0].judge == f"the model itself, mdlm in bf16, {model.digest[:8]}"
+    whole = run_compare(half, model, file=file)
+    assert whole[0].nats == rows[0].nats
+    assert len(file.read_text().splitlines()) == 6  # none was taken for another
+    assert [run_compare(*who, file=file) for who in ((model, None), (half, None), (half, model))] == [
+        rows, halves, whole,
+    ]  # fmt: skip
+
+
+def test_what_is_a_bound_is_marked_as_one_and_what_is_not_published_is_told(
+    run, folder, tmp_path, capsys
+):
+    command = ["compare", str(run), "--samplers", "left_to_right", "--n", "2"]
+    assert main(command) == 0
+    table = capsys.readouterr().out
+    lines = [line for line in table.splitlines() if "real text" in line or "left_to_right" in line]
+    assert [line.count("≤") for line in lines] == [3, 3]  # nats, perplexity, bits per byte
+    assert "not GPT-2-large: perplexity cannot be compared with published ones" in table
+    out = tmp_path / "rows.jsonl"
+    assert main([*command, "--judge", str(folder), "--out", str(out)]) == 0
+    assert "≤" not in capsys.readouterr().out
+    rows = stored(out)
+    for name, other in [
+        ("openai-community/gpt2-large", False),
+        ("tiny", True),
+        ("not-gpt2-large", True),
+    ]:
+        judged = [
+            replace(row, judge=f"{name} after <|endoftext|>, windows of 1024") for row in rows
+        ]
+        assert (
+            any("not GPT-2-large: perplexity and MAUVE" in line for line in figures.notes(judged))
+            == other
+        )
+        mixed = [*judged, replace(rows[0], judge="another run, mdlm")]
+        assert any("not GPT-2-large" in line for line in figures.notes(mixed))
+
+
+def test_an_unknown_interval_is_a_question_mark(model, judge):
+    row = run_compare(model, judge)[-1]
+    alike = replace(
+        row, repetition=0.0, repetition_error=math.inf, nats_error=math.inf, intervals={}
+    )
+    assert figures._cell(alike, "repetition") == "0.0000 ± ?"
+    assert figures._cell(alike, "perplexity") == f"{row.perplexity:.4f} ± ?"
+
+
+@pytest.mark.parametrize(
+    ("module", "argv", "message"),
+    [
+        (generation, [], "hub cannot be reached"),  # GPT-2-large
+        (generation, ["--judge", "no/judge"], "no judge 'no/judge'"),
+        (infilling, ["--judge", "/no/judge"], "there is no such folder or file"),
+        (generation, ["--judge", "FOLDER", "--judge-prefix", "<s>"], "has no token '<s>'"),
+        (generation, ["--judge", "FOLDER", "--samples", "0"], "--samples must be 1 or more, not 0"),
+        (generation, ["--judge", "FOLDER", "--out", "x.txt"], "must end in .png"),
+        (infilling, ["--judge", "RUN"], "not by a run"),
+        (infilling, ["--judge-prefix", "a"], "is for a --judge"),
+        (infilling, ["--top-k", "3"], "--top-k does not go with --suite infilling"),
+    ],
+)
+def test_a_mistake_is_one_line(run, folder, monkeypatch, module, argv, message):
+    monkeypatch.setattr("socket.getaddrinfo", lambda *a, **k: (_ for _ in ()).throw(OSError()))
+    monkeypatch.setattr("unmask.files.hub.getproxies", dict)
+    argv = [{"FOLDER": str(folder), "RUN": str(run)}.get(word, word) for word in argv]
+    with pytest.raises(UnmaskError) as caught:
+        module.execute(parse(str(run), *argv))
+    assert message in one_line(caught)
+
+
+# The picture
+
+
+def test_a_sampler_without_steps_is_a_line_through_temperatures(tmp_path):
+    fixed = {name: 0.1 for name in Row.__annotations__ if "error" in name}
+    fixed |= {"distinct_2": 0.5, "repetition": 0.0, "n": 4, "tokens": 9, "certificate": "exact"}
+    rows = [
+        Row(sampler="data", calls=None, seconds=None, nats=3.0, entropy=4.0, **fixed),
+        *(
+            Row(
+                sampler="left_to_right", temperature=t, calls=64.0, seconds=1.0, nats=2 + t,
+                entropy=3 + t, **fixed,
+            )
+            for t in (1.0, 0.5, 0.8)
+        ),
+    ]  # fmt: skip
+    draw(rows, tmp_path / "picture.svg")
+    svg = (tmp_path / "picture.svg").read_text()
+    assert svg.count("<!-- left_to_right -->") == 1
+    assert all(svg.count(f"<!-- T={t:g} -->") == 1 for t in (1.0, 0.5, 0.8))
+    assert "real text" in svg and "<!-- temperature" not in svg
+
+
+def test_intervals_are_written_to_the_digits_they_leave():
+    assert figures.with_interval(34.123, 32.1, 36.9) == "34.1 [32.1, 36.9]"
+    assert figures.with_interval(0.5, 0.5, 0.5) == "0.5000 [0.5000, 0.5000]"
+    assert figures.with_interval(1234.5, 1000, 1500) == "1234 [1000, 1500]"
+
+
+def test_the_device_of_a_judge_is_the_models(folder):
+    assert load_judge(folder, "cpu").network.device == torch.device("cpu")

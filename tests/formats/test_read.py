@@ -1,0 +1,231 @@
+"""Checkpoints of others say here what they say at home, and what does not fit is named."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from hub_models import FIXTURE, fill, logits, refused
+from safetensors.torch import load_file, save_file
+
+import unmask
+from unmask.backbones.layers.state import KVCache
+from unmask.config.run_config import from_dict
+
+CLOSE = {"rtol": 0, "atol": 1e-4}
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, torch.Tensor]:
+    return load_file(FIXTURE / "expected.safetensors")
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """The published layout: config.json and model.safetensors."""
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(FIXTURE / name, tmp_path)
+    return tmp_path
+
+
+def change(file: Path, **settings: object) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+
+
+def retensor(folder: Path, how) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    how(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def test_the_published_layout_gives_the_authors_logits(folder, expected):
+    model = unmask.load(folder)
+    assert model.config.method.name == "mdlm" and model.length == 24
+    assert model.tokenizer.vocabulary == unmask.Vocabulary(98, 97)
+    ours = logits(model, expected["z_t"])
+    torch.testing.assert_close(ours, expected["logits_unconditioned"], **CLOSE)
+    change(folder / "config.json", time_conditioning=True)
+    ours = logits(unmask.load(folder), expected["z_t"], expected["sigma"])
+    torch.testing.assert_close(ours, expected["logits_time_conditioned"], **CLOSE)
+    assert "came without a tokenizer" in refused(lambda: model.generate("The"))
+
+
+def vocabulary(folder: Path, size: int, *special: str) -> None:
+    words = [*special, "the", "cat", "sat", "on", "a", "mat"]
+    words += [f"w{i}" for i in range(size - len(words))]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+
+
+BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+@pytest.mark.parametrize(
+    ("family", "pad", "types"),
+    [("Bert", 0, 2), ("Roberta", 1, 1), ("Roberta", 0, 1), ("Roberta", 3, 2)],
+)
+def test_an_encoder_is_itself(tmp_path, family, pad, types):
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=48, max_position_embeddings=20, type_vocab_size=types, pad_token_id=pad,
+    )  # fmt: skip
+    theirs = getattr(transformers, f"{family}ForMaskedLM")(config).eval()
+    fill(theirs)
+    theirs.save_pretrained(tmp_path)
+    assert "one of its ids is [MASK]" in refused(lambda: unmask.load(tmp_path))
+    vocabulary(tmp_path, 50, *BERT)
+    model = unmask.load(tmp_path)
+    backbone = model.method.backbone
+    # RoBERTa's first position is the one behind its pad
+    assert model.length == (20 if family == "Bert" else 20 - pad - 1)
+    x = torch.randint(5, 50, (3, model.length), generator=torch.Generator().manual_seed(0))
+    valid = torch.arange(model.length) < torch.tensor([[model.length], [5], [2]])
+    x[~valid] = pad
+    with torch.no_grad():
+        ours = backbone.logits(backbone.features(x, valid=valid))
+        torch.testing.assert_close(
+            ours[valid], theirs(x, attention_mask=valid.long()).logits[valid], **CLOSE
+        )
+    assert model.tokenizer.vocabulary.mask_id == 4
+    assert str(model.fill("the [MASK] sat")[0]).startswith("the ")
+    longest = torch.zeros(1, model.length + 1, dtype=torch.long)
+    assert "positions" in refused(lambda: backbone.features(longest))
+    vocabulary(tmp_path, 53, *BERT)  # a tokenizer that has learned more words
+    grown = unmask.load(tmp_path)
+    assert grown.tokenizer.vocabulary.size == len(grown.method.backbone.embedding.weight) == 53
+    torch.testing.assert_close(logits(grown, x)[..., :50], logits(model, x))
+    change(tmp_path / "config.json", pad_token_id=-4)
+    assert family == "Bert" or "positions" in refused(lambda: unmask.load(tmp_path))
+
+
+def test_an_encoder_is_where_an_mdlm_starts(tmp_path):
+    config = transformers.BertConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=16,
+    )  # fmt: skip
+    encoder = tmp_path / "bert"
+    transformers.BertForMaskedLM(config).save_pretrained(encoder)
+    vocabulary(encoder, 50, *BERT)
+    (tmp_path / "notes.txt").write_text("the cat sat on a mat\n" * 40)
+    settings = {
+        "initial": str(encoder),
+        "backbone": {"name": "bert", "width": 16, "depth": 1, "heads": 2, "inner": 32, "positions": 16},
+        "data": {"train": str(tmp_path / "notes.txt"), "separator": "line", "length": 12,
+                 "cache": str(tmp_path / "cache")},
+        "training": {"steps": 30, "batch": 8, "lr": 0.01, "warmup": 1, "ema": 0.5, "device": "cpu"},
+    }  # fmt: skip
+    before = unmask.load(encoder).perplexity(["the cat sat on a mat"])
+    model = unmask.train(from_dict(settings), tmp_path / "run", say=lambda _: None)
+    assert model.tokenizer.vocabulary.mask_id == 4
+    assert model.perplexity(["the cat sat on a mat"]).nats < before.nats - 1
+
+
+def test_gpt2_is_itself_and_mask_does_not_meet_pad(tmp_path):
+    config = transformers.GPT2Config(
+        vocab_size=60, n_embd=32, n_layer=2, n_head=4, n_positions=20,
+        bos_token_id=59, eos_token_id=59,
+    )  # fmt: skip
+    theirs = transformers.GPT2LMHeadModel(config).eval()
+    fill(theirs)
+    theirs.save_pretrained(tmp_path)
+    letters = {chr(97 + i): i for i in range(26)} | {f"w{i}": 26 + i for i in range(33)}
+    model_json = {"type": "WordLevel", "vocab": letters | {"<|endoftext|>": 59}, "unk_token": "a"}
+    tree = {"version": "1.0", "added_tokens": [], "model": model_json}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tree))
+    model = unmask.load(tmp_path)
+    assert model.tokenizer.vocabulary == unmask.Vocabulary(61, 60, None, 59, 59)
+    backbone = model.method.backbone
+    x = torch.randint(0, 60, (3, 9), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        own = theirs(x).logits
+        torch.testing.assert_close(logits(model, x)[..., :60], own, **CLOSE)
+        cache = KVCache(9)
+        pieces = [backbone.features(part, cache=cache) for part in x.split([4, 1, 1, 3], 1)]
+        torch.testing.assert_close(torch.cat(pieces, 1), backbone.features(x))
+    # what follows <|endoftext|> and a prompt, token by token, and what a text costs
+    ids = [59, *x[0, 1:].tolist()]
+    theirs_next = theirs(torch.tensor([ids])).logits.log_softmax(-1)[0, :-1]
+    costs = -theirs_next.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].detach()
+    row = torch.tensor([ids])
+    losses = model.method.nll(row, torch.ones_like(row, dtype=torch.bool), None).per_token()[0]
+    torch.testing.assert_close(losses[1:].detach(), costs, rtol=0, atol=1e-4)
+    assert losses[0] == 0
+    denoise, t = model.method.denoiser(), torch.ones(1, dtype=torch.float64)
+    for column in (3, 4, 5, 2):
+        at = torch.tensor([0]), torch.tensor([column])
+        with torch.no_grad():
+            found = denoise(row, t, at)[0, :60]
+        torch.testing.assert_close(found, theirs_next[column - 1].detach(), **CLOSE)
+    changed = row.clone()
+    changed[0, 2] = (changed[0, 2] + 1) % 59
+    with torch.no_grad():  # what was read before is forgotten from there on
+        found = denoise(changed, t, (torch.tensor([0]), torch.tensor([5])))[0, :60]
+        torch.testing.assert_close(found, theirs(changed).logits.log_softmax(-1)[0, 4], **CLOSE)
+    assert "first token" in refused(lambda: denoise(row, t, (torch.tensor([0]), torch.tensor([0]))))
+    (tmp_path / "tokenizer.json").unlink()
+    bare = unmask.load(tmp_path)  # nobody tells what its tokens are, and MASK is none of them
+    assert bare.tokenizer.vocabulary.mask_id == 60
+    with torch.no_grad():
+        torch.testing.assert_close(logits(bare, x)[..., :60], own, **CLOSE)
+    assert model.generate("a", length=8)[0].ids[0] == 59
+    padded = [{"id": 60, "content": "[PAD]", "special": True, "lstrip": False, "rstrip": False,
+               "normalized": False, "single_word": False}]  # fmt: skip
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tree | {"added_tokens": padded}))
+    model = unmask.load(tmp_path)
+    assert model.tokenizer.vocabulary == unmask.Vocabulary(62, 61, 60, 59, 59)
+    torch.testing.assert_close(logits(model, x)[..., :60], own, **CLOSE)
+
+
+HEAD = "backbone.output_layer.linear.bias"
+MISFITS = {
+    "missing": (lambda t: t.pop(HEAD), "head.bias is missing"),
+    "too many": (lambda t: t.update(x=torch.ones(1)), "x is not expected"),
+    "shape": (lambda t: t.update({HEAD: torch.ones(3)}), "head.bias is float32[3]"),
+    "dtype": (lambda t: t.update({HEAD: torch.ones(98, dtype=torch.int64)}), "weights are floats"),
+    "NaN": (lambda t: t.update({HEAD: torch.full((98,), torch.nan)}), "NaN or infinity"),
+    "rotation": (
+        lambda t: t["backbone.rotary_emb.inv_freq"].mul_(2),
+        "inv_freq is not that of base 10,000",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_what_does_not_fit_is_named(folder, name):
+    how, message = MISFITS[name]
+    retensor(folder, how)
+    assert message in refused(lambda: unmask.load(folder))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_heads": None}, "no setting n_heads"),
+        ({"n_heads": "4"}, "n_heads is '4', and no int"),
+        ({"n_blocks": 10**9}, "backbone.depth must lie between"),
+        ({"n_blocks": 3}, "is missing"),
+        ({"model_type": "llama"}, "type 'llama'; those that are read: unmask, mdlm"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(folder, settings, message):
+    change(folder / "config.json", **settings)
+    assert message in refused(lambda: unmask.load(folder))
+
+
+def test_weights_in_several_files(folder, expected):
+    tensors = load_file(folder / "model.safetensors")
+    names = sorted(tensors)
+    files = {"a.safetensors": names[:9], "b.safetensors": names[9:]}
+    for file, some in files.items():
+        save_file({name: tensors[name] for name in some}, folder / file)
+    (folder / "model.safetensors").unlink()
+    index = folder / "model.safetensors.index.json"
+    where = {name: file for file, some in files.items() for name in some}
+    index.write_text(json.dumps({"weight_map": where}))
+    ours = logits(unmask.load(folder), expected["z_t"])
+    torch.testing.assert_close(ours, expected["logits_unconditioned"], **CLOSE)
+    index.write_text(json.dumps({"weight_map": where | {names[0]: "../a.safetensors"}}))
+    assert "leads out of its folder" in refused(lambda: unmask.load(folder))
+    index.unlink()
+    assert "model.safetensors is missing" in refused(lambda: unmask.load(folder))

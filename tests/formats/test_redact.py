@@ -1,0 +1,88 @@
+"""What others read of where a run's text lay: names alone, in cards and configurations."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hub_models import refused, tiny
+
+import unmask
+from unmask.config.run_config import load_recipe, resolve
+from unmask.formats.model_card import training_command
+from unmask.formats.redact import nameless, published
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("builtin:pydoc", "builtin:pydoc"),
+        ("hf:Skylion007/openwebtext:train[:-9]", "hf:Skylion007/openwebtext:train[:-9]"),
+        ("-", "-"),
+        ("notes.txt", "notes.txt"),
+        ("/home/alice/multi30k/train.{de,en}", "train.{de,en}"),
+        (r"C:\Users\alice\notes.txt", "notes.txt"),
+        ("~", "data"),
+        ("../..", "data"),
+        ("/", "data"),
+    ],
+)
+def test_a_source_keeps_its_name(path, name):
+    config = resolve({}, [("data.train", path)])
+    assert published(config).data.train == name
+
+
+def test_models_of_the_hub_and_shipped_ones_keep_their_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    for name, told in {
+        "me/my-mdlm@v1": "me/my-mdlm@v1",
+        "stories": "stories",
+        "hf:gpt2": "hf:gpt2",
+        "mine/model": "model",
+        "runs/demo": "demo",
+        "": "",
+    }.items():
+        assert published(resolve({}, [("initial", name)])).initial == told
+
+
+def test_the_command_of_a_card_names_files_alone():
+    config = resolve(load_recipe("demo"), [("data.train", "/home/alice/a.txt")])
+    config = replace(config, data=replace(config.data, cache="/home/alice/cache"))
+    assert training_command(config, "demo") == "unmask train demo --data.train a.txt"
+
+
+@pytest.mark.parametrize("path", [".", "/", "..", "~", "./", "data/", "../..", "-"])
+def test_a_path_that_says_nothing_of_a_machine_leaves_a_card_alone(path):
+    card = "See https://example.com/data/readme.md, ~3.14 nats... and/or ../data/x - 50/50."
+    assert nameless(card, resolve({}, [("data.train", path)])) == card
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [("/home/data", "data"), ("a/notes.txt", "notes.txt"), ("/b/alice/..", "data")],
+)
+def test_a_card_has_the_names_of_whole_paths(path, told):
+    card = "On {0}, `{0}`, file://{0} and {0}. Not on https://x.org/{0}, {0}-2 or mine{0}."
+    left = f"Not on https://x.org/{path}, {path}-2 or mine{path}."
+    expected = f"On {told}, `{told}`, {told} and {told}. {left}"
+    assert nameless(card.format(path), resolve({}, [("data.train", path)])) == expected
+
+
+def test_a_file_that_is_called_the_same_is_not_the_text_of_a_model_from_elsewhere(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("train.txt").write_text("something else entirely\n" * 50)
+    model = tiny()
+    data = replace(model.config.data, train="/elsewhere/train.txt", separator="line", cache="cache")
+    model = replace(model, config=replace(model.config, data=data))
+    for name in ("once", "twice"):  # and so in whoever saves it again
+        model.save_pretrained(name)
+        model = unmask.load(name)
+        assert refused(lambda model=model: model.perplexity(draws=1)) == (
+            "the text 'train.txt' lies where the model was trained; the model's own text cannot be "
+            "read: name one by --data FILE"
+        )
+        card = Path(name, "README.md").read_text()
+        assert "| data | train.txt |" in card and "elsewhere" not in card
+    assert model.perplexity("train.txt", draws=1).nats > 0

@@ -1,0 +1,409 @@
+"""Models of pairs, trained in seconds: they write targets, measure them, and refuse what they cannot."""
+
+import json
+import random
+import re
+from argparse import SUPPRESS, Namespace
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tiny_models import one_line
+
+import unmask
+from unmask.cli import main
+from unmask.cli.commands import evaluate_translation as translation
+from unmask.cli.parser import Parser
+from unmask.config.run_config import resolve
+from unmask.errors import UnmaskError
+from unmask.evaluation.suites.infilling import infill
+from unmask.evaluation.suites.sample_quality import compare
+from unmask.evaluation.suites.translation import translate
+from unmask.evaluation.suites.zero_shot import zero_shot
+from unmask.generation.display import MASK, Picture
+
+LETTERS = "abcdefgh"
+chance = random.Random(0)
+WORDS = sorted({"".join(chance.choices(LETTERS, k=chance.randint(2, 3))) for _ in range(4000)})
+chance.shuffle(WORDS)
+UNSEEN, SEEN = WORDS[:80], WORDS[80:]
+LENGTH = 10
+SETTINGS = {
+    "data.source_field": "word",
+    "data.target_field": "turned",
+    "data.packing": "pad",
+    "data.length": LENGTH,
+    "data.tokenizer.kind": "characters",
+    "training.steps": 320,
+    "training.batch": 64,
+    "training.lr": 6e-3,
+    "training.warmup": 50,
+    "training.decay": "cosine",
+    "training.ema": 0.98,
+    "training.validate_every": 0,
+    "training.save_every": 1000,
+    "training.sample_every": 320,
+    "training.device": "cpu",
+}
+SHAPE = {"width": 48, "depth": 2, "heads": 4, "dropout": 0}
+OWN = {
+    "mdlm": {"backbone.gate": 1},
+    "autoregressive": {"backbone": "causal", "data.fill_target": "false", "training.steps": 160},
+}
+
+
+def turned(word: str) -> str:
+    return word[::-1].upper()
+
+
+def write_pairs(path: Path, words: list[str]) -> str:
+    lines = (json.dumps({"word": word, "turned": turned(word)}) + "\n" for word in words)
+    path.write_text("".join(lines))
+    return str(path)
+
+
+def trained(folder: Path, method: str) -> Path:
+    """The run folder of a model that turns words round."""
+    settings = {
+        **SETTINGS,
+        "data.train": write_pairs(folder / "train.jsonl", [*SEEN, "a" * 12]),
+        "data.valid": write_pairs(folder / "valid.jsonl", UNSEEN),
+        "data.cache": str(folder / "cache"),
+        "method": method,
+        **OWN[method],
+        **{f"backbone.{name}": value for name, value in SHAPE.items()},
+    }
+    said = []
+    config = resolve({}, [(name, str(value)) for name, value in settings.items()])
+    unmask.train(config, folder / "run", say=said.append)
+    assert "left out: 1 and 0 pairs that are longer than 10 tokens" in said
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, Path]:
+    return {method: trained(tmp_path_factory.mktemp(method), method) for method in OWN}
+
+
+@pytest.fixture(scope="module")
+def models(runs) -> dict[str, unmask.Model]:
+    return {method: unmask.load(run) for method, run in runs.items()}
+
+
+@pytest.fixture
+def mdlm(models) -> unmask.Model:
+    return models["mdlm"]
+
+
+@pytest.mark.parametrize("method", OWN)
+def test_a_tiny_model_turns_words_that_it_has_not_seen(method, models):
+    texts = [str(result) for result in models[method].generate(UNSEEN, strategy="deterministic")]
+    right = sum(text == turned(word) for text, word in zip(texts, UNSEEN, strict=True))
+    assert right > 0.3 * len(UNSEEN)  # chance is one in hundreds
+    lengths = sum(len(text) == len(word) for text, word in zip(texts, UNSEEN, strict=True))
+    assert lengths > 0.7 * len(UNSEEN)  # where a target ends is learned too
+
+
+@pytest.mark.parametrize("method", OWN)
+def test_the_perplexity_is_of_targets_with_one_end_each(method, models):
+    model = models[method]
+    bound = model.perplexity()
+    assert bound.tokens == sum(len(word) + 1 for word in UNSEEN)
+    assert bound.characters == sum(map(len, UNSEEN))
+    pairs = [(word, turned(word)) for word in UNSEEN]
+    assert model.perplexity(pairs) == bound
+    assert bound.nats < 0.7  # a letter at random is more than 2
+    wrong = model.perplexity([(word, turned(word)[::-1]) for word in UNSEEN if word != word[::-1]])
+    assert wrong.nats > 2 * bound.nats
+
+
+def test_left_to_right_a_target_and_its_end_are_measured_exactly(mdlm):
+    bound = mdlm.perplexity([("abc", "CBA")], order="left_to_right")
+    assert (bound.certificate, bound.tokens) == ("exact", 4)
+    with pytest.raises(UnmaskError, match="only left_to_right is exact"):
+        mdlm.perplexity([("abc", "CBA")], order="random")
+
+
+def test_pairs_that_do_not_fit_are_told_with_the_perplexity(mdlm, runs, tmp_path, capsys):
+    assert mdlm.perplexity([("abc", "CBA"), ("abcdefg", "GFEDCBA")]).left_out == 1
+    data = write_pairs(tmp_path / "long.jsonl", ["ab", "abcdefg", "abcdefgh"])
+    assert main(["evaluate", str(runs["mdlm"]), "--data", data, "--draws", "2"]) == 0
+    assert "left out           │ 2 pairs that fit into no row" in capsys.readouterr().out
+    assert main(["evaluate", str(runs["mdlm"]), "--draws", "2"]) == 0
+    assert "left out" not in capsys.readouterr().out
+
+
+def test_what_the_tokenizer_does_not_know_is_counted(mdlm, runs, tmp_path, capsys):
+    """One token stands for all of it, so that bits per byte are of another text: no bound, not exact."""
+    unknown = "中文"  # in the target; one in the source is nobody's to predict
+    assert mdlm.perplexity([("abc", unknown), (f"a{unknown}", "A")], draws=2).unknown == 2
+    assert mdlm.perplexity([("abc", "CBA")], draws=2).unknown == 0
+    file = tmp_path / "foreign.jsonl"
+    file.write_text(json.dumps({"word": "abc", "turned": unknown}))
+    how = ["--data", str(file), "--order", "left_to_right"]
+    assert main(["evaluate", str(runs["mdlm"]), *how]) == 0
+    shown = capsys.readouterr().out
+    assert "2 tokens, of what the tokenizer has none for" in shown
+    assert re.search(r"bits per byte +│ ≈ [\d.]+ ", shown)
+    assert main(["evaluate", str(runs["mdlm"]), *how, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unknown"] == 2
+
+
+def test_what_is_written_does_not_depend_on_the_company(mdlm):
+    together = mdlm.generate(UNSEEN[:4], seed=[5, 6, 7, 8], sampler="ancestral")
+    alone = [mdlm.generate(UNSEEN[i], seed=[5 + i])[0] for i in range(4)]
+    assert [(a.text, a.ids, a.calls) for a in together] == [(b.text, b.ids, b.calls) for b in alone]
+
+
+def test_where_a_target_ends_may_be_settled_first(mdlm):
+    """In a call for the end and one for each letter, instead of one for each place of the row."""
+    how = {"sampler": "confidence", "strategy": "deterministic"}
+    found = mdlm.generate(UNSEEN, ending="first", **how)
+    assert all(result.calls == len(result.ids) for result in found)  # EOS is one of them
+    lengths = sum(len(str(text)) == len(word) for text, word in zip(found, UNSEEN, strict=True))
+    assert lengths > 0.7 * len(UNSEEN)
+    free = mdlm.generate(UNSEEN, **how)
+    assert sum(result.calls for result in found) < 0.8 * sum(result.calls for result in free)
+    assert translate(mdlm).decoding["ending"] == "first"
+    assert translate(mdlm, sources=4, ending="free").calls > translate(mdlm, sources=4).calls
+
+
+def test_a_result_is_the_target_alone(mdlm):
+    (result,) = mdlm.generate("abc", strategy="deterministic")
+    v = mdlm.tokenizer.vocabulary
+    assert not set(result.text) & set(LETTERS)
+    assert result.ids[:-1] == mdlm.tokenizer.encode(result.text)
+    assert result.ids[-1] == v.eos_id
+    assert len(mdlm.generate("abc", n=3)) == 3
+
+
+def test_frames_keep_the_source(mdlm):
+    source = mdlm.tokenizer.encode("abc")
+    frames = list(mdlm.stream(["abc"], seed=1))
+    assert all(frame.tokens[0, 1:4].tolist() == source for frame in frames)
+    assert not (frames[-1].tokens == mdlm.tokenizer.vocabulary.mask_id).any()
+
+
+def test_a_constraint_is_one_on_the_target(mdlm):
+    texts = mdlm.generate("abc", n=4, regex="[A-C]{2}D?")
+    assert all(text.text[:2].strip("ABC") == "" and len(text.text) in (2, 3) for text in texts)
+    with pytest.raises(UnmaskError) as caught:
+        mdlm.generate(["ab", "abc"], ban=["A"])
+    assert one_line(caught) == "targets are constrained for one source at a time: give one"
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda model: model.generate(), "the source is empty"),
+        (lambda model: model.generate(["ab", " "]), "the source is empty"),
+        (lambda model: model.generate("abcdefgh"), "leaves no room for a target in a row of 10"),
+        (lambda model: model.generate("ab", length="auto"), "share a row of 10 tokens at most"),
+        (lambda model: model.generate("ab", length=11), "share a row of 10 tokens at most"),
+        (lambda model: model.generate("ab", sampler="semi_autoregressive"), "without windows"),
+        (lambda model: model.generate("ab", ending="last"), "unknown ending 'last'"),
+        (
+            lambda model: model.generate("ab", ending="first", sampler="remask"),
+            "a sampler that revises may change where a text ends: ending free",
+        ),
+        (
+            lambda model: model.generate("ab", ending="first", ban=["A"]),
+            "a constraint may need a longer text: ending free",
+        ),
+        (
+            lambda model: model.generate("ab", ending="first", stop=False),
+            "ending first is for diffusion models of pairs",
+        ),
+        (
+            lambda model: text_model(model).generate(ending="first"),
+            "ending first is for diffusion models of pairs",
+        ),
+        (lambda model: model.fill("a[MASK]"), "generate, not fill"),
+        (lambda model: model.edit("ab", remask=0.5), "generate, not edit"),
+        (lambda model: model.perplexity(["text"]), "this model reads pairs"),
+        (lambda model: model.perplexity(packing="split"), "set data.packing pad"),
+    ],
+)
+def test_what_a_model_of_pairs_cannot_do_is_one_line(ask, message, mdlm):
+    with pytest.raises(UnmaskError) as caught:
+        ask(mdlm)
+    assert message in one_line(caught)
+
+
+def text_model(model: unmask.Model) -> unmask.Model:
+    """The same weights, as those of a model of text."""
+    data = replace(model.config.data, source_field="", target_field="")
+    return unmask.Model(model.method, model.tokenizer, replace(model.config, data=data))
+
+
+@pytest.mark.parametrize(
+    ("measure", "message"),
+    [
+        (
+            lambda model: compare(model),
+            "it has no texts to compare; 'unmask evaluate MODEL --suite",
+        ),
+        (
+            lambda model: compare(text_model(model), judge=model),
+            "take a model of text as the judge",
+        ),
+        (lambda model: infill(model), "it fills no gaps in text; 'unmask evaluate MODEL --suite"),
+        (lambda model: infill(text_model(model), baseline=model), "it fills no gaps in text"),
+        (lambda model: zero_shot(model, ["ptb"]), "it has no perplexity of a text without one"),
+    ],
+)
+@pytest.mark.parametrize("method", OWN)
+def test_a_model_of_pairs_is_not_measured_as_one_of_text(method, measure, message, models):
+    with pytest.raises(UnmaskError) as caught:
+        measure(models[method])
+    assert one_line(caught).startswith(f"a model of pairs writes targets for sources: {message}")
+
+
+@pytest.mark.parametrize("suite", ["generation", "infilling"])
+def test_a_model_of_pairs_is_refused_before_a_judge_is_fetched(suite, runs, monkeypatch, capsys):
+    monkeypatch.setattr(
+        "unmask.evaluation.judges.load_judge.load_judge", lambda *args, **options: pytest.fail()
+    )
+    command = ["evaluate", str(runs["mdlm"]), "--suite", suite, "--judge", "no/judge"]
+    assert main(command) == 2
+    assert "a model of pairs writes targets for sources" in capsys.readouterr().err
+
+
+def test_a_diffusion_is_not_shown_where_targets_end(tmp_path):
+    settings = {
+        **SETTINGS,
+        "data.train": write_pairs(tmp_path / "train.jsonl", SEEN),
+        "data.fill_target": "false",
+        "data.cache": str(tmp_path / "cache"),
+    }
+    config = resolve({}, [(name, str(value)) for name, value in settings.items()])
+    with pytest.raises(UnmaskError, match=r"set data\.fill_target true"):
+        unmask.train(config, tmp_path / "run")
+
+
+def test_samples_show_source_and_target(runs):
+    (record,) = map(json.loads, (runs["mdlm"] / "samples.jsonl").read_text().splitlines())
+    assert [sample.split(" → ")[0] for sample in record["samples"]] == UNSEEN[:2]
+
+
+# Translation
+
+
+@pytest.mark.parametrize("method", OWN)
+def test_a_data_set_is_translated_and_scored(method, models, tmp_path):
+    model = models[method]
+    lines = [("ab", "BA"), ("abcdefgh", "X X X X"), ("ab", "BA BA"), ("abcdefg", "Y")]
+    path = tmp_path / "test.jsonl"
+    path.write_text("".join(json.dumps({"word": w, "turned": t}) + "\n" for w, t in lines))
+    found = translate(model, str(path))
+    assert found.sources == ["ab", "abcdefgh", "abcdefg"]
+    assert found.references == [["BA", "BA BA"], ["X X X X"], ["Y"]]
+    assert found.hypotheses[1] == ""
+    assert (found.too_long, found.bleu.texts) == (1, 3)
+    expected = model.generate(["ab", "abcdefg"], **found.decoding)  # it just fits
+    assert found.hypotheses[::2] == [str(result) for result in expected]
+    assert found.calls == sum(result.calls for result in expected) / 2
+    assert found.exact == (found.hypotheses[0] in ("BA", "BA BA")) + (found.hypotheses[2] == "Y")
+    first = translate(model, str(path), sources=1)
+    assert first.sources == ["ab"]
+    assert first.bleu is None and first.to_dict()["score"] is None  # of targets that have two words
+    shorter = translate(model, str(path), length=9)
+    assert shorter.too_long == 2 and shorter.hypotheses[1:] == ["", ""]
+
+
+def test_a_set_of_which_a_pair_cannot_be_read_has_no_score(mdlm, tmp_path):
+    """That of the others would be called the set's; in training one of 200 may be passed over."""
+    (tmp_path / "test.word").write_text("ab\n" * 200)
+    (tmp_path / "test.turned").write_text("B A B A\n" * 7 + "\n" + "B A B A\n" * 192)
+    with pytest.raises(UnmaskError) as caught:
+        translate(mdlm, str(tmp_path / "test.{word,turned}"))
+    assert "test.{word,turned}:8" in one_line(caught)
+
+
+def test_a_target_is_scored_for_each_source(mdlm):
+    with pytest.raises(UnmaskError, match="one target for each source: leave n out"):
+        translate(mdlm, n=2)
+
+
+def test_without_data_the_validation_pairs_are_translated(mdlm):
+    found = translate(mdlm)
+    assert found.sources == UNSEEN
+    right = sum(a == turned(b) for a, b in zip(found.hypotheses, UNSEEN, strict=True))
+    assert found.exact == right > 0.3 * len(UNSEEN)
+
+
+def suite(model: Path, *options: str) -> Namespace:
+    """The arguments of the suite, as `unmask evaluate` will read them."""
+    parser = Parser()
+    for name in ("--json",):
+        parser.add_argument(name, action="store_true")
+    for name, kind in (("--data", str), ("--seed", int), ("--batch", int)):
+        parser.add_argument(name, type=kind, default=SUPPRESS)
+    parser.add_argument("model")
+    translation.add(parser)
+    return parser.parse_args([str(model), *options])
+
+
+def test_the_suite_prints_and_keeps_what_was_written(runs, tmp_path, capsys):
+    file = tmp_path / "out.txt"
+    data = tmp_path / "test.jsonl"
+    pairs = [{"word": word, "turned": " ".join(turned(word) + "AB")} for word in UNSEEN]
+    data.write_text("\n".join(map(json.dumps, pairs)))
+    options = ["--sources", "5", "--hypotheses", str(file), "--decoding", "ancestral:steps=4"]
+    told = ["--data", str(data), "--seed", "5", "--batch", "2"]
+    translation.execute(suite(runs["mdlm"], *options, *told, "--json"))
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["texts"] == 5
+    assert figures["calls"] <= 4
+    assert figures["fields"] == "word to turned"
+    assert len(file.read_text().splitlines()) == 5
+    assert "batch" not in figures["decoding"]
+    translation.execute(suite(runs["mdlm"], "--sources", "5"))
+    assert "not defined: no reference has four words" in capsys.readouterr().out
+    translation.execute(suite(runs["mdlm"], "--sources", "5", "--data", str(data), "--seed", "5"))
+    printed = capsys.readouterr().out
+    assert "BLEU" in printed
+    assert "confidence, deterministic, its end first, seed 5" in printed
+    # whole: figures of other signatures cannot be compared
+    assert figures["signature"] in "".join(printed.split()).replace("│", "")
+
+
+def test_a_place_for_hypotheses_is_looked_for_before_anything_is_written(
+    runs, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        "unmask.evaluation.suites.translation.translate", lambda *args, **options: pytest.fail()
+    )
+    for file, message in [
+        (tmp_path / "no" / "out.txt", "there is no folder for"),
+        (tmp_path, "is a folder: name a file in it"),
+    ]:
+        with pytest.raises(UnmaskError) as caught:
+            translation.execute(suite(runs["mdlm"], "--hypotheses", str(file)))
+        assert message in one_line(caught)
+
+
+def test_a_model_of_text_does_not_translate(model):
+    with pytest.raises(UnmaskError) as caught:
+        translate(model)
+    assert "data.source_field" in one_line(caught)
+
+
+def test_the_command_writes_targets_and_shows_them_forming(runs, capsys, mdlm):
+    command = ["generate", str(runs["mdlm"]), "--prompt", "abc", "--strategy", "deterministic"]
+    assert main(command) == 0
+    printed = capsys.readouterr().out.strip()
+    assert printed == str(mdlm.generate("abc", strategy="deterministic")[0])
+    assert main([*command, "--watch"]) == 0
+    assert capsys.readouterr().out.strip() == printed
+
+
+def test_a_picture_shows_the_target(mdlm):
+    v = mdlm.tokenizer.vocabulary
+    target = [*mdlm.tokenizer.encode("CB"), v.mask_id, v.eos_id, v.eos_id]
+    ids = [v.bos_id, *mdlm.tokenizer.encode("abc"), v.eos_id, *target]
+    new, confidence = [False] * 5 + [True] * 5, [0.0] * 5 + [0.9] * 5
+    text = Picture(mdlm.tokenizer, Console(), conditional=True).row(ids, new, confidence)
+    assert text.plain == f"CB{MASK}"
+    assert "bold green" in str(text.spans[0].style)  # what is new, and sure

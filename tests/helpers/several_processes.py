@@ -1,0 +1,174 @@
+"""Runs of a tiny MDLM on several processes, as torchrun would start them, forked to spare imports.
+
+`python several_processes.py JOBS.json` runs jobs one after the other; under torchrun, the one job there is.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo  # which DDP and optimizers import: once, before the forks
+from torch import Tensor
+from training_stand_in import VOCABULARY, TinyLoader
+
+import unmask
+from unmask.backbones.dit import DiT
+from unmask.config.run_config import resolve
+from unmask.diffusion.schedule import LogLinear
+from unmask.diffusion.time_sampler import Stratified
+from unmask.errors import UnmaskError
+from unmask.methods.mdlm import MDLM
+from unmask.training import trainer
+from unmask.training.distributed import ddp_fsdp as _  # noqa: F401  # before the forks
+from unmask.training.distributed.process_group import Group, joined
+from unmask.training.signals import Interrupted
+from unmask.training.trainer import Trainer
+from unmask.training.training_config import DistributedConfig, TrainingConfig
+from unmask.vocabulary import Vocabulary
+
+trainer.draw_curve = lambda run: run  # which costs every job a second
+
+FAULT = "fault"  # a file beside the run: the fault has happened
+
+
+class Rows(TinyLoader):
+    """The tiny rows; keeps a hash of each, and goes wrong in one process at one step if told to."""
+
+    def __init__(self, group: Group, run: Path, fault: dict[str, Any]) -> None:
+        super().__init__()
+        self.group, self.run, self.fault = group, run, fault
+        self.seen = run.with_name(f"{run.name}-rows-{group.rank}-of-{group.world}.jsonl")
+
+    def batch(self, step: int, part: range) -> tuple[Tensor, Tensor]:
+        if (step, self.group.rank) == (self.fault.get("step"), self.fault.get("rank")):
+            self.go_wrong()
+        x, valid = super().batch(step, part)
+        with self.seen.open("a") as file:
+            for row, ids, real in zip(part, x, valid, strict=True):
+                digest = hashlib.sha256(ids.numpy().tobytes() + real.numpy().tobytes())
+                file.write(json.dumps([step, row, digest.hexdigest()]) + "\n")
+        return x, valid
+
+    def go_wrong(self) -> None:
+        happened = self.run.with_name(f"{self.run.name}-{FAULT}")
+        if happened.exists():
+            return
+        happened.touch()
+        match self.fault["kind"]:
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "term":
+                os.kill(os.getpid(), signal.SIGTERM)
+            case "hang":
+                time.sleep(3600)
+
+
+class Faulty(MDLM):
+    """Whose loss is not a number at one step, of one process."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.nan: tuple[int, int] | None = None  # step, first row
+        self.here: tuple[int, int] | None = None
+
+    def noise(self, stream: Any, valid: Tensor, times: Any = None) -> Any:
+        self.here = (stream.step, stream.rows.start)
+        return super().noise(stream, valid, times)
+
+    def nll(self, *given: Any, **options: Any) -> Any:
+        losses = super().nll(*given, **options)
+        if self.nan and self.here == self.nan:
+            object.__setattr__(losses, "total", losses.total * torch.nan)
+        return losses
+
+
+def train(job: dict[str, Any]) -> None:
+    """One process of a job."""
+    distributed = DistributedConfig(job["strategy"], job.get("timeout", 60.0))
+    if job.get("refused"):
+        config = resolve({}, [("distributed.strategy", "ddp"), ("training.device", "cpu")])
+        unmask.train(config, job["run"], say=said)
+        return
+    run, fault = Path(job["run"]), job.get("fault", {})
+    defaults = {"batch": 8, "lr": 0.01, "warmup": 3, "ema": 0.9, "device": "cpu", "log_every": 1}
+    config = TrainingConfig(**{**defaults, **job["options"]})
+    torch.manual_seed(7)
+    backbone = DiT(DiT.Config("", 16, 2, 2, dropout=0.1, condition_width=8, gate=0.5), VOCABULARY)
+    with torch.no_grad():
+        backbone.head.weight.normal_(std=0.1)
+    method = Faulty(
+        MDLM.Config(), backbone, Vocabulary.over(VOCABULARY - 1), LogLinear(), Stratified()
+    )
+    method.nan = tuple(fault["nan"]) if "nan" in fault else None
+    with joined(distributed, torch.device("cpu")) as group:
+        rows = Rows(group, run, fault)
+        fingerprint = {"training": asdict(config), "distributed": asdict(distributed)}
+        Trainer(
+            method, rows, config, run, 3, fingerprint, say=said, distributed=distributed, group=group
+        ).fit()  # fmt: skip
+
+
+def said(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def child(job: dict[str, Any]) -> int:
+    """Its exit code, as the command would give it."""
+    try:
+        train(job)
+    except UnmaskError as error:
+        said(f"rank {os.environ.get('RANK')}: {error}")
+        return 2
+    except SystemExit as end:
+        return int(end.code)
+    except Interrupted:
+        return 130
+    return 0
+
+
+def forked(job: dict[str, Any]) -> list[int]:
+    """The exit codes of a job's processes, by rank; the minus of a signal."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children = []
+    for rank in range(job["world"]):
+        process = os.fork()
+        if process == 0:
+            names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": job["world"]}
+            names |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            if job["strategy"] != "plain":
+                os.environ.update({name: str(value) for name, value in names.items()})
+            try:
+                code = child(job)
+            except BaseException:
+                import traceback
+
+                traceback.print_exc()
+                code = 1
+            os._exit(code)
+        children.append(process)
+    if job.get("fault", {}).get("kind") == "hang":  # who hangs is ended once the others have
+        others = [p for rank, p in enumerate(children) if rank != job["fault"]["rank"]]
+        codes = {p: os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]) for p in others}
+        stuck = children[job["fault"]["rank"]]
+        os.kill(stuck, signal.SIGKILL)
+        codes[stuck] = os.waitstatus_to_exitcode(os.waitpid(stuck, 0)[1])
+        return [codes[p] for p in children]
+    return [os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]) for p in children]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    content = json.loads(Path(sys.argv[1]).read_text())
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        sys.exit(child(content))
+    print(json.dumps([forked(job) for job in content]))

@@ -1,0 +1,168 @@
+"""The Hugging Face Trainer trains our MDLM: on the same rows and masks its losses are our trainer's."""
+
+import json
+
+import pytest
+import torch
+from hub_models import SHAPE, fill
+from torch.utils.data import SequentialSampler
+from transformers import AutoTokenizer, Trainer, TrainingArguments
+
+import unmask
+import unmask.integrations.transformers
+from unmask.config.components import build_method
+from unmask.config.run_config import RunConfig, resolve
+from unmask.data.load import load_data
+from unmask.data.loader import Loader
+from unmask.integrations.transformers.modeling import UnmaskForMaskedLM
+from unmask.model import Model
+from unmask.randomness import RowStream
+from unmask.training.optimizer import learning_rate
+
+STEPS, BATCH = 4, 4
+SMALL = [
+    ("data.train", "builtin:pydoc"),
+    ("data.length", "16"),
+    ("data.tokenizer.kind", "bytes"),
+    ("backbone.dropout", "0.1"),
+    ("backbone.gate", "0.5"),
+    ("training.steps", str(STEPS)),
+    ("training.batch", str(BATCH)),
+    ("training.warmup", "2"),
+    ("training.lr", "0.01"),
+    ("training.validation_rows", "4"),
+    ("training.log_every", "1"),
+    ("training.device", "cpu"),
+]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory) -> RunConfig:
+    return resolve({}, [*SMALL, *SHAPE, ("data.cache", str(tmp_path_factory.mktemp("cache")))])
+
+
+class InOrder(Trainer):
+    """Rows as they come, since our loader has shuffled them; and losses that are not rounded for a log."""
+
+    def _get_train_sampler(self, *_):
+        return SequentialSampler(self.train_dataset)
+
+    def training_step(self, *given):
+        loss = super().training_step(*given)
+        self.losses.append(loss.item())
+        return loss
+
+
+def wrapped(config: RunConfig) -> UnmaskForMaskedLM:
+    """The weights that our own run starts from."""
+    tokenizer = load_data(config.data).tokenizer
+    torch.manual_seed(config.seed)
+    return UnmaskForMaskedLM.from_model(
+        Model(build_method(config, tokenizer.vocabulary), tokenizer, config)
+    )
+
+
+def train(
+    model: UnmaskForMaskedLM, config: RunConfig, folder, tokenizer=None, **options
+) -> list[float]:
+    """The losses of the Hugging Face Trainer on the batches of our loader."""
+    loader = Loader(load_data(config.data).train, BATCH, config.seed)
+    rows = torch.cat([loader.batch(step, range(BATCH))[0] for step in range(STEPS)])
+    dataset = [{"input_ids": row, "labels": row} for row in rows]
+    settings = config.training
+    adamw = torch.optim.AdamW(
+        model.parameters(), settings.lr, settings.betas, settings.eps, weight_decay=0.0
+    )
+    factor = torch.optim.lr_scheduler.LambdaLR(
+        adamw, lambda step: learning_rate(step, settings) / settings.lr
+    )
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=BATCH,
+        max_steps=STEPS,
+        max_grad_norm=settings.clip,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        **{"save_strategy": "no", **options},
+    )
+    trainer = InOrder(
+        model,
+        arguments,
+        train_dataset=dataset,
+        optimizers=(adamw, factor),
+        processing_class=tokenizer,
+    )
+    trainer.losses = []
+    trainer.train()
+    return trainer.losses
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_the_losses_are_those_of_our_trainer(config, tmp_path, recomputed):
+    unmask.train(config, tmp_path / "run", say=lambda _: None)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    ours = [line["loss"] for line in lines if "loss" in line]
+    theirs = train(wrapped(config), config, tmp_path, gradient_checkpointing=recomputed)
+    assert len(ours) == len(theirs) == STEPS
+    assert theirs == pytest.approx(ours, rel=1e-6)
+
+
+def test_a_checkpoint_of_theirs_is_a_model_of_ours(config, tmp_path):
+    model = wrapped(config)
+    data = load_data(config.data)
+    Model(model.method, data.tokenizer, config).save_pretrained(tmp_path / "start")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "start")
+    train(model, config, tmp_path, tokenizer, save_strategy="steps", save_steps=2)
+    before, after = (tmp_path / f"checkpoint-{step}" for step in (2, 4))
+    assert (after / "training_args.bin").exists() and not (after / "tokenizer").exists()
+    again, trained = unmask.load(after), model.state_dict()
+    for name, tensor in again.method.state_dict().items():
+        assert torch.equal(tensor, trained[name])
+    assert not torch.equal(
+        unmask.load(before).method.backbone.head.weight, again.method.backbone.head.weight
+    )
+    assert again.tokenizer.fingerprint == data.tokenizer.fingerprint
+    assert again.perplexity(["some text"], draws=1).nats > 0
+
+
+def test_the_loss_is_that_of_the_noise_and_nothing_else(config):
+    model = wrapped(config).train()
+    x, valid = Loader(load_data(config.data).train, BATCH, config.seed).batch(0, range(BATCH))
+    first = model(x, labels=x).loss
+    second = model(x, labels=x).loss
+    assert not torch.equal(first, second)
+    model.noise.step = 0
+    assert torch.equal(model(x, labels=x).loss, first)
+    model.noise.seed, model.noise.step = 1, 0
+    assert not torch.equal(model(x, labels=x).loss, first)
+    model.eval()
+    evaluated = model(x, labels=x).loss
+    assert not torch.equal(model(x, labels=x).loss, evaluated)
+    assert torch.equal(model.eval()(x, labels=x).loss, evaluated)
+    assert bool(valid.all())
+
+
+def test_given_tokens_cost_nothing_and_padding_is_unseen(config):
+    model = wrapped(config)
+    fill(model)
+    x = torch.randint(256, (2, 10), generator=torch.Generator().manual_seed(0))
+    labels = x.clone()
+    labels[:, :9] = -100  # one target a row: the bound is its masked loss
+    seen = torch.ones_like(x)
+    loss = model.eval()(x, seen, labels=labels).loss
+    given = torch.arange(10).expand(2, 10) < 9
+    noise = model.method.noise(RowStream(config.seed, 0, range(2), 2), ~given)
+    ours = model.method.nll(x, seen.bool(), noise, given=given).total / 2
+    torch.testing.assert_close(loss, ours)
+    other = torch.where(labels == -100, (x + 1) % 256, x)
+    assert not torch.equal(model.eval()(other, seen, labels=labels).loss, loss)
+    wider = torch.cat([x, torch.full((2, 3), 7)], 1)
+    wide = torch.cat([seen, torch.zeros(2, 3, dtype=torch.long)], 1)
+    ignored = torch.cat([labels, torch.full((2, 3), -100)], 1)
+    narrow = model.eval()(wider, wide, labels=ignored).loss
+    wider[:, 10:] = 9
+    assert torch.equal(model.eval()(wider, wide, labels=ignored).loss, narrow)
+    by_count = model.eval()(x, seen, labels=labels, num_items_in_batch=8).loss
+    torch.testing.assert_close(by_count, loss * 2 / 8)

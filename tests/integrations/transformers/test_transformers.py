@@ -1,0 +1,193 @@
+"""Our classes as transformers' users know classes: registered in any order, asked in their words."""
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import accelerate
+import pytest
+import torch
+from hub_models import refused, tiny
+from hub_rows import some_tokens
+from transformers import AutoModelForMaskedLM
+
+import unmask
+import unmask.integrations.transformers
+from unmask.backbones import backbone as base
+from unmask.integrations.transformers.modeling import UnmaskForMaskedLM, UnmaskModel
+
+# what all need is imported once, and each order is tried in a process of its own
+ORDERS = [
+    "import unmask.integrations.transformers; import transformers",
+    "import transformers; import unmask.integrations.transformers",
+]
+EACH = """
+import os, sys
+import accelerate, huggingface_hub.hf_api, torch._dynamo
+finders = list(sys.meta_path)
+import unmask
+assert sys.meta_path == finders
+for order in {orders!r}:
+    if not os.fork():
+        exec(order)
+        from transformers import AutoModelForMaskedLM
+        print(type(AutoModelForMaskedLM.from_pretrained({folder!r})).__name__, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.slow
+def test_importing_the_integration_registers_the_auto_classes(folder):
+    code = EACH.format(orders=ORDERS, folder=str(folder))
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.split() == ["UnmaskForMaskedLM"] * len(ORDERS), done.stderr
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", [UnmaskForMaskedLM, UnmaskModel])
+def test_what_would_have_no_effect_is_refused(model, kind):
+    network, tokens = kind.from_model(model), some_tokens(model)
+    whole = network(tokens)[0]
+    nothing = {"output_attentions": False, "position_ids": None, "use_cache": False}
+    first_type = torch.zeros_like(tokens)
+    assert torch.equal(network(tokens, token_type_ids=first_type, **nothing)[0], whole)
+    for name, value in {
+        "position_ids": torch.arange(9)[None],
+        "token_type_ids": first_type + 1,
+        "inputs_embeds": torch.zeros(3, 9, 16),
+        "output_attentions": True,
+        "output_hidden_states": True,
+        "past_key_values": (),
+    }.items():
+        told = refused(lambda name=name, value=value: network(tokens, **{name: value}))
+        assert told == f"{kind.__name__} takes no {name}: leave it out"
+    assert "takes no inputs_embeds" in refused(lambda: network(inputs_embeds=torch.zeros(3, 9, 16)))
+    assert "reads input_ids" in refused(lambda: network())
+    assert "[3, 1, 9, 9] does not" in refused(
+        lambda: network(tokens, attention_mask=torch.ones(3, 1, 9, 9))
+    )
+    times = torch.full((3,), 0.5)
+    assert "does not read the time" in refused(lambda: network(tokens, timesteps=times))
+    if kind is UnmaskForMaskedLM:
+        assert "times are drawn here" in refused(
+            lambda: network(tokens, labels=tokens, timesteps=times)
+        )
+    network.config.output_hidden_states = True
+    assert "takes no output_hidden_states" in refused(lambda: network(tokens))
+
+
+@torch.no_grad()
+def test_answers_without_names_are_tuples(model):
+    tokens = some_tokens(model)
+    network, features = UnmaskForMaskedLM.from_model(model), UnmaskModel.from_model(model)
+    (logits,) = network(tokens, return_dict=False)
+    assert torch.equal(logits, network(tokens).logits)
+    (loss,) = network.eval()(tokens, labels=tokens, return_dict=False)
+    assert torch.equal(loss, network.eval()(tokens, labels=tokens).loss)
+    (h,) = features(tokens, return_dict=False)
+    assert torch.equal(h, features(tokens).last_hidden_state)
+    network.config.return_dict = False
+    assert torch.equal(network(tokens)[0], logits) and type(network(tokens)) is tuple
+    assert torch.equal(network(tokens, return_dict=True).logits, logits)
+
+
+@torch.no_grad()
+def test_another_thread_finds_weights_while_they_are_worked_out_anew(model, monkeypatch):
+    network, tokens, found = UnmaskForMaskedLM.from_model(model), some_tokens(model), []
+    network(tokens)
+    pad = base.F.pad
+    monkeypatch.setattr(
+        base.F, "pad", lambda *args: found.append(network.backbone.usable) or pad(*args)
+    )
+    network(tokens)
+    assert found and None not in found
+
+
+def replicas(network: torch.nn.Module, count: int) -> list[torch.nn.Module]:
+    """As torch makes them for its devices, on the one that is here."""
+    module = import_module("torch.nn.parallel.replicate")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            module,
+            "_broadcast_coalesced_reshape",
+            lambda tensors, devices, detach: [[t * 1 for t in tensors] for _ in devices],
+        )
+        return module.replicate(network, range(count))
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"backbone__time_conditioning": "true"}, {"schedule": "learned"}]
+)
+def test_a_replica_computes_with_its_own_weights(settings):
+    model = tiny(**settings)
+    network, tokens = UnmaskForMaskedLM.from_model(model), some_tokens(model)
+    with torch.no_grad():
+        whole = network(tokens).logits  # what was worked out for it is no replica's
+        first, second = replicas(network, 2)
+        assert not list(second.parameters())
+        vars(second.backbone.head)["weight"].zero_()  # frozen weights of the original would hide it
+        torch.testing.assert_close(first(tokens).logits, whole)
+        assert not torch.allclose(second(tokens).logits[..., 0], whole[..., 0])
+        assert torch.equal(network(tokens).logits, whole)
+    network.train()
+    network(tokens, labels=tokens).loss.backward()
+    grads = {name: p.grad.clone() for name, p in network.named_parameters()}
+    network.zero_grad()
+    network.noise.step = 0
+    first, second = replicas(network, 2)
+    second(tokens, labels=tokens).loss.backward()
+    assert network.noise.step == 1
+    for name, parameter in network.named_parameters():
+        torch.testing.assert_close(parameter.grad, grads[name])
+
+
+@torch.no_grad()
+def test_a_network_stays_on_one_device(model, folder):
+    network, tokens = UnmaskForMaskedLM.from_model(model), some_tokens(model)
+    size = sum(p.numel() * p.element_size() for p in network.parameters())
+    room = {0: size // 2, 1: 3 * size, "cpu": 3 * size}
+    kept = sorted(network._no_split_modules)
+    chosen = accelerate.infer_auto_device_map(network, room, no_split_module_classes=kept)
+    assert set(chosen.values()) == {1}
+    placed = AutoModelForMaskedLM.from_pretrained(folder, device_map="auto")
+    logits = placed(tokens.to(placed.device)).logits.cpu()
+    near = {"rtol": 1e-3, "atol": 1e-3} if placed.device.type == "cuda" else {}
+    torch.testing.assert_close(logits, network(tokens).logits, **near)
+
+
+def test_writing_leaves_a_network_in_training(folder):
+    auto = AutoModelForMaskedLM.from_pretrained(folder).train()
+    auto.generate(max_new_tokens=2, seed=0)
+    refused(lambda: auto.generate(samplr="x"))
+    refused(lambda: auto.generate(torch.zeros(1, 9, dtype=torch.long), max_length=3))
+    assert all(module.training for module in auto.modules())
+
+
+def test_generate_writes_as_the_model_was_saved_to(model, tmp_path):
+    usual = {"length": 10, "sampler": "first_hitting", "temperature": 0.5, "top_k": 3}
+    ours = unmask.Model(model.method, model.tokenizer, model.config, usual)
+    ours.save_pretrained(tmp_path / "a")
+    auto = AutoModelForMaskedLM.from_pretrained(tmp_path / "a")
+    auto.save_pretrained(tmp_path / "b")
+    v = model.tokenizer.vocabulary
+    for network in (auto, AutoModelForMaskedLM.from_pretrained(tmp_path / "b")):
+        for explicit in ({}, {"temperature": 2.0}, {"sampler": "ancestral", "steps": 3}):
+            text = ours.generate(seed=5, **explicit)[0].ids
+            told = network.generate(seed=5, **explicit)[0].tolist()
+            assert told[: len(text)] == text and len(told) <= 10
+        assert network.generate(max_length=20, seed=5).shape[1] > 10
+        assert network.generate(max_new_tokens=3, seed=5).shape[1] <= 4
+    gaps = torch.tensor([[v.bos_id, 1, v.mask_id, 2, v.mask_id, v.eos_id]])
+    filled = auto.generate(gaps, seed=1)  # a text with gaps has its length
+    assert filled.shape == gaps.shape and v.mask_id not in filled
+    greedy = [auto.generate(gaps, seed=seed, top_k=1).tolist() for seed in range(4)]
+    plain = UnmaskForMaskedLM.from_model(model)
+    assert plain.config.generation == {}
+    assert len({str(row) for row in greedy}) < len(
+        {str(plain.generate(gaps, seed=seed).tolist()) for seed in range(4)}
+    )
+    assert Path(tmp_path / "b" / "generation_config.json").exists() is False
+    assert unmask.load(tmp_path / "b").defaults == usual

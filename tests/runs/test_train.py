@@ -1,0 +1,133 @@
+"""What training starts from, and what it measures on the way."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_models import one_line
+
+import unmask
+from unmask.config.run_config import resolve, to_dict
+from unmask.data.data_config import DataConfig
+from unmask.data.load import rows_from
+from unmask.data.rows.first_rows import FirstRows
+from unmask.data.tokenizers.characters import ByteTokenizer
+from unmask.errors import UnmaskError
+from unmask.runs.train import _agreed
+from unmask.training.checkpoints.checkpoint import folder, save
+from unmask.training.checkpoints.retention import Retention
+
+
+@pytest.mark.parametrize("packing", ["pad", "split"])
+def test_the_first_rows_have_the_text_of_their_tokens(packing):
+    """Half of the rows hold nearly all of the text; each has BOS and EOS beside its bytes."""
+    rows = rows_from(["a" * 98, "b" * 2], ByteTokenizer(), DataConfig(packing=packing, length=100))
+    first = FirstRows(rows, 1)
+    assert first.tokens == 100
+    assert first.bytes == first.characters == round(100 * 100 / 104)
+    assert first.text_estimated
+    for count in (0, 2, 9):
+        every = FirstRows(rows, count)
+        assert (every.bytes, every.tokens, every.text_estimated) == (100, 104, False)
+
+
+def test_a_validation_that_costs_more_than_floating_point_can_tell_is_logged(tmp_path):
+    """Short targets in long rows: the filling alone costs an untrained model a thousand nats."""
+    pairs = tmp_path / "pairs.jsonl"
+    lines = [{"de": "x", "en": letter} for letter in "abc"] + [{"de": "x" * 600, "en": "y"}]
+    pairs.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    settings = {
+        "data.train": pairs, "data.valid": pairs, "data.cache": tmp_path / "cache",
+        "data.source_field": "de", "data.target_field": "en", "data.packing": "pad",
+        "data.length": 600, "data.tokenizer.kind": "bytes", "backbone.width": 16,
+        "backbone.depth": 1, "backbone.heads": 2, "training.steps": 1, "training.batch": 2,
+        "training.warmup": 0, "training.sample_every": 0, "training.validation_rows": 2,
+        "training.device": "cpu",
+    }  # fmt: skip
+    config = resolve({}, [(name, str(value)) for name, value in settings.items()])
+    unmask.train(config, tmp_path / "run", say=lambda line: None)
+    records = map(json.loads, (tmp_path / "run" / "log.jsonl").read_text().splitlines())
+    (validation,) = [each["validation"] for each in records if "validation" in each]
+    assert validation["nats"] > 710
+    assert validation["perplexity"] is None
+    assert (validation["text_estimated"], validation["left_out"]) == (True, 1)
+
+
+def test_a_setting_that_an_older_checkpoint_did_not_know_has_its_default(tmp_path):
+    config = resolve({}, [("training.lr", "0.01")])
+    now = {**to_dict(config), "corpus": {"rows": 3, "tokens": 9}}
+    before = json.loads(json.dumps(now))
+    del before["distributed"], before["initial"], before["training"]["clip"]
+    del before["backbone"]["dropout"]
+    save(tmp_path, 1, Retention(1), {}, {"fingerprint": before}, {})
+    found = folder(tmp_path, 1)
+    _agreed(tmp_path, found, now)
+    other = {**now, "training": {**now["training"], "clip": 9.0}}
+    with pytest.raises(UnmaskError, match=r"configuration: training\.clip was 1\.0, is 9\.0; ch"):
+        _agreed(tmp_path, found, other)
+    dropped = {**now, "forgotten": 1, "training": {**now["training"], "forgotten": 1}}
+    save(tmp_path, 2, Retention(1), {}, {"fingerprint": dropped}, {})
+    with pytest.raises(UnmaskError, match=r"forgotten was 1, is None; training\.forgotten was 1"):
+        _agreed(tmp_path, folder(tmp_path, 2), now)
+
+
+SETTINGS = {
+    "data.separator": "line", "data.packing": "fit", "data.length": "24", "data.shorten": "0.3",
+    "training.steps": "1", "training.batch": "8", "training.lr": "1e-12", "training.ema": "0",
+    "training.warmup": "0", "training.device": "cpu", "training.save_every": "1",
+    "backbone.width": "32", "backbone.depth": "1", "backbone.heads": "2", "backbone.dropout": "0",
+}  # fmt: skip
+
+
+@pytest.fixture
+def settings(run, tmp_path) -> dict[str, str]:
+    """A run that goes on from the trained one, on other text."""
+    text = tmp_path / "other.txt"
+    text.write_text("\n".join(f"A mouse ran under bed number {i}." for i in range(40)))
+    own = {"data.train": str(text), "data.cache": str(tmp_path / "cache"), "initial": str(run)}
+    return SETTINGS | own
+
+
+def train(settings: dict[str, str], run: Path, **options) -> unmask.Model:
+    return unmask.train(resolve({}, list(settings.items())), run, say=lambda line: None, **options)
+
+
+def test_a_run_goes_on_from_another_models_weights_and_tokens(settings, model, tmp_path):
+    begun = train(settings, tmp_path / "run")
+    assert begun.tokenizer.fingerprint == model.tokenizer.fingerprint
+    for name, weight in begun.method.state_dict().items():
+        assert torch.allclose(weight, model.method.state_dict()[name], atol=1e-9), name
+    fresh = train(settings | {"initial": ""}, tmp_path / "fresh")
+    assert fresh.tokenizer.fingerprint != model.tokenizer.fingerprint
+
+
+def test_a_resumed_run_needs_its_start_no_more(settings, run, tmp_path):
+    first = shutil.copytree(run, tmp_path / "first")
+    settings |= {"initial": str(first)}
+    train(settings, tmp_path / "run")
+    shutil.rmtree(first)
+    again = train(settings | {"training.steps": "2"}, tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])["step"] == 2
+    assert again.config.initial == str(first)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"backbone.width": "64"}, r"initial .* does not fit: .* instead of"),
+        ({"backbone.depth": "2"}, r"initial .* does not fit: .* is missing"),
+        ({"initial": "nowhere"}, "no model 'nowhere'"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(settings, tmp_path, change, message):
+    with pytest.raises(UnmaskError, match=message) as caught:
+        train(settings | change, tmp_path / "run")
+    one_line(caught)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_tokenizer_that_is_not_the_starts_is_refused(settings, tmp_path):
+    with pytest.raises(UnmaskError, match="has another tokenizer than the one given"):
+        train(settings, tmp_path / "run", tokenizer=ByteTokenizer())

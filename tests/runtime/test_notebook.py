@@ -1,0 +1,93 @@
+"""In a notebook the bar and text forming are HTML that is written in place, and escaped."""
+
+from functools import partial
+from typing import Any
+
+import IPython.display
+import pytest
+import torch
+from rich.console import Console
+
+from unmask.data.tokenizers.characters import ByteTokenizer
+from unmask.generation.display import MASK, watch
+from unmask.runtime.notebook import Place
+from unmask.samplers.core.canvas import Frame
+from unmask.training.logs import progress
+
+BYTES = ByteTokenizer()
+Notebook = partial(Console, force_jupyter=True, width=80)
+
+
+class Cell:
+    """What stands below a cell: places, each with all that it has shown."""
+
+    def __init__(self) -> None:
+        self.places: list[list[str]] = []
+
+    def display(self, picture: Any, display_id: bool) -> "Cell":
+        assert display_id
+        self.places.append([])
+        self.update(picture)
+        return self
+
+    def update(self, picture: Any) -> None:
+        self.places[-1].append(picture._repr_mimebundle_([], [])["text/html"])
+
+
+@pytest.fixture
+def cell(monkeypatch) -> Cell:
+    below = Cell()
+    monkeypatch.setattr(IPython.display, "display", below.display)
+    return below
+
+
+def forming(text: str) -> list[Frame]:
+    """A text that appears from its start, byte by byte."""
+    ids = torch.tensor([BYTES.encode(text)])
+    frames = []
+    for count in range(ids.shape[1] + 1):
+        places = torch.arange(ids.shape[1])[None]
+        tokens = ids.masked_fill(places >= count, BYTES.vocabulary.mask_id)
+        new = places == count - 1
+        times = torch.ones(1, dtype=torch.float64)
+        frames.append(Frame(tokens, new, new.float(), torch.tensor([count]), times, 0.0))
+    return frames
+
+
+def test_text_forms_in_one_place_and_no_markup_of_it_is_obeyed(cell):
+    frames = forming("<b>&[red]")
+    assert watch(frames, BYTES, Notebook(), pause=0) is frames[-1]
+    (shown,) = cell.places
+    assert len(shown) == len(frames) + 1  # and the finished text
+    assert shown[0].count(MASK) == 9
+    assert all("<b>" not in html for html in shown)
+    assert "&lt;b&gt;&amp;[red]\n" in shown[-1]
+    assert f"calls {len(frames) - 1}" in shown[-1]
+
+
+def test_the_bar_moves_in_one_place_and_no_lines_are_said(cell, monkeypatch):
+    monkeypatch.setattr(progress, "Console", Notebook)
+    said: list[str] = []
+    with progress.ProgressDisplay(0, 40, said.append) as bar:
+        for step in range(1, 41):
+            bar.advance(step)
+        bar.show(40, 1.25, "", 100.0)
+    (shown,) = cell.places
+    assert "1/40" in shown[0]
+    assert "40/40" in shown[-1]
+    assert "loss 1.2500" in shown[-1]
+    assert len(shown) < 40  # not each step
+    assert said == []
+
+
+def test_a_hidden_bar_shows_nothing(cell, monkeypatch):
+    monkeypatch.setattr(progress, "Console", Notebook)
+    with progress.ProgressDisplay(0, 2, print, hidden=True) as bar:
+        bar.advance(1)
+    assert cell.places == []
+
+
+def test_pictures_that_come_too_soon_are_left_out(cell):
+    place = Place(pause=60)
+    bar = Notebook().render_str("x")
+    assert [place.show(bar), place.show(bar), place.show(bar, at_once=True)] == [True, False, True]
