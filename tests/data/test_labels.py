@@ -13,7 +13,7 @@ import torch
 from unmask.data.data_config import DataConfig
 from unmask.data.documents import labels
 from unmask.data.documents.fields import Reading
-from unmask.data.documents.labels import Labelled, class_names, label_of
+from unmask.data.documents.labels import Classes, Labelled, label_of
 from unmask.data.load import load_data, rows_from
 from unmask.data.loader import LabelDropout, Loader
 from unmask.data.rows import encode as blocks
@@ -168,11 +168,17 @@ def test_a_class_without_training_documents(config, tmp_path):
 def test_how_many_classes(monkeypatch):
     monkeypatch.setattr(labels, "MOST_CLASSES", 3)
     documents = [Labelled("x", name) for name in "cabcab"]
-    assert class_names([*documents, "plain", Labelled("y", None)], "kind") == ["a", "b", "c"]
+
+    def names(documents: list[str]) -> list[str]:
+        classes = Classes("kind")
+        assert list(classes.noting(documents)) == documents
+        return classes.names()
+
+    assert names([*documents, "plain", Labelled("y", None)]) == ["a", "b", "c"]
     with pytest.raises(UnmaskError, match="'kind' has more than 3 values: it is no class"):
-        class_names([*documents, Labelled("x", "d")], "kind")
+        names([*documents, Labelled("x", "d")])
     with pytest.raises(UnmaskError, match="no training document has a class in"):
-        class_names(["plain", Labelled("y", None)], "kind")
+        names(["plain", Labelled("y", None)])
 
 
 def test_the_label_field_has_a_cache_of_its_own(config, tmp_path):

@@ -1,6 +1,7 @@
 """From a data configuration to a tokenizer and rows."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -11,7 +12,7 @@ import numpy as np
 from unmask.data.data_config import STREAMS, DataConfig
 from unmask.data.documents.detokenizers import DETOKENIZERS
 from unmask.data.documents.fields import Reading
-from unmask.data.documents.labels import Labelled, class_names
+from unmask.data.documents.labels import Classes, Labelled
 from unmask.data.documents.pairs import Pair, pair_of, sides
 from unmask.data.documents.read_errors import told
 from unmask.data.rows.encode import Encode, encoding
@@ -19,7 +20,7 @@ from unmask.data.rows.packing import pack
 from unmask.data.rows.row_cache import UnfinishedRows, cache_key, making, stored_rows
 from unmask.data.rows.row_counts import Table, Totals
 from unmask.data.rows.token_rows import Layout, Mixture, Rows
-from unmask.data.sources.corpus import Corpus, sample
+from unmask.data.sources.corpus import Corpus, SetAside, sample
 from unmask.data.sources.open_source import open_corpus
 from unmask.data.tokenizers.kinds import build_tokenizer
 from unmask.data.tokenizers.subwords import SubwordTokenizer
@@ -45,16 +46,20 @@ class _Part:
     corpus: Corpus
     documents: Callable[[], Iterable[str]]
     which: str
+    to_pack: Callable[[], Iterable[str]]  # the same; the rows of two parts take one reading
 
     @classmethod
     def all_of(cls, corpus: Corpus) -> "_Part":
-        return cls(corpus, partial(iter, corpus), "all")
+        return cls(corpus, partial(iter, corpus), "all", partial(iter, corpus))
 
     @classmethod
-    def split(cls, corpus: Corpus, holdout: float) -> tuple["_Part", "_Part"]:
+    def split(cls, corpus: Corpus, holdout: float, aside: SetAside) -> tuple["_Part", "_Part"]:
         """The documents that are trained on, and those held out."""
-        kept, held = (partial(corpus.part, holdout, held) for held in (False, True))
-        return cls(corpus, kept, f"but {holdout!r}"), cls(corpus, held, f"only {holdout!r}")
+        part = partial(corpus.part, holdout)
+        return (
+            cls(corpus, partial(part, False), f"but {holdout!r}", partial(part, False, aside)),
+            cls(corpus, partial(part, True), f"only {holdout!r}", partial(part, True, aside)),
+        )
 
 
 def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
@@ -64,16 +69,21 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
     """
     weights = [portion.weight for portion in config.portions]
     corpora = [_opened(portion.text, config) for portion in config.portions]
-    if config.valid:
-        train = [_Part.all_of(corpus) for corpus in corpora]
-        valid = [_Part.all_of(_opened(config.valid, config))]
-    else:
-        split = [_Part.split(corpus, config.holdout) for corpus in corpora]
-        train, valid = [kept for kept, _ in split], [held for _, held in split]
-    if tokenizer is None:
-        tokenizer = _learned(train, weights, config)
-    train_rows = [_rows(part, tokenizer, config) for part in train]
-    valid_rows = [_rows(part, tokenizer, config) for part in valid]
+    with ExitStack() as stack:
+        if config.valid:
+            train = [_Part.all_of(corpus) for corpus in corpora]
+            valid = [_Part.all_of(_opened(config.valid, config))]
+        else:
+            asides = [stack.enter_context(closing(SetAside())) for _ in corpora]
+            split = [
+                _Part.split(corpus, config.holdout, aside)
+                for corpus, aside in zip(corpora, asides, strict=True)
+            ]
+            train, valid = [kept for kept, _ in split], [held for _, held in split]
+        if tokenizer is None:
+            tokenizer = _learned(train, weights, config)
+        train_rows = [_rows(part, tokenizer, config) for part in train]
+        valid_rows = [_rows(part, tokenizer, config) for part in valid]
     read = [*zip(train, train_rows, strict=True)]
     read += zip(valid, valid_rows, strict=True) if config.valid else []
     return Data(
@@ -85,22 +95,26 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
 
 
 def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> Tokenizer:
-    """The tokenizer of the training documents: a bpe learns from at most its sample, of each its share."""
-    labelled = parts
-    if config.tokenizer.source:
-        parts, weights = [_Part.all_of(_opened(config.tokenizer.source, config))], [1.0]
-    texts: Iterable[str] = sides(chain.from_iterable(part.documents() for part in parts))
+    """The tokenizer of the training documents, which are read once, with their classes.
+
+    A bpe learns from at most its sample, of each corpus its share.
+    """
+    classes, source = Classes(config.label_field), config.tokenizer.source
+    noted = (classes.noting(part.documents()) for part in parts)
+    read: Iterable[Iterable[str]] = noted
+    if source:
+        read, weights = [iter(_opened(source, config))], [1.0]
+    texts = sides(chain.from_iterable(read))
     if config.tokenizer.kind == "bpe":
         room = [config.tokenizer.sample * weight / sum(weights) for weight in weights]
-        texts = chain.from_iterable(
-            sample(part.documents, most) for part, most in zip(parts, room, strict=True)
-        )
+        texts = chain.from_iterable(map(sample, read, room))
     tokenizer = build_tokenizer(config.tokenizer, texts)
     if config.packing not in STREAMS and isinstance(tokenizer, SubwordTokenizer):
         tokenizer = tokenizer.with_pad()
     if config.label_field:
-        documents = chain.from_iterable(part.documents() for part in labelled)
-        tokenizer = tokenizer.with_labels(class_names(documents, config.label_field))
+        for _ in chain.from_iterable(noted):  # those that the tokenizer did not read
+            pass
+        tokenizer = tokenizer.with_labels(classes.names())
     return tokenizer
 
 
@@ -274,7 +288,7 @@ def _make_rows(
 
     def tables(encode: Encode) -> Iterator[Table]:
         begun = (tokenizer, config.length, _packer(config), made.totals)
-        yield from pack(part.documents(), *begun, place=made.place, encode=encode)
+        yield from pack(part.to_pack(), *begun, place=made.place, encode=encode)
         made.totals.faults = part.corpus.faults
 
     with encoding(tokenizer, config.workers) as encode:

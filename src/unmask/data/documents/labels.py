@@ -5,7 +5,7 @@ place, p(class | text).
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from unmask.errors import UnmaskError
 
@@ -41,20 +41,32 @@ def class_name(value: object, place: str, field: str) -> str | None:
     return value
 
 
-def class_names(documents: Iterable[str], field: str) -> list[str]:
-    """The classes that documents have, sorted."""
-    names: set[str] = set()
-    for document in documents:
-        label = label_of(document)
-        if label is not None:
-            names.add(label)
-        if len(names) > MOST_CLASSES:
+class Classes:
+    """The classes of documents, noted while the documents are read for something else."""
+
+    def __init__(self, field: str) -> None:
+        self.field, self._names = field, set[str]()
+
+    def noting(self, documents: Iterable[str]) -> Iterator[str]:
+        """The documents, their classes noted."""
+        for document in documents:
+            label = label_of(document)
+            if label is not None:
+                self._names.add(label)
+            if len(self._names) > MOST_CLASSES:
+                raise UnmaskError(
+                    f"data.label_field {self.field!r} has more than {MOST_CLASSES:,} values: it is no "
+                    "class"
+                )
+            yield document
+
+    def names(self) -> list[str]:
+        """The classes that were noted, sorted."""
+        if not self._names:
             raise UnmaskError(
-                f"data.label_field {field!r} has more than {MOST_CLASSES:,} values: it is no class"
+                f"no training document has a class in data.label_field {self.field!r}"
             )
-    if not names:
-        raise UnmaskError(f"no training document has a class in data.label_field {field!r}")
-    return sorted(names)
+        return sorted(self._names)
 
 
 def first_token(document: str, labels: Mapping[str, int], bos_id: int) -> int:

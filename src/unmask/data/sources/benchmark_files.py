@@ -95,7 +95,7 @@ def file_corpus(paths: Sequence[Path], form: Form) -> Corpus:
             yield from form.read(path)
 
     def hash_content() -> str:
-        content = [repr(form), *map(digest_of, paths)]
+        content = [repr(form), *(digest_of(path, {}) for path in paths)]
         return hashlib.blake2b("\n".join(content).encode(), digest_size=16).hexdigest()
 
     name = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files in {paths[0].parent}"

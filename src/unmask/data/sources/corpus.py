@@ -6,9 +6,12 @@ unless named).
 """
 
 import hashlib
+import json
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from unmask.data.documents.labels import Labelled
 from unmask.data.documents.pairs import Pair, sides
@@ -17,6 +20,7 @@ from unmask.errors import UnmaskError
 
 ELSEWHERE = "elsewhere:"  # before the name of a file on the machine that a model comes from
 _HASH_FRACTION = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
+_IN_MEMORY = 2**26  # bytes of documents that are set aside in memory; more go to the disk
 
 
 @dataclass(frozen=True)
@@ -46,30 +50,98 @@ class Corpus:
         if empty:
             raise UnmaskError(next(iter(self.faults.files), f"{self.name} holds no text"))
 
-    def part(self, holdout: float, held: bool) -> Iterator[str]:
-        """The held-out documents, or the others: a spread fraction that depends on the index only."""
+    def part(self, holdout: float, held: bool, aside: "SetAside | None" = None) -> Iterator[str]:
+        """The held-out documents, or the others: a spread fraction that depends on the index only.
+
+        A reading of the others puts the held-out ones `aside`. A reading of the held-out ones after it
+        takes them from there, so that one reading of the corpus serves both.
+        """
         border, empty = int(holdout * 2**64), True
-        for index, document in enumerate(self):
-            if (index * _HASH_FRACTION % 2**64 < border) == held:
-                empty = False
-                yield document
+        if held and aside is not None and aside.complete:
+            found: Iterator[str] = iter(aside)
+        else:
+            found = self._divided(border, held, None if held else aside)
+        for document in found:
+            empty = False
+            yield document
         if empty:
             raise UnmaskError(
                 f"{self.name} has too few documents to hold {holdout:g} of them out; "
                 "give data.valid or another data.separator"
             )
 
+    def _divided(self, border: int, held: bool, aside: "SetAside | None") -> Iterator[str]:
+        if aside is not None:
+            aside.clear()
+        for index, document in enumerate(self):
+            if (_spread(index) < border) == held:
+                yield document
+            elif aside is not None:
+                aside.add(document)
+        if aside is not None:
+            aside.complete = True
 
-def sample(documents: Callable[[], Iterable[str]], most: float) -> Iterator[str]:
-    """The text of documents, or, if that is more than `most` characters, of a spread part of them."""
-    share = most / max(1, sum(map(len, sides(documents()))))
-    border = int(min(share, 1) * 2**64)
-    chosen = (
-        document
-        for index, document in enumerate(documents())
-        if index * _HASH_FRACTION % 2**64 < border
-    )
-    return sides(chosen)
+
+class SetAside:
+    """Documents in a temporary file, to be read once more without their source."""
+
+    def __init__(self) -> None:
+        self._file: Any = None
+        self.complete = False  # set by the reading that fills it, at its end
+
+    def clear(self) -> None:
+        """Forgets all documents and takes new ones."""
+        self.close()
+        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
+
+    def close(self) -> None:
+        """Gives the file back."""
+        if self._file is not None:
+            self._file.close()
+        self._file, self.complete = None, False
+
+    def add(self, document: str) -> None:
+        """Puts a document behind the others."""
+        label, source = getattr(document, "label", None), getattr(document, "source", None)
+        kind = type(document).__name__
+        self._file.write(json.dumps([kind, document, label, source]).encode() + b"\n")
+
+    def __iter__(self) -> Iterator[str]:
+        self._file.seek(0)
+        for line in self._file:
+            kind, text, label, source = json.loads(line)
+            if kind == Pair.__name__:
+                yield Pair(source, text)
+            else:
+                yield Labelled(text, label) if kind == Labelled.__name__ else text
+        self.close()
+
+
+def sample(documents: Iterable[str], most: float) -> Iterator[str]:
+    """The text of documents, or, if that is more than `most` characters, of a spread part of them.
+
+    The documents are read once. The share that fits falls as they come, so that those of the final
+    share are among those that were kept on the way.
+    """
+    kept, places, total = SetAside(), [], 0
+    kept.clear()
+    for index, document in enumerate(documents):
+        total += sum(map(len, sides([document])))
+        if _spread(index) < _border(most, total):
+            kept.add(document)
+            places.append(_spread(index))
+    border = _border(most, total)
+    return sides(document for place, document in zip(places, kept, strict=True) if place < border)
+
+
+def _spread(index: int) -> int:
+    """A number below 2^64 that spreads neighbouring documents."""
+    return index * _HASH_FRACTION % 2**64
+
+
+def _border(most: float, total: int) -> int:
+    """The bound of `_spread` below which lies the share of `total` that `most` is."""
+    return int(min(most / max(1, total), 1) * 2**64)
 
 
 def _hash_documents(documents: Iterable[str]) -> str:

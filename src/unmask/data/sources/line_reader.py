@@ -2,6 +2,8 @@
 
 import bz2
 import gzip
+import hashlib
+import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
@@ -13,8 +15,9 @@ from typing import Any, Protocol
 from unmask.data.documents.read_errors import Faults
 from unmask.errors import UnmaskError
 
-_OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_OPENERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 _DAMAGE = (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile)
+_BUFFER = 2**20
 LONGEST = 2**28  # bytes of a line: a few kilobytes of gzip may hold a line of any length
 
 
@@ -24,12 +27,53 @@ class Stream(Protocol):
     def readline(self, size: int = -1, /) -> bytes: ...
 
 
+class _Hashed(io.RawIOBase):
+    """A file whose bytes are hashed as they are read."""
+
+    def __init__(self, path: Path) -> None:
+        self._file, self.hash = path.open("rb", buffering=0), hashlib.blake2b()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer) or 0
+        self.hash.update(memoryview(buffer)[:count])
+        return count
+
+    def finish(self) -> str:
+        """The hash of the whole file: a reader may leave some of its bytes."""
+        while self.read(_BUFFER):
+            pass
+        return self.hash.hexdigest()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 @contextmanager
-def opened(path: Path) -> Iterator[Stream]:
-    """A file, whatever it is compressed with."""
-    opener = _OPENERS.get(path.suffix, lambda p: p.open("rb"))
-    with readable(path), opener(path) as stream:
+def opened(path: Path, digests: dict[Path, str] | None = None) -> Iterator[Stream]:
+    """A file, whatever it is compressed with.
+
+    A reading to the end leaves the hash of the file's bytes in `digests`, unless it is there.
+    """
+    if digests is None or path in digests:
+        with readable(path), _OPENERS.get(path.suffix, _plain)(path) as stream:
+            yield stream
+        return
+    with (
+        readable(path),
+        _Hashed(path) as raw,
+        io.BufferedReader(raw, _BUFFER) as whole,
+        _OPENERS.get(path.suffix, _plain)(whole) as stream,
+    ):
         yield stream
+        digests[path] = raw.finish()
+
+
+def _plain(file: Any) -> Any:
+    return file.open("rb") if isinstance(file, Path) else file
 
 
 @contextmanager

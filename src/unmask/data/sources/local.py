@@ -53,30 +53,35 @@ def _files(path: Path, reading: Reading) -> Corpus:
         raise UnmaskError(f"{path} is empty")
 
     faults = Faults(reading.corrupt)
+    digests: dict[Path, str] = {}
 
     def read() -> Iterator[str]:
         for each in paths:
-            yield from read_documents(each, reading, faults)
+            yield from read_documents(each, reading, faults, digests)
 
     def hash_content() -> str:
-        return _hash_files(paths)
+        return _hash_files(paths, digests)
 
     return Corpus(str(path), read, hash_content, all(map(has_fields, paths)), faults)
 
 
-def _hash_files(paths: Iterable[Path]) -> str:
-    return hashlib.blake2b("".join(map(digest_of, paths)).encode(), digest_size=16).hexdigest()
+def _hash_files(paths: Iterable[Path], digests: dict[Path, str]) -> str:
+    content = "".join(digest_of(path, digests) for path in paths)
+    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
 
 def _parallel(source: str, paths: dict[str, Path], reading: Reading) -> Corpus:
     faults = Faults(reading.corrupt)
+    digests: dict[Path, str] = {}
 
     def read() -> Iterator[str]:
-        return read_parallel(source, paths, reading, faults)
+        return read_parallel(source, paths, reading, faults, digests)
 
     def hash_content() -> str:
         # which file has which name, too
-        return hashlib.blake2b(repr([*paths, _hash_files(paths.values())]).encode()).hexdigest()
+        return hashlib.blake2b(
+            repr([*paths, _hash_files(paths.values(), digests)]).encode()
+        ).hexdigest()
 
     return Corpus(source, read, hash_content, True, faults)
 

@@ -31,14 +31,18 @@ def parallel_files(source: str) -> dict[str, Path]:
 
 
 def read_parallel(
-    source: str, paths: dict[str, Path], reading: Reading, faults: Faults
+    source: str,
+    paths: dict[str, Path],
+    reading: Reading,
+    faults: Faults,
+    digests: dict[Path, str],
 ) -> Iterator[str]:
     """The documents of parallel files, which must have equally many lines."""
     columns = reading.columns(list(paths), source)
     with ExitStack() as stack:
         own = [Faults(faults.allowed) for _ in columns]  # of lines, not of records
         lines = [
-            stack.enter_context(read_lines(paths[name], found))
+            stack.enter_context(read_lines(paths[name], found, digests))
             for name, found in zip(columns, own, strict=True)
         ]
         for number, values in enumerate(zip_longest(*lines, fillvalue=_ENDED), start=1):

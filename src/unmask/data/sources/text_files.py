@@ -42,19 +42,26 @@ def has_fields(path: Path) -> bool:
     return _form(path) != "text"
 
 
-def digest_of(path: Path) -> str:
-    """A hash of a file's bytes and of the form they are read in, wherever it lies."""
-    with readable(path), path.open("rb") as stream:
-        return hashlib.file_digest(stream, "blake2b").hexdigest() + _form(path)
+def digest_of(path: Path, digests: dict[Path, str]) -> str:
+    """A hash of a file's bytes, if none is known of them, and of the form they are read in."""
+    if path not in digests:
+        with readable(path), path.open("rb") as stream:
+            digests[path] = hashlib.file_digest(stream, "blake2b").hexdigest()
+    return digests[path] + _form(path)
 
 
-def read_documents(path: Path, reading: Reading, faults: Faults) -> Iterator[str]:
-    """The documents of a file, one at a time; what cannot be read is noted among the faults."""
+def read_documents(
+    path: Path, reading: Reading, faults: Faults, digests: dict[Path, str]
+) -> Iterator[str]:
+    """The documents of a file, one at a time; what cannot be read is noted among the faults.
+
+    A first reading hashes the file's bytes too, except those of Parquet.
+    """
     form = _form(path)
     if form == "parquet":
         yield from _read_parquet(path, reading, faults)
         return
-    with opened(path) as stream:
+    with opened(path, digests) as stream:
         if form == "json":
             yield from _read_json_lines(stream, path, reading, faults)
         elif form in _TABLES:
@@ -64,9 +71,11 @@ def read_documents(path: Path, reading: Reading, faults: Faults) -> Iterator[str
 
 
 @contextmanager
-def read_lines(path: Path, faults: Faults) -> Iterator[Iterator[str | None]]:
+def read_lines(
+    path: Path, faults: Faults, digests: dict[Path, str]
+) -> Iterator[Iterator[str | None]]:
     """The lines of a file of plain text, without their ends; None where one cannot be read."""
-    with opened(path) as stream:
+    with opened(path, digests) as stream:
         lines = decoded_lines(stream, str(path), faults)
         yield (line if line is None else line.removesuffix("\n") for line in lines)
 
