@@ -86,6 +86,21 @@ class Method(nn.Module, ABC):
         noise is drawn for the others alone.
         """
 
+    def forward(
+        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
+    ) -> Float[Tensor, ""]:
+        """The training loss of rows, summed over their tokens; DDP and FSDP wrap this call.
+
+        Args:
+            x: token ids, on the CPU.
+            valid: True where a token is no padding.
+            given: True at tokens that cost nothing; None if all tokens cost.
+            stream: the randomness of these rows.
+        """
+        with torch.autocast(self.device.type, enabled=False):  # times and schedules are exact
+            noise = self.noise(stream, targets(valid, given))
+        return self.nll(to_device(x, self.device), valid, noise, given=given).total
+
     def passes(self, rows: int) -> set[int]:
         """How many rows the network reads at a time, in training on so many."""
         return {rows}
@@ -104,8 +119,8 @@ class Method(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the network is."""
-        return self.backbone.head.weight.device
+        """The device of the parameters."""
+        return next(self.parameters()).device
 
     @property
     def edition(self) -> tuple[Serving, int]:

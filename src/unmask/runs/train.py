@@ -57,18 +57,22 @@ def train(
         stack.enter_context(group.watched(lambda: f"start {run} again"))
         group.told(lambda: stack.enter_context(locked(run)) or "")
         heard = say if group.main else lambda _: None
-        return _train(config, run, heard, tokenizer, auto_batch, group)
+        begun = _begun(run, heard, group)
+        model, trainer = _prepared(config, run, heard, tokenizer, auto_batch, group, begun)
+        trainer.fit(begun)
+        return _best(model, trainer, heard)
 
 
-def _train(
+def _prepared(
     config: RunConfig,
     run: Path,
     say: Say,
     tokenizer: Tokenizer | None,
     auto_batch: bool,
     group: Group,
-) -> Model:
-    begun = _begun(run, say, group)
+    begun: Path | None,
+) -> tuple[Model, Trainer]:
+    """The model and its trainer, with the data read and the run's folder written."""
     start = _starting(config, tokenizer) if config.initial and not begun else None
     learned = start.tokenizer if start else tokenizer
     data = group.in_turn(lambda: _data(config, run, learned, begun, group))
@@ -126,13 +130,18 @@ def _train(
             f"left out: {data.train.left_out:,} and {data.valid.left_out:,} pairs that are longer "
             f"than {config.data.length} tokens"
         )
-    trainer.fit(begun)
+    return model, trainer
+
+
+def _best(model: Model, trainer: Trainer, say: Say) -> Model:
+    """The model with the best weights of the run, exported to its folder."""
+    method, run, group = model.method, trainer.run, trainer.group
     load_weights(method.to(trainer.device), group.in_turn(lambda: run_weights(run, say)), run)
     if group.main:
         _clear_damage(run / "model", say)
         model.save(run / "model")
     method.eval().serve()
-    return Model(method, data.tokenizer, config)
+    return model
 
 
 def _starting(config: RunConfig, tokenizer: Tokenizer | None) -> Model:

@@ -1,14 +1,13 @@
 """The gradient of a step: a process's rows of the global batch, part by part."""
 
 import torch
-from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from unmask.backbones.layers.dropout import dropout_keys
 from unmask.data.loader import BatchSource
-from unmask.methods.method import Method, targets
+from unmask.methods.method import Method
 from unmask.randomness import RowStream
-from unmask.runtime.device import autocast, to_device
+from unmask.runtime.device import autocast
 from unmask.training.distributed.single_process import Plain
 from unmask.training.training_config import TrainingConfig
 
@@ -28,39 +27,28 @@ class Gradient:
         self.method, self.strategy, self.loader = method, strategy, loader
         self.rows, self.seed, self.config = rows, seed, config
 
-    def add(self, step: int, size: int, tokens: int) -> Tensor:
-        """Add it by parts of `size` rows, `tokens` being all processes'; the rows' share of the loss."""
+    def add(self, step: int, tokens: int, size: int) -> Tensor:
+        """Adds the gradient by parts of `size` rows; returns these rows' share of the mean loss.
+
+        Args:
+            step: the number of the batch.
+            tokens: tokens of the whole batch, over which the loss is a mean.
+            size: rows of a backward pass.
+        """
         x, valid = self.loader.batch(step, self.rows)
         given = self.loader.given(step, self.rows)
-        loss = torch.zeros((), device=self.strategy.device)
+        method, strategy, device = self.method, self.strategy, self.strategy.device
+        loss = torch.zeros((), device=device)
         for first in range(0, len(self.rows), size):
-            part = self.rows[first : first + size]
-            here = slice(first, first + size)
+            part, here = self.rows[first : first + size], slice(first, first + size)
             seen = None if given is None else given[here]
-            with self.strategy.accumulating(last=first + size >= len(self.rows)):
-                loss += self._backward(step, part, x[here], valid[here], seen, tokens)
+            stream = RowStream(self.seed, step, part, self.config.batch)
+            method.backbone.dropout_keys = dropout_keys(stream, device)
+            with strategy.accumulating(last=first + size >= len(self.rows)):
+                with autocast(device, self.config.precision):
+                    total = strategy.module(x[here], valid[here], seen, stream)
+                share = total / max(1, tokens)
+                strategy.backward(share)
+            method.backbone.dropout_keys = None  # they were of these rows
+            loss += share.detach().float()
         return loss
-
-    def _backward(
-        self,
-        step: int,
-        part: range,
-        x: Int64[Tensor, "rows length"],
-        valid: Bool[Tensor, "rows length"],
-        given: Bool[Tensor, "rows length"] | None,
-        tokens: int,
-    ) -> Tensor:
-        """Add the gradient of these rows' share of the mean loss per token; the share itself."""
-        stream = RowStream(self.seed, step, part, self.config.batch)
-        method, device = self.method, self.strategy.device
-
-        def total() -> Tensor:
-            noise = method.noise(stream, targets(valid, given))
-            with autocast(device, self.config.precision):
-                return method.nll(to_device(x, device), valid, noise, given=given).total
-
-        method.backbone.dropout_keys = dropout_keys(stream, device)
-        share = self.strategy.run(total) / max(1, tokens)
-        self.strategy.backward(share)
-        method.backbone.dropout_keys = None  # they were of these rows
-        return share.detach().float()

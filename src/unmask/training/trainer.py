@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,7 @@ class Trainer:
         """One optimizer step over the global batch, micro-batch by micro-batch."""
         config, state = self.config, self.state
         tokens = self.loader.count(state.drawn, range(config.batch))  # of all processes
-        add = lambda size: self.gradient.add(state.drawn, size, tokens)  # noqa: E731
+        add = partial(self.gradient.add, state.drawn, tokens)
         share = self.micro.run(add, self.optimizer.forget)
         loss = self.strategy.total(share)
         norm = clip_gradients(self.trained, config.clip)

@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
@@ -17,17 +17,6 @@ from unmask.backbones.compile import compile_blocks
 from unmask.methods.method import Method
 from unmask.training.distributed.single_process import Plain, Tensors
 from unmask.training.ema import EMA
-
-
-class _Runner(nn.Module):
-    """Holds a method where the hooks of DDP and FSDP see it used; what it is given they do not touch."""
-
-    def __init__(self, method: Method) -> None:
-        super().__init__()
-        self.method = method
-
-    def forward(self, loss: Callable[[], Tensor]) -> Tensor:
-        return loss()
 
 
 def _wonder_unheard(device: torch.device) -> None:
@@ -57,15 +46,13 @@ class Replicated(Plain):
         # and sums of three or more would round differently in a run that was resumed.
         _wonder_unheard(self.device)
         self._ddp = DistributedDataParallel(
-            _Runner(placed), find_unused_parameters=True, gradient_as_bucket_view=True
+            placed, find_unused_parameters=True, gradient_as_bucket_view=True
         )
+        self.module = self._ddp
         return placed
 
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
         return nullcontext() if last else self._ddp.no_sync()
-
-    def run(self, loss: Callable[[], Tensor]) -> Tensor:
-        return self._ddp(loss)
 
     def backward(self, share: Tensor) -> None:
         (share * self.group.world).backward()  # DDP takes the mean
@@ -106,9 +93,9 @@ class Sharded(Replicated):
         )
         for block in getattr(trained.backbone, "blocks", ()):
             fully_shard(block, mesh=mesh, mp_policy=policy)
-        self._runner = _Runner(trained)
-        self._fsdp = fully_shard(self._runner, mesh=mesh)  # the same object, by its other class
-        for module in self._runner.modules():
+        self._fsdp = fully_shard(trained, mesh=mesh)  # the same object, by its other class
+        self.module = trained
+        for module in trained.modules():
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)  # a sum, not a mean
                 module.set_force_sum_reduction_for_comms(True)
@@ -120,9 +107,6 @@ class Sharded(Replicated):
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
         self._fsdp.set_requires_gradient_sync(last)
         return nullcontext()
-
-    def run(self, loss: Callable[[], Tensor]) -> Tensor:
-        return self._runner(loss)
 
     def backward(self, share: Tensor) -> None:
         share.backward()

@@ -1,10 +1,10 @@
 """Training in one process: the strategy that the others extend."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unmask.backbones.compile import compile_backbone
 from unmask.methods.method import Method
@@ -23,8 +23,10 @@ class Plain:
         self.group, self.device, self.precision = group, device, precision
 
     def place(self, method: Method) -> Method:
-        """The method on its device, as it is trained."""
-        return method.to(self.device)
+        """The method on its device, as it is trained; `module` is then what computes the loss."""
+        placed = method.to(self.device)
+        self.module: nn.Module = placed
+        return placed
 
     def compile(self, trained: Method, rows: int | None) -> None:
         """Compiles what is worth it, for batches of so many rows or of any number."""
@@ -33,10 +35,6 @@ class Plain:
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
         """A micro-batch; gradients meet in the last one of a step only."""
         return nullcontext()
-
-    def run(self, loss: Callable[[], Tensor]) -> Tensor:
-        """The loss, computed where the weights are there to be used."""
-        return loss()
 
     def backward(self, share: Tensor) -> None:
         """Adds the gradient of this process's share of the loss, a sum over processes."""
