@@ -11,7 +11,7 @@ from tiny_models import one_line, train_tiny
 import unmask
 from unmask.data.load import load_data
 from unmask.errors import UnmaskError
-from unmask.evaluation.judges.judge_files import causal_judge
+from unmask.evaluation.judges.load_judge import causal_judge
 from unmask.evaluation.metrics.bootstrap import Figure
 from unmask.evaluation.metrics.gap_quality import Gap, middle_gap, score
 from unmask.evaluation.suites import infilling

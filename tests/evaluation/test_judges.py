@@ -13,7 +13,7 @@ from tiny_judge import CONTEXT, PREFIX, SENTENCE, fast_tokenizer, save_gguf, sav
 from unmask.errors import UnmaskError
 from unmask.evaluation.judges.causal_lm import CausalJudge, usual_prefix, windows_of
 from unmask.evaluation.judges.judge import Sample
-from unmask.evaluation.judges.judge_files import causal_judge
+from unmask.evaluation.judges.load_judge import causal_judge
 from unmask.evaluation.metrics.text_quality import measure
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ import torch
 from builders import known, schedule
 from kit import Language, expected_terms, gauss_legendre, table_method
 
-from unmask.diffusion.binomial import binomial
+from unmask.diffusion.categorical import binomial
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS, Noise
 from unmask.randomness import RowStream

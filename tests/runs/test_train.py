@@ -16,8 +16,7 @@ from unmask.data.rows.first_rows import FirstRows
 from unmask.data.tokenizers.characters import ByteTokenizer
 from unmask.errors import UnmaskError
 from unmask.runs.train import _agreed
-from unmask.training.checkpoints.checkpoint import folder, save
-from unmask.training.checkpoints.retention import Retention
+from unmask.training.checkpoints.checkpoint import Retention, folder, save
 
 
 @pytest.mark.parametrize("packing", ["pad", "split"])

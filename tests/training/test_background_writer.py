@@ -23,7 +23,7 @@ from unmask.files.storage import read_json, verify
 from unmask.files.tensors import read_weights
 from unmask.training.checkpoints import checkpoint
 from unmask.training.checkpoints.background_writer import Saver
-from unmask.training.checkpoints.retention import Entry, Retention
+from unmask.training.checkpoints.checkpoint import Entry, Retention
 from unmask.training.signals import Interrupted
 
 QUIET = {"steps": 12, "save_every": 4, "validate": None, "sample": None, "log_every": 1}

@@ -17,6 +17,7 @@ from unmask.files import storage
 from unmask.files.storage import read_json
 from unmask.files.tensors import read_weights
 from unmask.training.checkpoints.checkpoint import (
+    Retention,
     begun,
     newest,
     recovered,
@@ -24,7 +25,6 @@ from unmask.training.checkpoints.checkpoint import (
     run_weights,
     save,
 )
-from unmask.training.checkpoints.retention import Retention
 from unmask.training.signals import Interrupted, interruptible
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "training_stand_in.py"

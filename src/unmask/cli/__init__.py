@@ -27,7 +27,7 @@ from unmask.cli.commands import (
     serve,
     train,
 )
-from unmask.cli.output.encoding import spell_what_is_missing
+from unmask.cli.output.terminal import spell_what_is_missing
 from unmask.cli.parser import Commands, Parser
 from unmask.errors import UnmaskError, UnmaskWarning, unknown
 from unmask.runtime.cores import limit_threads

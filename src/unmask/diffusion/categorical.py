@@ -1,9 +1,9 @@
-"""Exact categorical draws from log-probabilities: one 53-bit uniform a token, no Gumbel noise."""
+"""Exact draws: categorical, from log-probabilities and one 53-bit uniform a token, and binomial."""
 
 import math
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Float64, Int, Int64
 from torch import Tensor, nn
 
 from unmask.errors import UnmaskError
@@ -93,3 +93,25 @@ def _first_beyond(
     # below the total however sums are rounded, so that there is such an entry
     below = torch.minimum(target, cumulative[:, -1:] * (1 - 2.0**-53))
     return torch.searchsorted(cumulative, below, right=True)
+
+
+Counts = Int64[Tensor, "*#batch"]
+Chances = Float64[Tensor, "*#batch"]
+
+
+def binomial(k: Counts, n: Counts, r: Chances) -> Chances:
+    """The chance that k of n tokens are masked, each with chance r."""
+    k, n = k.double(), n.double()
+    left = (n - k).clamp(min=0)
+    ways = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(left + 1)
+    chance = torch.exp(ways + torch.xlogy(k, r) + torch.special.xlog1py(left, -r))
+    return torch.where(k <= n, chance, 0.0)
+
+
+def binomial_quantile(
+    u: Float64[Tensor, "rows"], n: Int64[Tensor, "rows"], r: Float64[Tensor, "rows"]
+) -> Int64[Tensor, "rows"]:
+    """The smallest count that is not exceeded with a chance above u: a draw, if u is uniform."""
+    counts = torch.arange(int(n.max()) + 1 if len(n) else 1)
+    at_most = binomial(counts, n[:, None], r[:, None]).cumsum(1)
+    return torch.minimum((at_most <= u[:, None]).sum(1), n)

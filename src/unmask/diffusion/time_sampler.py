@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from unmask.diffusion.binomial import binomial_quantile
+from unmask.diffusion.categorical import binomial_quantile
 from unmask.diffusion.process import masked_tokens
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError

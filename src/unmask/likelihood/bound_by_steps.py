@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from unmask.diffusion.binomial import binomial
+from unmask.diffusion.categorical import binomial
 from unmask.diffusion.nelbo import step_alphas
 from unmask.diffusion.process import unmask_probability
 from unmask.diffusion.schedule import Schedule

@@ -5,7 +5,7 @@ import math
 
 def with_error(value: float, error: float, freedom: float = math.inf) -> str:
     """A value to the digits that its standard error leaves, with the error's first two."""
-    from unmask.likelihood.intervals import FEWEST
+    from unmask.likelihood.bound import FEWEST
 
     if error == 0:
         return f"{value:.4f}"

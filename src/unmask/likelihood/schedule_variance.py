@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampler import Uniform
 from unmask.errors import UnmaskError
-from unmask.likelihood.intervals import pooled_freedom
+from unmask.likelihood.bound import pooled_freedom
 from unmask.likelihood.measured_rows import TokenRows, counted_in, given_in
 from unmask.methods.masked_diffusion import Diffusion
 from unmask.methods.method import Method, targets

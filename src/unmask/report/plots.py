@@ -8,7 +8,7 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.sample_rows import Row
-from unmask.likelihood.intervals import FEWEST
+from unmask.likelihood.bound import FEWEST
 from unmask.likelihood.schedule_variance import Spread
 from unmask.runs.measurements import Point
 from unmask.runs.run_folder import Run

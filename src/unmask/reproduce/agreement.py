@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import sub
 from statistics import stdev
 
-from unmask.likelihood.intervals import FEWEST, student_quantile
+from unmask.likelihood.bound import FEWEST, student_quantile
 
 CONFIDENCE = 0.95  # with which a difference must lie beyond its error to count
 

@@ -28,8 +28,8 @@ from unmask.runtime.device import (
     resolve_precision,
 )
 from unmask.training.checkpoints.background_writer import Saver
+from unmask.training.checkpoints.checkpoint import Retention
 from unmask.training.checkpoints.checkpointer import Keeper
-from unmask.training.checkpoints.retention import Retention
 from unmask.training.checkpoints.snapshot import Snapshot
 from unmask.training.distributed.process_group import Group, local_device
 from unmask.training.distributed.strategy import choose_strategy

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask.cli.output.stopwatch import Stopwatch
+from unmask.cli.output.terminal import Stopwatch
 from unmask.cli.parser import SAMPLING, Commands, add_model, add_sampling, given
 from unmask.errors import UnmaskError
 

@@ -1,16 +1,33 @@
-"""Judges by name: runs of ours, and causal language models of others."""
+"""A judge by name: a run of ours, or a causal language model from the hub, a folder or a GGUF file.
 
+Of others safetensors and tokenizers are read, and no code.
+"""
+
+import hashlib
+import io
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from unmask import shipped
 from unmask.errors import UnmaskError
 from unmask.evaluation.judges.causal_lm import CausalJudge
 from unmask.evaluation.judges.judge import Judge, MethodJudge
-from unmask.evaluation.judges.judge_files import DEFAULT, causal_judge
+from unmask.files.hub import reachable
+from unmask.files.storage import cache_folder
+from unmask.imports import extra
 from unmask.model import Model, load
 from unmask.runtime.device import resolve_device
 
-DEFAULT_JUDGE = DEFAULT
+DEFAULT_JUDGE = "openai-community/gpt2-large"  # the judge of published figures
+_HINT = "give --judge a folder, a .gguf file or a run"
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # NAME or OWNER/NAME
 
 
 def load_judge(
@@ -38,3 +55,117 @@ def judging(model: Model, judge: Model | CausalJudge) -> Judge:
             "the judge has another tokenizer: take one that was trained on the same tokens"
         )
     return MethodJudge(judge.method, judge.length)
+
+
+def causal_judge(spec: str | Path, device: torch.device, prefix: str | None = None) -> CausalJudge:
+    """The causal model under a hub name, in a folder, or in a GGUF file."""
+    path = Path(spec)
+    gguf = _gguf(path)
+    if _is_path(str(spec)) and not path.exists():
+        raise UnmaskError(f"no judge {str(spec)!r}: there is no such folder or file")
+    if gguf is None and path.is_file():
+        raise UnmaskError(f"no judge {str(spec)!r}: it is a file, and no .gguf; {_HINT}")
+    transformers: Any = extra("transformers", f"the judge {str(spec)!r}", "eval")
+    with _quietly(transformers, str(spec)):
+        if gguf is not None:
+            source: str | Path = _dequantised(transformers, gguf)
+        elif path.exists():
+            source = path
+        else:
+            source = str(spec)
+            _check_hub(source)
+        network, loaded = transformers.AutoModelForCausalLM.from_pretrained(
+            source,
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+        _check_whole(loaded)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    name = str(spec) if not path.exists() else (gguf or path.resolve()).name
+    return CausalJudge(network.to(device), tokenizer, name, prefix)
+
+
+def _is_path(spec: str) -> bool:
+    """Whether a name is one of a folder or file here: no name of the hub, or in a folder that is here."""
+    return not _HUB_NAME.fullmatch(spec) or ("/" in spec and Path(spec).parent.is_dir())
+
+
+def _gguf(path: Path) -> Path | None:
+    """The GGUF file that is meant: the path, or the only one in a folder without a model."""
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise UnmaskError(f"no judge {str(path)!r}: there is no such file")
+        return path
+    if not path.is_dir() or (path / "config.json").exists():
+        return None
+    found = sorted(path.glob("*.gguf"))
+    if len(found) > 1:
+        raise UnmaskError(f"{path} holds {len(found)} GGUF files: name one of them as the judge")
+    return found[0] if found else None
+
+
+def _dequantised(transformers: Any, file: Path) -> Path:
+    """The folder of a GGUF file's weights in half precision, made once: reading GGUF takes long."""
+    digest = hashlib.sha256()
+    with file.open("rb") as content:
+        for block in iter(lambda: content.read(2**24), b""):
+            digest.update(block)
+    folder = cache_folder() / "judges" / digest.hexdigest()[:32]
+    if folder.exists():
+        return folder
+    for package in ("gguf", "accelerate"):
+        extra(package, f"the judge {str(file)!r}", "eval")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as building:
+        whole = Path(building) / "judge"
+        source = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+        read, loaded = transformers.AutoModelForCausalLM.from_pretrained(
+            **source, dtype=torch.float16, output_loading_info=True
+        )
+        _check_whole(loaded)
+        del read.config.quantization_config
+        plain = type(read)(
+            read.config
+        )  # the same weights in a model that does not call itself quantised
+        plain.load_state_dict(read.state_dict())
+        plain.half().save_pretrained(whole)
+        transformers.AutoTokenizer.from_pretrained(**source).save_pretrained(whole)
+        if not folder.exists():  # nor made by somebody else meanwhile
+            os.replace(whole, folder)
+    return folder
+
+
+def _check_whole(loaded: dict[str, Any]) -> None:
+    """An error where the library would put random weights for what a file does not hold."""
+    if wrong := [*loaded["missing_keys"], *loaded["mismatched_keys"]]:
+        raise ValueError(f"it is not whole, for want of a fitting {sorted(map(str, wrong))[0]}")
+
+
+def _check_hub(name: str) -> None:
+    """An error at once where no hub can be reached, unless the judge is kept here."""
+    hub: Any = extra("huggingface_hub", f"the judge {name!r}", "eval")
+    kept = isinstance(hub.try_to_load_from_cache(name, "config.json"), str)
+    if not kept and not reachable(f"the judge {name!r}", "eval"):
+        raise UnmaskError(
+            f"no judge {name!r}: it is no folder here, and the hub cannot be reached; {_HINT}"
+        )
+
+
+@contextmanager
+def _quietly(transformers: Any, spec: str) -> Iterator[None]:
+    """Loading without bars and notes, and with its mistakes as one line."""
+    logging = transformers.utils.logging
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    except (UnmaskError, MemoryError):
+        raise
+    except Exception as error:  # the libraries raise whatever a file makes them
+        reason = str(error).strip().partition("\n")[0]
+        raise UnmaskError(f"no judge {spec!r}: {reason}; {_HINT}") from None
+    finally:
+        logging.set_verbosity(before)

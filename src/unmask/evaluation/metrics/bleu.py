@@ -6,7 +6,7 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.imports import extra
-from unmask.likelihood.intervals import FEWEST
+from unmask.likelihood.bound import FEWEST
 
 RESAMPLES = 1000
 ORDER = 4  # words, in the longest runs that BLEU counts

@@ -11,7 +11,7 @@ from torch import Tensor
 from unmask.errors import UnmaskError
 from unmask.files.storage import is_full
 from unmask.training.checkpoints import checkpoint
-from unmask.training.checkpoints.retention import Retention
+from unmask.training.checkpoints.checkpoint import Retention
 
 Parts = Mapping[str, Mapping[str, Tensor]]
 

@@ -5,6 +5,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from unmask.files.storage import (
     write_json,
 )
 from unmask.files.tensors import read_weights, write_weights
-from unmask.training.checkpoints.retention import Entry, Retention
 from unmask.training.logs.run_log import LOGS
 from unmask.training.train_state import read_saved
 
@@ -50,6 +50,31 @@ MAY_CHANGE = frozenset(
 def folder(run: Path, step: int) -> Path:
     """Where the checkpoint after `step` steps lives."""
     return _checkpoints(run) / f"step-{step:08d}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What retention needs to know of a checkpoint."""
+
+    nats: float | None = None  # the last validation before it
+    good: bool = False  # taken at its time, all well: where a run may go back to
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How many of each kind are kept; a checkpoint may be of several kinds."""
+
+    last: int
+    best: int = 0
+    every: int = 0  # steps; 0 = off
+
+    def keeps(self, entries: Mapping[int, Entry]) -> set[int]:
+        """The steps that stay, out of all that are there."""
+        good = [step for step in sorted(entries) if entries[step].good]
+        bounds = {step: nats for step in good if (nats := entries[step].nats) is not None}
+        best = sorted(bounds, key=lambda step: (bounds[step], step))
+        nth = [step for step in good if self.every and step % self.every == 0]
+        return {*sorted(entries)[-self.last :], *good[-1:], *best[: self.best], *nth}
 
 
 def save(

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from unmask.likelihood.intervals import pooled_freedom, student_quantile
+from unmask.likelihood.bound import pooled_freedom, student_quantile
 
 TABLE = [  # two-sided 99%, as printed in every textbook
     (1, 63.657), (2, 9.925), (3, 5.841), (4, 4.604), (5, 4.032), (7, 3.499), (10, 3.169),
