@@ -1,15 +1,20 @@
-"""docs/equations.md names what exists, and leaves no equation of `unmask.diffusion` out."""
+"""docs/equations.md names what exists and runs, and leaves no equation of `unmask.diffusion` out."""
 
 import inspect
 import pkgutil
 import re
+import sys
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
+import unmask
 import unmask.diffusion
+from unmask.config.run_config import resolve as resolve_config
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
 
@@ -70,3 +75,88 @@ def test_a_name_that_does_not_exist_is_noticed():
     with pytest.raises(AttributeError):
         resolve("unmask.diffusion.nelbo.no_such_weight")
     assert "unmask.diffusion.nelbo.continuous_weight" in equations("unmask.diffusion.nelbo")
+
+
+class Traced:
+    """Inside, the functions of the package that are called, as module.qualified_name."""
+
+    def __init__(self) -> None:
+        self.called: set[str] = set()
+
+    def __enter__(self) -> "Traced":
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.setprofile(None)
+
+    def _note(self, frame: Any, event: str, argument: object) -> None:
+        module = frame.f_globals.get("__name__", "")
+        if event == "call" and module.startswith("unmask."):
+            self.called.add(f"{module}.{frame.f_code.co_qualname}")
+
+
+def trained_and_sampled(method: str, options: dict[str, str], samplers: list[str]) -> set[str]:
+    """The functions that run in two training steps, a bound of T steps and a text of each sampler."""
+    backbone = {"backbone": "causal"} if method == "autoregressive" else {}
+    settings = {**TINY, "method": method, **backbone, **options}
+    with TemporaryDirectory() as folder, Traced() as traced:
+        config = resolve_config({}, list({**settings, "data.cache": folder}.items()))
+        model = unmask.train(config, Path(folder, "run"), say=lambda line: None)
+        for sampler in samplers:
+            model.generate(length=8, n=2, sampler=sampler, top_k=5, temperature=0.9)
+        if method == "mdlm":
+            model.perplexity(["the cat sat"], draws=1, steps=4)
+    return traced.called
+
+
+TINY = {
+    "data.train": "builtin:pydoc",
+    "data.length": "16",
+    "data.tokenizer.kind": "bytes",
+    "backbone.width": "8",
+    "backbone.heads": "2",
+    "backbone.depth": "1",
+    "training.steps": "2",
+    "training.batch": "4",
+    "training.validation_rows": "2",
+}
+TIMED = {"backbone.time_conditioning": "true"}
+SAMPLED = [
+    *("ancestral", "first_hitting", "confidence", "entropy_bound", "remask", "gibbs"),
+    *("predictor_corrector", "semi_autoregressive:window=8"),
+]
+RUNS: list[tuple[str, dict[str, str], list[str]]] = [
+    ("mdlm", {}, SAMPLED),
+    ("mdlm", {"method.steps": "4", "times": "importance", "schedule": "learned"}, []),
+    ("sedd", {"times": "uniform", "schedule": "geometric", **TIMED}, ["analytic"]),
+    ("d3pm", {"method.steps": "4", "times": "stratified", "schedule": "cosine"}, ["ancestral"]),
+    ("d3pm", {"method.steps": "4", "times": "fixed_count", "schedule": "linear"}, []),
+    ("mdlm", {"schedule": "cosine_squared"}, []),
+    ("mdlm", {"schedule": "polynomial"}, []),
+    ("autoregressive", {}, ["left_to_right"]),
+]
+# measured of a model that is trained with labels, or of text: tests/generation and tests/likelihood
+ELSEWHERE = ("unmask.generation.guidance.", "unmask.likelihood.bound.Bound.")
+
+
+def test_every_equation_on_the_page_runs_in_training_or_sampling():
+    called = set.union(*(trained_and_sampled(*run) for run in RUNS))
+    for symbol in SYMBOLS:
+        found = resolve(symbol)
+        if inspect.ismodule(found) or symbol.startswith(ELSEWHERE):
+            continue
+        # of a base class one of the derived ones is called
+        names = {symbol} | {
+            f"{kind.__module__}.{kind.__qualname__}.{symbol.rpartition('.')[2]}"
+            for kind in map(SCHEDULES.__getitem__, SCHEDULES)
+            if "Schedule." in symbol
+        }
+        runs = any(name == one or name.startswith(f"{one}.") for name in called for one in names)
+        assert runs, f"{symbol} is on the page, and nothing calls it"
+
+
+def test_an_equation_that_nothing_calls_is_noticed():
+    called = trained_and_sampled("mdlm", {}, ["ancestral"])
+    assert "unmask.diffusion.process.unmask_probability" in called
+    assert "unmask.diffusion.nelbo.score_entropy" not in called

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from equations import log_x_theta
 from safetensors.torch import load_file
 
 from unmask.backbones.dit import DiT
-from unmask.diffusion.parameterization import log_x_theta, sedd_log_score
+from unmask.diffusion.parameterization import sedd_log_score
 from unmask.diffusion.schedule import SCHEDULES, LogLinear
 from unmask.diffusion.time_sampler import Noise, Uniform
 from unmask.methods.d3pm import D3PM

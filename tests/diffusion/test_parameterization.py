@@ -4,18 +4,12 @@ import math
 
 import pytest
 import torch
+from equations import log_x_theta, mean_to_score, score_to_mean
 from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.diffusion.nelbo import score_entropy
-from unmask.diffusion.parameterization import (
-    log_expm1,
-    log_x_theta,
-    mean_to_score,
-    score_to_mean,
-    sedd_log_score,
-    zero_masked,
-)
+from unmask.diffusion.parameterization import log_expm1, sedd_log_score, zero_masked
 
 SIZE, MASK = 6, 2
 

@@ -1,11 +1,12 @@
 """One step back in time is Bayes' rule on the forward process."""
 
 import torch
+from equations import posterior
 from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.diffusion.nelbo import d3pm_divergence
-from unmask.diffusion.process import masked_tokens, posterior, q_sample, unmask_probability
+from unmask.diffusion.process import masked_tokens, q_sample, unmask_probability
 
 SIZE, MASK = 4, 3
 LEVELS = st.tuples(st.floats(0.01, 0.99), st.floats(0.01, 0.99)).map(sorted)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import torch
 from builders import known, schedule
+from equations import mean_to_score
 from kit import Language, Scores
 from torch import Tensor
 
-from unmask.diffusion.parameterization import mean_to_score
 from unmask.samplers.core.canvas import Canvas, Frame, last_frame
 from unmask.samplers.core.token_sampler import Plan
 from unmask.samplers.sampler import SAMPLERS, Sampler

@@ -8,11 +8,10 @@ from functools import cached_property
 from itertools import pairwise, product
 
 import torch
+from equations import mean_to_score, posterior
 from torch import Tensor, nn
 
 from unmask.backbones.backbone import Backbone
-from unmask.diffusion.parameterization import mean_to_score
-from unmask.diffusion.process import posterior
 from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampler import TIME_SAMPLERS, Noise, TimeSampler
 from unmask.methods.method import METHODS, Method

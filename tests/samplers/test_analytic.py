@@ -6,6 +6,7 @@ import pytest
 import torch
 from builders import schedule
 from drafts import counts, sample, smooth
+from equations import mean_to_score
 from kit import (
     Language,
     Scores,
@@ -18,7 +19,6 @@ from kit import (
     transition,
 )
 
-from unmask.diffusion.parameterization import mean_to_score
 from unmask.errors import UnmaskError
 from unmask.samplers.analytic import Analytic
 from unmask.samplers.core.canvas import Canvas, last_frame
