@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from unmask import cli
 from unmask.cli import main
 from unmask.cli.commands.generate import filled_spans
 from unmask.config.run_config import RunConfig, dump_yaml, load_recipe, resolve
@@ -376,3 +377,8 @@ def test_a_reader_that_leaves_early_is_no_error():
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_the_commands_of_a_module_are_those_that_it_adds():
+    for module, names in cli._COMMANDS.items():
+        assert tuple(cli.build_parser([module])[1].choices) == names

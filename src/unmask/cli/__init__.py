@@ -6,36 +6,37 @@ import os
 import sys
 import warnings
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from unmask import __version__
-from unmask.cli.commands import (
-    card,
-    compare,
-    convert,
-    evaluate,
-    generate,
-    harness,
-    listing,
-    plan,
-    play,
-    report,
-    reproduce,
-    runs,
-    serve,
-    train,
-)
 from unmask.cli.output.terminal import spell_what_is_missing
 from unmask.cli.parser import Commands, Parser
 from unmask.errors import UnmaskError, UnmaskWarning, unknown
 from unmask.runtime.cores import limit_threads
 
-_COMMANDS = (
-    *(train, evaluate, generate, compare, report, reproduce, harness),
-    *(play, serve, convert, card, runs, plan, listing),
-)
+# the commands of each module of `cli.commands`: a module is imported when one of its commands is asked for
+_COMMANDS = {
+    "train": ("train", "config"),
+    "evaluate": ("evaluate",),
+    "generate": ("generate", "fill", "edit"),
+    "compare": ("compare",),
+    "report": ("report",),
+    "reproduce": ("reproduce",),
+    "harness": ("harness",),
+    "play": ("play",),
+    "serve": ("serve",),
+    "convert": ("export", "convert"),
+    "card": ("card",),
+    "runs": ("runs", "check"),
+    "plan": ("plan",),
+    "listing": (
+        *("models", "recipes", "methods", "samplers", "grids", "schedules", "times"),
+        *("backbones", "loggers"),
+    ),
+}
 
 _START = """\
 start here:
@@ -72,8 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def build_parser() -> tuple[Parser, Commands]:
-    """The parser of the whole command, and those of its commands."""
+def build_parser(modules: Iterable[str] = _COMMANDS) -> tuple[Parser, Commands]:
+    """The parser of the whole command, or of the commands of some modules, and their parsers."""
     parser = Parser(
         prog="unmask",
         description="Masked diffusion language models: train, measure, sample, infill.",
@@ -81,16 +82,18 @@ def build_parser() -> tuple[Parser, Commands]:
     )
     parser.add_argument("--version", action="version", version=f"unmask {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in _COMMANDS:
-        command.add(commands)
+    for module in modules:
+        import_module(f"{__name__}.commands.{module}").add(commands)
     return parser, commands
 
 
 def _parse(argv: Sequence[str]) -> Namespace:
-    parser, commands = build_parser()
-    if argv and not argv[0].startswith("-") and argv[0] not in commands.choices:
-        raise unknown("command", argv[0], commands.choices)
-    return parser.parse_args(argv)
+    if not argv or argv[0].startswith("-"):
+        return build_parser()[0].parse_args(argv)
+    names = {name: module for module, names in _COMMANDS.items() for name in names}
+    if argv[0] not in names:
+        raise unknown("command", argv[0], names)
+    return build_parser([names[argv[0]]])[0].parse_args(argv)
 
 
 @contextmanager
