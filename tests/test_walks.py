@@ -2,7 +2,6 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -99,15 +98,10 @@ def test_a_row_is_few_calls_and_files_away_from_its_loss(tmp_path):
 
 @pytest.mark.parametrize("kind", ["bpe", "characters", "bytes"])
 def test_a_training_text_is_read_twice_at_most(kind, tmp_path, monkeypatch):
-    opened: Counter[str] = Counter()
-    unhooked: Callable[..., Any] = Path.open
-
-    def open(path: Path, *args: Any, **options: Any) -> Any:
-        opened[path.name] += 1
-        return unhooked(path, *args, **options)
-
+    opened, unhooked = Counter(), Path.open
     settings = config(tmp_path, **{"data.tokenizer.kind": kind, "data.tokenizer.size": "270"})
-    monkeypatch.setattr(Path, "open", open)
+    hooked = lambda path, *a, **o: opened.update([path.name]) or unhooked(path, *a, **o)  # noqa: E731
+    monkeypatch.setattr(Path, "open", hooked)
     unmask.train(settings, tmp_path / "run", say=lambda line: None)
     assert 1 <= opened["notes.txt"] <= 2
 

@@ -356,19 +356,6 @@ def test_what_does_not_compare_is_told_before_much_is_measured(run, model, judge
     assert "real text" not in (err := capsys.readouterr().err) and "no file" in err
 
 
-def test_files_from_before_rows_knew_their_judge_compare_too(model, judge, tmp_path, capsys):
-    new, old = tmp_path / "new.jsonl", tmp_path / "old.jsonl"
-    run_compare(model, judge, file=new)
-    lines = [json.loads(line) for line in new.read_text().splitlines()]
-    for line in lines:
-        del line["judge_digest"], line["length"]
-        del line["conditions"]["precision"], line["conditions"]["judge_precision"]
-    old.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert stored(old) == stored(new)
-    assert main(["compare", str(new), "--beside", str(old)]) == 0
-    assert "ancestral, old" in capsys.readouterr().out
-
-
 def test_the_precision_of_model_and_judge_is_a_condition(model, run, tmp_path, bf16):
     file = tmp_path / "rows.jsonl"
     half = unmask.load(run, precision="bf16")

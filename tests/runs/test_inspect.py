@@ -264,19 +264,6 @@ def test_a_state_that_is_a_pipe_is_not_waited_for(run):
     assert named(newest) in wrong(run) and standing(run).step == 8
 
 
-def test_a_state_from_before_some_counters_is_read(run):
-    newest = checkpoint.by_step(run)[-1]
-    old = ("step", "tokens", "seconds", "best_step", "best_nats", "best_error", "stale", "pending")
-
-    def age(content: dict) -> None:
-        del content["good"]
-        content["state"] = {name: content["state"][name] for name in old}
-
-    (newest / "state.json").write_text(state_json(age)((newest / "state.json").read_text()))
-    reseal(newest)
-    assert wrong(run) == {} and standing(run).step == 12
-
-
 def test_where_a_run_stands(run, tmp_path):
     found = standing(run)
     assert (found.state, found.step, found.steps, found.damaged) == ("stopped", 12, 12, ())

@@ -9,14 +9,12 @@ import torch
 from tiny_models import one_line
 
 import unmask
-from unmask.config.run_config import resolve, to_dict
+from unmask.config.run_config import resolve
 from unmask.data.data_config import DataConfig
 from unmask.data.load import rows_from
 from unmask.data.rows.first_rows import FirstRows
 from unmask.data.tokenizers.characters import ByteTokenizer
 from unmask.errors import UnmaskError
-from unmask.runs.train import _agreed
-from unmask.training.checkpoints.checkpoint import Retention, folder, save
 
 
 @pytest.mark.parametrize("packing", ["pad", "split"])
@@ -52,24 +50,6 @@ def test_a_validation_that_costs_more_than_floating_point_can_tell_is_logged(tmp
     assert validation["nats"] > 710
     assert validation["perplexity"] is None
     assert (validation["text_estimated"], validation["left_out"]) == (True, 1)
-
-
-def test_a_setting_that_an_older_checkpoint_did_not_know_has_its_default(tmp_path):
-    config = resolve({}, [("training.lr", "0.01")])
-    now = {**to_dict(config), "corpus": {"rows": 3, "tokens": 9}}
-    before = json.loads(json.dumps(now))
-    del before["distributed"], before["initial"], before["training"]["clip"]
-    del before["backbone"]["dropout"]
-    save(tmp_path, 1, Retention(1), {}, {"fingerprint": before}, {})
-    found = folder(tmp_path, 1)
-    _agreed(tmp_path, found, now)
-    other = {**now, "training": {**now["training"], "clip": 9.0}}
-    with pytest.raises(UnmaskError, match=r"configuration: training\.clip was 1\.0, is 9\.0; ch"):
-        _agreed(tmp_path, found, other)
-    dropped = {**now, "forgotten": 1, "training": {**now["training"], "forgotten": 1}}
-    save(tmp_path, 2, Retention(1), {}, {"fingerprint": dropped}, {})
-    with pytest.raises(UnmaskError, match=r"forgotten was 1, is None; training\.forgotten was 1"):
-        _agreed(tmp_path, folder(tmp_path, 2), now)
 
 
 SETTINGS = {

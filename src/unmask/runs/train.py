@@ -3,14 +3,12 @@
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from unmask.config.components import build_method, outline
-from unmask.config.run_config import RunConfig, dump_yaml, from_dict, to_dict
+from unmask.config.run_config import RunConfig, dump_yaml, to_dict
 from unmask.data.load import Data, first_sources, load_data
 from unmask.data.loader import LabelDropout, Loader, ShortRows
 from unmask.data.rows.first_rows import FirstRows
@@ -170,19 +168,9 @@ def _begun(run: Path, say: Say, group: Group) -> Path | None:
     return Path(found) if found else None
 
 
-def _agreed(run: Path, begun: Path, fingerprint: dict[str, Any]) -> str:
-    agree(run, begun, fingerprint, _completed)
-    return str(begun)
-
-
-def _completed(before: dict[str, Any]) -> dict[str, Any]:
-    """A configuration that was written before some settings were there: they have their defaults."""
-    known = {field.name for field in fields(RunConfig)}
-    tree = {name: value for name, value in before.items() if name in known}
-    try:
-        return {**before, **to_dict(from_dict(tree))}
-    except UnmaskError:  # of settings that are no more: they are named as what differs
-        return before
+def _agreed(run: Path, begun: Path, fingerprint: dict[str, object]) -> str:
+    agree(run, begun, fingerprint)
+    return ""
 
 
 def _data(

@@ -73,13 +73,13 @@ class TrainingState:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "TrainingState":
-        """What `to_dict` made, now or before there were all of these; anything else is an error."""
+        """The state that `to_dict` wrote; anything else is an error."""
         best = content["best_nats"] if content["best_step"] else float("inf")
         content = {**content, "best_nats": best}
         for each in fields(cls):
-            if each.name in content and not _fits(content[each.name], each.type):
+            if not _fits(content[each.name], each.type):
                 raise ValueError(f"{each.name} is no {each.type}")
-        if content.get("spread", 0.0) < 0:
+        if content["spread"] < 0:
             raise ValueError("a variance is not negative")
         return cls(**{**content, "pending": [(loss, norm) for loss, norm in content["pending"]]})
 
@@ -126,7 +126,7 @@ def read_saved(checkpoint: Path) -> Saved:
         content = read_json(path)
         _check_depth(content["fingerprint"])
         state = TrainingState.from_dict(content["state"])
-        return Saved(state, content.get("good") is True, content["fingerprint"])
+        return Saved(state, content["good"] is True, content["fingerprint"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Damaged(f"{checkpoint} is damaged: state.json cannot be read") from None
 

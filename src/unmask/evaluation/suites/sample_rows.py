@@ -148,17 +148,13 @@ class Conditions:
     data: str | None = None  # where real text is from, if not from the model's own
     real: str | None = None  # which text that is, and how its rows are cut
 
-    def to_dict(self) -> dict[str, Any]:
-        """As rows are kept with, as they were before other text could be given."""
-        return {k: v for k, v in asdict(self).items() if k != "data" or v is not None}
-
 
 class Kept:
     """The rows that a file holds of one comparison."""
 
     def __init__(self, file: Path | None, conditions: Conditions) -> None:
         self._lines = None if file is None else JsonLines(file)
-        self._conditions = conditions.to_dict()
+        self._conditions = asdict(conditions)
         self.rows: dict[Setting, Row] = {}
         self.others = 0  # rows of the file that were measured in another way
         if file is not None:
@@ -195,10 +191,7 @@ def _records(file: Path) -> list[dict[str, Any]]:
 
 def _of(records: list[dict[str, Any]], conditions: dict[str, Any]) -> dict[Setting, Row]:
     """The rows that were measured under the same conditions, by their settings."""
-    shared = {"length": conditions.get("length"), "judge_digest": conditions.get("judge")}
-    rows = [
-        Row.from_dict(shared | record) for record in records if record["conditions"] == conditions
-    ]
+    rows = [Row.from_dict(record) for record in records if record["conditions"] == conditions]
     return {row.setting: row for row in rows}
 
 

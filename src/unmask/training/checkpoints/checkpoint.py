@@ -152,8 +152,6 @@ def last_good(run: Path, warn: Say) -> Path | None:
 
 def restore(run: Path, found: Path | None, say: Say) -> None:
     """Bring the logs of a run to where its checkpoint `found` stands, or to a fresh start."""
-    if found and not (found / CARRIED).is_dir():
-        return  # from before checkpoints carried anything
     for log in (run / name for name in LOGS):
         then = found / CARRIED / log.name if found else None
         content = then.read_bytes() if then and then.exists() else b""
@@ -209,17 +207,9 @@ def run_weights(run: Path, warn: Say) -> dict[str, Tensor]:
     return read_weights(last, "ema" if (last / "ema.safetensors").exists() else "model")
 
 
-def agree(
-    run: Path,
-    found: Path,
-    fingerprint: Mapping[str, Any],
-    completed: Callable[[dict[str, Any]], Mapping[str, Any]] = dict,
-) -> None:
-    """An error if a checkpoint of the run has another configuration.
-
-    `completed` is the configuration of the checkpoint with the settings that it did not know yet.
-    """
-    before = dict(_flat(completed(read_json(found / "state.json")["fingerprint"])))
+def agree(run: Path, found: Path, fingerprint: Mapping[str, Any]) -> None:
+    """Raises an error if a checkpoint of the run has another configuration."""
+    before = dict(_flat(read_json(found / "state.json")["fingerprint"]))
     now = dict(_flat(json.loads(json.dumps(fingerprint))))  # as the file spells it
     free = MAY_CHANGE
     if now.get("training.decay") != "constant":
