@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from hub_models import TEXT, logits, refused, tiny
-from hub_rows import some_tokens
+from hub_models import TEXT, logits, refused, some_tokens, tiny
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 

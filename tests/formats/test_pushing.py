@@ -12,8 +12,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
-from hub_models import FIXTURE, logits, refused, tiny
-from hub_rows import some_tokens
+from hub_models import FIXTURE, logits, refused, some_tokens, tiny
 from transformers import AutoModelForMaskedLM
 
 import unmask

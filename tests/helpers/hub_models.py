@@ -177,3 +177,8 @@ def lightning(file: Path, settings: dict[str, Any], order: list[str] = ORDER, **
         }
         torch.save(content, file)
     return file
+
+
+def some_tokens(model: Model, rows: int = 3, length: int = 9) -> Tensor:
+    size = model.tokenizer.vocabulary.size
+    return torch.randint(size, (rows, length), generator=torch.Generator().manual_seed(0))

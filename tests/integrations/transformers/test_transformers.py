@@ -8,8 +8,7 @@ from pathlib import Path
 import accelerate
 import pytest
 import torch
-from hub_models import refused, tiny
-from hub_rows import some_tokens
+from hub_models import refused, some_tokens, tiny
 from transformers import AutoModelForMaskedLM
 
 import unmask
