@@ -3,14 +3,13 @@
 import inspect
 import pkgutil
 import re
-import sys
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
+from walk import Walk
 
 import unmask
 import unmask.diffusion
@@ -77,37 +76,18 @@ def test_a_name_that_does_not_exist_is_noticed():
     assert "unmask.diffusion.nelbo.continuous_weight" in equations("unmask.diffusion.nelbo")
 
 
-class Traced:
-    """Inside, the functions of the package that are called, as module.qualified_name."""
-
-    def __init__(self) -> None:
-        self.called: set[str] = set()
-
-    def __enter__(self) -> "Traced":
-        sys.setprofile(self._note)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        sys.setprofile(None)
-
-    def _note(self, frame: Any, event: str, argument: object) -> None:
-        module = frame.f_globals.get("__name__", "")
-        if event == "call" and module.startswith("unmask."):
-            self.called.add(f"{module}.{frame.f_code.co_qualname}")
-
-
 def trained_and_sampled(method: str, options: dict[str, str], samplers: list[str]) -> set[str]:
     """The functions that run in two training steps, a bound of T steps and a text of each sampler."""
     backbone = {"backbone": "causal"} if method == "autoregressive" else {}
     settings = {**TINY, "method": method, **backbone, **options}
-    with TemporaryDirectory() as folder, Traced() as traced:
+    with TemporaryDirectory() as folder, Walk() as walk:
         config = resolve_config({}, list({**settings, "data.cache": folder}.items()))
         model = unmask.train(config, Path(folder, "run"), say=lambda line: None)
         for sampler in samplers:
             model.generate(length=8, n=2, sampler=sampler, top_k=5, temperature=0.9)
         if method == "mdlm":
             model.perplexity(["the cat sat"], draws=1, steps=4)
-    return traced.called
+    return walk.called
 
 
 TINY = {

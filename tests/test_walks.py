@@ -1,64 +1,17 @@
 """Two walks through the code: from a prompt to its text, and from a row to its loss, short ones."""
 
-import sys
 from collections import Counter
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
+from walk import ROOT, Walk
 
 import unmask
 from unmask.cli import main
 from unmask.config.run_config import resolve
 
-ROOT = str(Path(unmask.__file__).parent)
 TEXTS = [f"the {who} sat on the {where}" for who in ("cat", "dog") for where in ("mat", "log")]
-
-
-def project(frame: FrameType) -> str | None:
-    """The file of a frame within the package, or None."""
-    file = frame.f_code.co_filename
-    return file.removeprefix(ROOT)[1:] if file.startswith(ROOT) else None
-
-
-class Walk:
-    """The files that run, and the frames on the stack when the network is called.
-
-    With `within`, a function's name, only what that function calls counts.
-    """
-
-    def __init__(self, within: str = "") -> None:
-        self.within, self.files, self.stack = within, set[str](), list[str]()
-        self._inside = not within
-
-    def __enter__(self) -> "Walk":
-        sys.setprofile(self._note)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        sys.setprofile(None)
-
-    def _note(self, frame: FrameType, event: str, argument: object) -> None:
-        file = project(frame)
-        if file is None:
-            return
-        if frame.f_code.co_qualname == self.within and event in ("call", "return"):
-            self._inside = event == "call"
-        if event == "call" and self._inside:
-            self.files.add(file)
-            if frame.f_code.co_name == "features" and not self.stack:
-                self.stack = list(frames(frame))
-
-
-def frames(frame: FrameType | None) -> list[str]:
-    """The frames of the package below a frame, the innermost first."""
-    found = []
-    while frame is not None:
-        if file := project(frame):
-            found.append(f"{file}:{frame.f_code.co_name}")
-        frame = frame.f_back
-    return found
 
 
 def config(folder: Path, **options: str) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +74,8 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
             train = [_Part.all_of(corpus) for corpus in corpora]
             valid = [_Part.all_of(_opened(config.valid, config))]
         else:
-            asides = [stack.enter_context(closing(SetAside())) for _ in corpora]
+            folder = cache_folder(config.cache)
+            asides = [stack.enter_context(closing(SetAside(folder))) for _ in corpora]
             split = [
                 _Part.split(corpus, config.holdout, aside)
                 for corpus, aside in zip(corpora, asides, strict=True)
@@ -107,7 +108,7 @@ def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> To
     texts = sides(chain.from_iterable(read))
     if config.tokenizer.kind == "bpe":
         room = [config.tokenizer.sample * weight / sum(weights) for weight in weights]
-        texts = chain.from_iterable(map(sample, read, room))
+        texts = chain.from_iterable(map(sample, read, room, repeat(cache_folder(config.cache))))
     tokenizer = build_tokenizer(config.tokenizer, texts)
     if config.packing not in STREAMS and isinstance(tokenizer, SubwordTokenizer):
         tokenizer = tokenizer.with_pad()

@@ -8,9 +8,11 @@ unless named).
 import hashlib
 import json
 import tempfile
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from unmask.data.documents.labels import Labelled
@@ -83,16 +85,18 @@ class Corpus:
 
 
 class SetAside:
-    """Documents in a temporary file, to be read once more without their source."""
+    """Documents in a temporary file of a folder, to be read once more without their source."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._file: Any = None
         self.complete = False  # set by the reading that fills it, at its end
 
     def clear(self) -> None:
         """Forgets all documents and takes new ones."""
         self.close()
-        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(self._folder))  # noqa: SIM115
 
     def close(self) -> None:
         """Gives the file back."""
@@ -102,9 +106,9 @@ class SetAside:
 
     def add(self, document: str) -> None:
         """Puts a document behind the others."""
-        label, source = getattr(document, "label", None), getattr(document, "source", None)
-        kind = type(document).__name__
-        self._file.write(json.dumps([kind, document, label, source]).encode() + b"\n")
+        more = [getattr(document, name, None) for name in ("label", "source")]
+        line = json.dumps([type(document).__name__, document, *more])
+        self._file.write(line.encode() + b"\n")
 
     def __iter__(self) -> Iterator[str]:
         self._file.seek(0)
@@ -117,13 +121,13 @@ class SetAside:
         self.close()
 
 
-def sample(documents: Iterable[str], most: float) -> Iterator[str]:
+def sample(documents: Iterable[str], most: float, folder: Path) -> Iterator[str]:
     """The text of documents, or, if that is more than `most` characters, of a spread part of them.
 
     The documents are read once. The share that fits falls as they come, so that those of the final
-    share are among those that were kept on the way.
+    share are among those that were kept on the way, in a temporary file of the folder.
     """
-    kept, places, total = SetAside(), [], 0
+    kept, places, total = SetAside(folder), array("Q"), 0
     kept.clear()
     for index, document in enumerate(documents):
         total += sum(map(len, sides([document])))
