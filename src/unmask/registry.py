@@ -1,20 +1,36 @@
-"""Named components: adding one is a class and a `@REGISTRY.register("name")` line above it."""
+"""Named components, and the plugins that add some: a class and a `@REGISTRY.register("name")` line above it."""
 
+import os
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from functools import partial
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from threading import RLock
+from typing import Any, ClassVar, Generic, TypeVar
 
-from unmask.errors import unknown
+from unmask.errors import UnmaskError, unknown
+
+PLUGINS = "UNMASK_PLUGINS"  # environment variable: files and modules, with os.pathsep between them
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
 
 class Registry(Generic[T]):
-    """The components of one kind, by name."""
+    """The components of one kind, by name.
+
+    Plugins are imported when the registry is listed or lacks a name.
+    """
+
+    registries: ClassVar[list["Registry[Any]"]] = []  # every registry of the process
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._entries: dict[str, type[T]] = {}
+        self.registries.append(self)
 
     def register(self, name: str) -> Callable[[C], C]:
         """Class decorator that enters the class under `name`."""
@@ -28,12 +44,15 @@ class Registry(Generic[T]):
         return enter
 
     def __getitem__(self, name: str) -> type[T]:
+        if name not in self._entries:
+            load_plugins()
         try:
             return self._entries[name]
         except KeyError:
             raise unknown(self.kind, name, self._entries) from None
 
     def __iter__(self) -> Iterator[str]:
+        load_plugins()
         return iter(sorted(self._entries))
 
     def build(self, name: str, **fields: Any) -> T:
@@ -47,3 +66,57 @@ class Registry(Generic[T]):
     def summaries(self) -> dict[str, str]:
         """Each name with the first line of its docstring."""
         return {name: (self[name].__doc__ or "").strip().splitlines()[0] for name in self}
+
+
+_imported: set[str] = set()
+_importing = RLock()
+
+
+def load_plugins() -> None:
+    """Imports each plugin once; its `register` calls add components.
+
+    Plugins are the entry points of the group "unmask" that installed packages have, and the files and
+    modules that the environment variable UNMASK_PLUGINS names.
+    """
+    with _importing:
+        if "" not in _imported:
+            _imported.add("")
+            for entry in entry_points(group="unmask"):
+                _load(entry.value, entry.load)
+        for name in os.environ.get(PLUGINS, "").split(os.pathsep):
+            if name not in _imported:
+                _imported.add(name)
+                _load(name, partial(import_plugin, name))
+
+
+def import_plugin(name: str) -> Any:
+    """The module of a plugin.
+
+    Args:
+        name: a Python file ("my_sampler.py") or an importable module ("my_package.samplers").
+
+    Example:
+        >>> import_plugin("json").__name__
+        'json'
+    """
+    if not name.endswith(".py"):
+        return import_module(name)
+    path = Path(name)
+    if not path.is_file():
+        raise UnmaskError(f"no plugin file {name}")
+    known_as = f"unmask_plugin_{path.stem}"
+    spec = spec_from_file_location(known_as, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[known_as] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _load(name: str, load: Callable[[], Any]) -> None:
+    try:
+        load()
+    except UnmaskError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UnmaskError(f"the plugin {name} cannot be imported: {reason}") from error

@@ -15,6 +15,7 @@ from unmask import __version__
 from unmask.cli.output.terminal import spell_what_is_missing
 from unmask.cli.parser import Commands, Parser
 from unmask.errors import UnmaskError, UnmaskWarning, unknown
+from unmask.registry import PLUGINS
 from unmask.runtime.cores import limit_threads
 
 # the commands of each module of `cli.commands`: a module is imported when one of its commands is asked for
@@ -81,6 +82,11 @@ def build_parser(modules: Iterable[str] = _COMMANDS) -> tuple[Parser, Commands]:
         epilog=_START,
     )
     parser.add_argument("--version", action="version", version=f"unmask {__version__}")
+    parser.add_argument(
+        "--plugin",
+        metavar="FILE",
+        help="import a Python file or module that registers components; before the command, repeatable",
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in modules:
         import_module(f"{__name__}.commands.{module}").add(commands)
@@ -88,6 +94,11 @@ def build_parser(modules: Iterable[str] = _COMMANDS) -> tuple[Parser, Commands]:
 
 
 def _parse(argv: Sequence[str]) -> Namespace:
+    while len(argv) > 1 and argv[0] == "--plugin":
+        # processes that this one starts need the plugins too
+        named = filter(None, (os.environ.get(PLUGINS), argv[1]))
+        os.environ[PLUGINS] = os.pathsep.join(named)
+        argv = argv[2:]
     if not argv or argv[0].startswith("-"):
         return build_parser()[0].parse_args(argv)
     names = {name: module for module, names in _COMMANDS.items() for name in names}
