@@ -18,7 +18,7 @@ SOURCES = {
 # lowest first; members of one layer do not import each other, except in the first
 LAYERS = [
     {
-        *("errors", "registry", "vocabulary", "randomness", "shapes", "imports"),
+        *("errors", "registry", "options", "vocabulary", "randomness", "shapes", "imports"),
         *("recipes", "shipped"),
     },
     {"files"},
