@@ -110,7 +110,7 @@ class Run:
         config = DiT.Config("", width, depth, heads, dropout=args.dropout)
         torch.manual_seed(args.seed)
         vocabulary = self.corpus.vocabulary
-        network = DiT(config, vocabulary.size)
+        network = DiT(config, vocabulary)
         with torch.no_grad():  # gates and a head that start at zero would hide the rest for a while
             for parameter in network.parameters():
                 parameter.add_(args.spread * torch.randn_like(parameter))

@@ -94,7 +94,7 @@ def model(vocabulary: int, dropout: float) -> MDLM:
     torch.manual_seed(0)
     config = DiT.Config(width=WIDTH, depth=DEPTH, heads=HEADS, dropout=dropout)
     v = Vocabulary(vocabulary, vocabulary - 1)
-    method = MDLM(MDLM.Config(), DiT(config, vocabulary), v, LogLinear(), Stratified())
+    method = MDLM(MDLM.Config(), DiT(config, v), v, LogLinear(), Stratified())
     for parameter in method.parameters():
         nn.init.normal_(parameter, std=0.02)
     return method

@@ -276,7 +276,7 @@ def main() -> None:
             shape = (args.width, args.depth, args.length, args.vocabulary)
             random_model(*shape, args.method).save(path)
         model = load(path, "cpu")
-        if model.method.order != "any":
+        if not model.method.capabilities.infill:
             for body in bodies:
                 body.pop("suffix", None)
         parameters = sum(p.numel() for p in model.method.parameters())

@@ -39,7 +39,7 @@ def mdlm(setting: Setting) -> MDLM:
     width, depth, heads = setting.shape
     with DEVICE:
         torch.manual_seed(0)
-        backbone = DiT(DiT.Config("", width, depth, heads, dropout=0.1), setting.vocabulary)
+        backbone = DiT(DiT.Config("", width, depth, heads, dropout=0.1), _vocabulary(setting))
     return MDLM(MDLM.Config(), backbone, _vocabulary(setting), schedule, times).to(DEVICE)
 
 
@@ -48,7 +48,7 @@ def autoregressive(setting: Setting) -> Autoregressive:
     width, depth, heads = setting.shape
     with DEVICE:
         torch.manual_seed(0)
-        backbone = Causal(Causal.Config("", width, depth, heads), setting.vocabulary)
+        backbone = Causal(Causal.Config("", width, depth, heads), _vocabulary(setting))
     method = Autoregressive(
         Autoregressive.Config(), backbone, _vocabulary(setting), LogLinear(), Stratified()
     )
@@ -195,7 +195,7 @@ def sample(method: Method, setting: Setting, sampler: str, runs: int) -> dict[st
 
 def _asked(method: Method, setting: Setting, calls: float) -> dict[str, float]:
     """What a sequence asks of the machine."""
-    if method.order == "left_to_right":
+    if method.capabilities.causal:
         asked = operations.decoding(setting)
         return {"operations": asked, "bytes": operations.decoding_bytes(setting)}
     return {"operations": operations.filling(setting, calls)}

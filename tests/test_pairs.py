@@ -167,7 +167,7 @@ def assert_written(command: Run, model: str) -> str:
 def assert_filled(command: Run, run: str, method: str) -> None:
     """A gap is filled and the rest kept; a model that reads from left to right says why it cannot."""
     gap = ["fill", run, "Num[MASK:2]r 3", *CPU]
-    if METHODS[method].order == "any":
+    if METHODS[method].capabilities.infill:
         text = command(*gap).strip("\n")
         assert text.startswith("Num")
         assert text.endswith("r 3")

@@ -54,7 +54,7 @@ def network(time_conditioning: bool) -> DiT:
         for old, new in NAMES.items():
             name = name.replace(old, new)
         ours[name] = tensor
-    dit = DiT(config, settings["vocab_size"])
+    dit = DiT(config, Vocabulary(settings["vocab_size"], settings["vocab_size"] - 1))
     dit.load_state_dict(ours)
     return dit.eval()
 

@@ -4,11 +4,13 @@ A name in a shape stands for one number within a call: `rows`, `length`, `tokens
 The tests check these shapes at run time.
 """
 
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int, Shaped
 from torch import Tensor
 
 # token ids of a batch
 Tokens = Int[Tensor, "rows length"]
+# token ids of a batch, or its vectors where a method diffuses vectors
+Inputs = Shaped[Tensor, "rows length *latent"]
 # True where a token is no padding
 Valid = Bool[Tensor, "rows length"]
 # True at chosen tokens

@@ -10,21 +10,23 @@ from unmask.backbones.compile import recompute_blocks
 from unmask.backbones.dit import DiT
 from unmask.backbones.layers.attention import sees_the_past
 from unmask.backbones.layers.dropout import draw_keys
-from unmask.backbones.layers.state import KVCache
+from unmask.backbones.layers.state import KVState
 from unmask.backbones.layers.transformer_block import SIZES
 from unmask.errors import UnmaskError
+from unmask.vocabulary import Vocabulary
 
 NAMES = list(BACKBONES)
 ROTARY = ["causal", "dit"]  # the others have learned what each position means
 CAUSAL = [name for name in NAMES if BACKBONES[name].causal]
 SIZE, ROWS, LENGTH = 11, 3, 8
+VOCABULARY = Vocabulary(SIZE, SIZE - 1)
 
 
 def network(name: str, **fields: object):
     """A small network with no weight at zero."""
     kind = BACKBONES[name]
     shape = {"width": 16, "depth": 2, "heads": 2, "dropout": 0.0, "condition_width": 8, **fields}
-    built = kind(kind.Config(**known(kind.Config, shape)), SIZE)
+    built = kind(kind.Config(**known(kind.Config, shape)), VOCABULARY)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in built.parameters():
@@ -101,43 +103,43 @@ def test_the_others_see_both_sides(name):
 
 def test_a_causal_rule_makes_a_bidirectional_network_causal():
     built, x = network("dit"), tokens()
-    h = built.features(x, mask=sees_the_past)
+    h = built.features(x, rule=sees_the_past)
     for cut in range(1, LENGTH):
-        close(h[:, :cut], built.features(x[:, :cut], mask=sees_the_past))
-    close(built.features(x, mask=lambda q, k: (q >= 0) & (k >= 0)), built.features(x))
+        close(h[:, :cut], built.features(x[:, :cut], rule=sees_the_past))
+    close(built.features(x, rule=lambda q, k: (q >= 0) & (k >= 0)), built.features(x))
 
 
 def test_a_rule_and_padding_work_together():
     built, x = network("dit"), tokens()
     valid = torch.arange(LENGTH) < torch.tensor([[8], [5], [3]])
-    h = built.features(x, valid=valid, mask=sees_the_past)
+    h = built.features(x, valid=valid, rule=sees_the_past)
     for row, length in enumerate([8, 5, 3]):
-        close(h[row, :length], built.features(x[row : row + 1, :length], mask=sees_the_past)[0])
+        close(h[row, :length], built.features(x[row : row + 1, :length], rule=sees_the_past)[0])
 
 
 def test_an_explicit_causal_rule_is_the_fused_kernels():
     built = network("causal")
-    close(built.features(tokens(), mask=sees_the_past), built.features(tokens()))
+    close(built.features(tokens(), rule=sees_the_past), built.features(tokens()))
 
 
 @pytest.mark.parametrize("name", CAUSAL)
 @pytest.mark.parametrize("parts", [[8], [1] * 8, [3, 5], [2, 1, 4, 1]])
 def test_cached_features_are_the_uncached(parts, name):
     built, x = network(name), tokens()
-    cache = KVCache(LENGTH)
-    pieces = [built.features(piece, cache=cache) for piece in x.split(parts, 1)]
+    cache = KVState(LENGTH)
+    pieces = [built.features(piece, state=cache) for piece in x.split(parts, 1)]
     assert cache.length == LENGTH
     close(torch.cat(pieces, 1), built.features(x))
 
 
 def test_a_cropped_cache_has_forgotten():
     built, x, other = network("causal"), tokens(), tokens(1)
-    cache = KVCache(LENGTH)
-    built.features(x, cache=cache)
+    cache = KVState(LENGTH)
+    built.features(x, state=cache)
     cache.crop(3)
     assert cache.length == 3
     mixed = torch.cat([x[:, :3], other[:, 3:]], 1)
-    close(built.features(other[:, 3:], cache=cache), built.features(mixed)[:, 3:])
+    close(built.features(other[:, 3:], state=cache), built.features(mixed)[:, 3:])
     cache.crop(100)
     assert cache.length == LENGTH
 
@@ -161,7 +163,7 @@ def test_each_row_has_its_own_noise_level():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_new_network_knows_nothing(name):
     kind = BACKBONES[name]
-    built = kind(kind.Config(width=16, depth=1, heads=2), SIZE)
+    built = kind(kind.Config(width=16, depth=1, heads=2), VOCABULARY)
     assert not built.logits(built.features(tokens())).any()
 
 

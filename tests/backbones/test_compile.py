@@ -16,11 +16,12 @@ import torch
 from torch._inductor.exc import InvalidCxxCompiler
 from unmask.backbones import DiT, compile_backbone, compile_blocks
 from unmask.errors import UnmaskError
+from unmask.vocabulary import Vocabulary
 
 device, backend = sys.argv[1:]
 torch.manual_seed(0)
 with torch.device(device):
-    net = DiT(DiT.Config("", 64, 2, 2, dropout=0.1), 50)
+    net = DiT(DiT.Config("", 64, 2, 2, dropout=0.1), Vocabulary(50, 49))
     for parameter in net.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
     tokens = torch.randint(0, 50, (4, 32))

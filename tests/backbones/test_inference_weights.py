@@ -10,8 +10,10 @@ from builders import known
 from unmask.backbones.backbone import BACKBONES
 from unmask.backbones.compile import compile_backbone
 from unmask.backbones.layers.ops import _Normal, taken
+from unmask.vocabulary import Vocabulary
 
 SIZE, ROWS, LENGTH = 11, 3, 8
+VOCABULARY = Vocabulary(SIZE, SIZE - 1)
 KINDS = [("dit", False), ("dit", True), ("causal", False)]
 
 
@@ -19,7 +21,9 @@ def network(name: str, timed: bool = False):
     """A small network in double precision, with no weight at zero."""
     kind = BACKBONES[name]
     shape = {"width": 16, "depth": 2, "heads": 2, "dropout": 0.0, "condition_width": 8}
-    built = kind(kind.Config(**known(kind.Config, {**shape, "time_conditioning": timed})), SIZE)
+    built = kind(
+        kind.Config(**known(kind.Config, {**shape, "time_conditioning": timed})), VOCABULARY
+    )
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in built.parameters():

@@ -6,7 +6,8 @@ from builders import known
 
 from unmask.backbones.backbone import BACKBONES
 from unmask.backbones.layers.packed_batch import Call
-from unmask.backbones.layers.state import KVCache, OneMore
+from unmask.backbones.layers.state import GraphKVState, KVState
+from unmask.vocabulary import Vocabulary
 
 NAMES = list(BACKBONES)
 SIZE = 37
@@ -17,7 +18,7 @@ def network(name: str, **fields: object):
     """A small network with no weight at zero, frozen as a served one is."""
     kind = BACKBONES[name]
     shape = {"width": 64, "depth": 2, "heads": 2, "dropout": 0.0, "condition_width": 16, **fields}
-    built = kind(kind.Config(**known(kind.Config, shape)), SIZE)
+    built = kind(kind.Config(**known(kind.Config, shape)), Vocabulary(SIZE, SIZE - 1))
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in built.parameters():
@@ -84,20 +85,20 @@ def test_caches_of_different_lengths_go_together():
     def asked() -> list[Call]:
         found = []
         for text, start in zip(texts, read, strict=True):
-            cache = KVCache(20)
+            cache = KVState(20)
             if start:
-                built.features(text[None, :start], cache=cache)
-            found.append(Call(text[None, start : start + 2], cache=cache))
+                built.features(text[None, :start], state=cache)
+            found.append(Call(text[None, start : start + 2], state=cache))
         return found
 
     company = asked()
     together = built.together(company)
     for call, alone, text, start, h in zip(company, asked(), texts, read, together, strict=True):
         assert torch.equal(built.together([alone])[0], h)
-        assert call.cache is not None and call.cache.length == start + 2
+        assert call.state is not None and call.state.length == start + 2
         whole = built.features(text[None, : start + 2])[:, start:]
         torch.testing.assert_close(h, whole)
-        one = OneMore(call.cache, torch.tensor([start + 2]), start + 3)
+        one = GraphKVState(call.state, torch.tensor([start + 2]), start + 3)
         position = torch.tensor([start + 2])
         (more,) = built.together([Call(text[None, start + 2 : start + 3], None, position, one)])
         torch.testing.assert_close(more, built.features(text[None, : start + 3])[:, -1:])

@@ -11,7 +11,7 @@ from hub_models import FIXTURE, fill, logits, refused
 from safetensors.torch import load_file, save_file
 
 import unmask
-from unmask.backbones.layers.state import KVCache
+from unmask.backbones.layers.state import KVState
 from unmask.config.run_config import from_dict
 
 CLOSE = {"rtol": 0, "atol": 1e-4}
@@ -140,7 +140,7 @@ def test_gpt2_is_itself_and_mask_does_not_meet_pad(tmp_path):
     with torch.no_grad():
         own = theirs(x).logits
         torch.testing.assert_close(logits(model, x)[..., :60], own, **CLOSE)
-        cache = KVCache(9)
+        cache = KVState(9)
         pieces = [backbone.features(part, cache=cache) for part in x.split([4, 1, 1, 3], 1)]
         torch.testing.assert_close(torch.cat(pieces, 1), backbone.features(x))
     # what follows <|endoftext|> and a prompt, token by token, and what a text costs

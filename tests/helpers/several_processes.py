@@ -101,7 +101,10 @@ def train(job: dict[str, Any]) -> None:
     defaults = {"batch": 8, "lr": 0.01, "warmup": 3, "ema": 0.9, "device": "cpu", "log_every": 1}
     config = TrainingConfig(**{**defaults, **job["options"]})
     torch.manual_seed(7)
-    backbone = DiT(DiT.Config("", 16, 2, 2, dropout=0.1, condition_width=8, gate=0.5), VOCABULARY)
+    backbone = DiT(
+        DiT.Config("", 16, 2, 2, dropout=0.1, condition_width=8, gate=0.5),
+        Vocabulary(VOCABULARY, VOCABULARY - 1),
+    )
     with torch.no_grad():
         backbone.head.weight.normal_(std=0.1)
     method = Faulty(

@@ -31,7 +31,7 @@ class TinyBackbone(Backbone):
     """Embedding and a mixing layer with dropout."""
 
     def __init__(self, dropout: float) -> None:
-        super().__init__()
+        super().__init__(None, Vocabulary.over(VOCABULARY - 1))
         self.embed = nn.Embedding(VOCABULARY, 8)
         self.mix = nn.Linear(8, 8)
         self.dropout = float(dropout)

@@ -35,11 +35,11 @@ def small_method(
 ) -> Method:
     """A method with a real but tiny network in which no weight is zero; MASK is the last id, PAD the first."""
     kind = METHODS[name]
-    network = BACKBONES["causal" if kind.order == "left_to_right" else "dit"]
+    network = BACKBONES["causal" if kind.capabilities.causal else "dit"]
     shape = {"width": 16, "depth": 2, "heads": 2, "dropout": 0.0, "condition_width": 8}
     shape["time_conditioning"] = time_conditioning or name == "sedd"
     vocabulary = Vocabulary(size, size - 1, pad_id=0)
-    backbone = network(network.Config(**known(network.Config, shape)), size)
+    backbone = network(network.Config(**known(network.Config, shape)), Vocabulary(size, size - 1))
     method = kind(
         kind.Config(**fields),
         backbone,

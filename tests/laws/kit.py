@@ -116,7 +116,7 @@ class TableBackbone(Backbone):
     """A network that looks its probabilities up; `head` is the identity."""
 
     def __init__(self, language: Language, conditionals: Tensor, time_conditioning: bool) -> None:
-        super().__init__()
+        super().__init__(None, language.vocabulary)
         self.language = language
         self.time_conditioning = time_conditioning
         # SEDD's scale: exp(logits) sum to the number of real tokens

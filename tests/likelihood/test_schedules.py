@@ -50,7 +50,7 @@ def untrained(name: str = "mdlm", schedule: str = "loglinear", **fields):
     vocabulary = Vocabulary.over(6)
     kind, network = METHODS[name], BACKBONES["dit"]
     config = network.Config(width=16, depth=1, heads=2, dropout=0.0)
-    backbone = network(config, vocabulary.size)
+    backbone = network(config, vocabulary)
     clock = SCHEDULES["learned"]() if schedule == "learned" else SCHEDULES.build(schedule)
     times = TIME_SAMPLERS.build("stratified")
     return kind(kind.Config(**fields), backbone, vocabulary, clock, times)

@@ -143,7 +143,7 @@ def test_stepped_losses_are_finite_for_every_number_of_steps(name, steps):
 
 
 def test_sedd_refuses_a_network_that_cannot_see_the_noise():
-    dit = DiT(DiT.Config(width=16, depth=1, heads=2), SIZE)
+    dit = DiT(DiT.Config(width=16, depth=1, heads=2), Vocabulary(SIZE, SIZE - 1))
     with pytest.raises(UnmaskError, match="time_conditioning"):
         SEDD(
             SEDD.Config(),

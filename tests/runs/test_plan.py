@@ -14,6 +14,7 @@ from unmask.config.run_config import load_recipe, resolve
 from unmask.errors import UnmaskError
 from unmask.runs import plan as arithmetic
 from unmask.runs.plan import GIB, Machine, memory, pass_seconds, plan, step_bytes, work_of
+from unmask.vocabulary import Vocabulary
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 BILLION = [("backbone.size", ""), ("backbone.width", "2048"), ("backbone.depth", "16")]
@@ -42,7 +43,7 @@ def test_the_check_can_fail(monkeypatch, capsys):
 def test_parameters_are_those_of_the_network():
     config = resolve(load_recipe("demo"))
     work = work_of(config, 512)
-    network = DiT(config.backbone.config, 512)
+    network = DiT(config.backbone.config, Vocabulary(512, 511))
     assert work.parameters == sum(p.numel() for p in network.parameters())
     assert work.body == sum(p.numel() for p in network.blocks.parameters())
 

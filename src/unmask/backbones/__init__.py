@@ -4,7 +4,7 @@ from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.causal import Causal
 from unmask.backbones.compile import compile_backbone, compile_blocks, recompute_blocks
 from unmask.backbones.dit import DiT
-from unmask.backbones.layers.state import KVCache
+from unmask.backbones.layers.state import KVState
 from unmask.backbones.pretrained import GPT2, Bert
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "Bert",
     "Causal",
     "DiT",
-    "KVCache",
+    "KVState",
     "compile_backbone",
     "compile_blocks",
     "recompute_blocks",

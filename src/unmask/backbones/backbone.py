@@ -1,4 +1,4 @@
-"""What every network offers: features of a token sequence, and a head that scores them where asked."""
+"""The seam of networks: features of a sequence, and a head that scores them at chosen places."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,40 +14,69 @@ from unmask.backbones.layers.dropout import Keys, draw_keys
 from unmask.backbones.layers.inference_weights import Freezable
 from unmask.backbones.layers.ops import ALIGNED
 from unmask.backbones.layers.packed_batch import Call
-from unmask.backbones.layers.state import KVCache
+from unmask.backbones.layers.state import KVState, State
 from unmask.registry import Registry
-from unmask.shapes import Tokens
+from unmask.shapes import Inputs
+from unmask.vocabulary import Vocabulary
 
 
 class Backbone(Freezable, ABC):
-    """tokens -> features -> logits, the last step only where somebody needs it."""
+    """inputs -> features -> logits; the head is computed at chosen places only.
 
-    causal: ClassVar[bool] = False  # does a token see only those before it?
+    A method that diffuses vectors replaces `embedding`, which then reads vectors, and `head`, which then
+    writes vectors.
+    """
+
+    causal: bool = False  # a token sees only those before it; a Config with this field decides
     # what is worth compiling; not the tables of rotary angles, which a compiler would work out
     # again for every number that is rotated
     compiled: ClassVar[str] = "features"
-    head: nn.Linear
+    embedding: nn.Module  # token ids to features
+    head: nn.Linear  # features to a score of each id
     time_conditioning: bool = False
     longest: int | None = None  # tokens of a row, where positions are learned; None is any number
     dropout_keys: Keys | None = None  # of the rows to come, in training
     frozen: tuple[Tensor, Tensor] | None = None  # the head's weight and bias
 
+    def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self.config = config  # the backbone's own Config
+
     @abstractmethod
     def features(
         self,
-        tokens: Tokens,
+        inputs: Inputs,
         condition: Float[Tensor, "rows"] | None = None,
         *,
         valid: Bool[Tensor, "rows length"] | None = None,
         positions: Int[Tensor, "length"] | None = None,
-        mask: Rule | None = None,
-        cache: KVCache | None = None,
+        rule: Rule | None = None,
+        state: State | None = None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
-        """What the head reads, at every token; `valid` is False on padding, which nobody attends to.
+        """The input of the head.
 
-        Whoever needs some tokens only says which: `at` counts them through all rows, none twice.
+        Args:
+            inputs: token ids, or vectors if the method diffuses vectors.
+            condition: the noise level of each row, for networks with time conditioning.
+            valid: False at padding, which changes nothing elsewhere.
+            positions: the places of the inputs in their text; 0, 1, … unless given.
+            rule: (query positions, key positions) to True where attention is allowed.
+            state: the network's memory of the tokens before these, which is brought up to date.
+            at: the tokens to compute, counted through all rows, none twice; all unless given.
+
+        Returns:
+            features [rows, length, width], or [tokens, width] with `at`.
         """
+
+    def new_state(self, rows: int, capacity: int) -> State:
+        """An empty memory for `rows` texts of up to `capacity` tokens, which `features` fills."""
+        return KVState(capacity)
+
+    @property
+    def width(self) -> int:
+        """The width of the features."""
+        return self.head.in_features
 
     def together(self, calls: Sequence[Call]) -> list[Tensor]:
         """Features of several calls, each what it is alone; networks that can share the work.
@@ -55,17 +84,17 @@ class Backbone(Freezable, ABC):
         All calls want all of their tokens, or all of them want some.
         """
         return [
-            self.features(tokens, condition, positions=positions, cache=cache, at=at)
-            for tokens, condition, positions, cache, at in calls
+            self.features(tokens, condition, positions=positions, state=state, at=at)
+            for tokens, condition, positions, state, at in calls
         ]
 
-    def keys(self, tokens: Tokens) -> Keys | None:
+    def keys(self, inputs: Inputs) -> Keys | None:
         """What decides the dropout of each row: the first of the keys that were set, or else fresh ones."""
         if not self.training:
             return None
         if self.dropout_keys is None:
-            return draw_keys(len(tokens), tokens.device)
-        return self.dropout_keys[: len(tokens)]
+            return draw_keys(len(inputs), inputs.device)
+        return self.dropout_keys[: len(inputs)]
 
     def logits(self, h_at: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocabulary"]:
         """Scores at chosen features."""

@@ -15,7 +15,7 @@ from unmask.backbones.layers.attention import Attended, Rule, attended
 from unmask.backbones.layers.dropout import Keys
 from unmask.backbones.layers.ops import modulate, taken
 from unmask.backbones.layers.packed_batch import Call, SideBySide, Together
-from unmask.backbones.layers.state import KVCache
+from unmask.backbones.layers.state import State
 from unmask.backbones.layers.transformer_block import (
     Block,
     TransformerConfig,
@@ -23,7 +23,8 @@ from unmask.backbones.layers.transformer_block import (
     zero_linear,
 )
 from unmask.errors import UnmaskError
-from unmask.shapes import Tokens
+from unmask.shapes import Inputs
+from unmask.vocabulary import Vocabulary
 
 
 class NoiseLevel(nn.Module):
@@ -64,11 +65,10 @@ class DiT(Backbone):
                     f"condition_width must lie between 1 and {2**17:,}, not {self.condition_width}"
                 )
 
-    def __init__(self, config: Config, vocabulary: int) -> None:
-        super().__init__()
-        self.config = config
+    def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
+        super().__init__(config, vocabulary)
         self.time_conditioning = config.time_conditioning
-        self.embedding = embedding(vocabulary, config.width)
+        self.embedding = embedding(vocabulary.size, config.width)
         self.noise_level = NoiseLevel(config.condition_width)
         self.blocks = nn.ModuleList(
             Block(
@@ -79,27 +79,27 @@ class DiT(Backbone):
         )
         self.norm = nn.LayerNorm(config.width, bias=False)
         self.modulation = zero_linear(config.condition_width, 2 * config.width)
-        self.head = zero_linear(config.width, vocabulary)
+        self.head = zero_linear(config.width, vocabulary.size)
 
     def features(
         self,
-        tokens: Tokens,
+        inputs: Inputs,
         condition: Tensor | None = None,
         *,
         valid: Tensor | None = None,
         positions: Tensor | None = None,
-        mask: Rule | None = None,
-        cache: KVCache | None = None,
+        rule: Rule | None = None,
+        state: State | None = None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
         """`condition` is sigma; a network without time conditioning reads sigma = 0."""
         if self.usable and not self.time_conditioning:
             condition = None
         elif condition is None or not self.time_conditioning:
-            condition = torch.zeros(1, device=tokens.device)
+            condition = torch.zeros(1, device=inputs.device)
         head_width = self.config.width // self.config.heads
-        seen = attended(tokens.shape[1], head_width, tokens.device, valid, positions, mask, cache)
-        return self.trunk(tokens, condition, seen, self.keys(tokens), at=at)
+        seen = attended(inputs.shape[1], head_width, inputs.device, valid, positions, rule, state)
+        return self.trunk(inputs, condition, seen, self.keys(inputs), at=at)
 
     def together(self, calls: Sequence[Call]) -> list[Tensor]:
         """In one pass; a network without time conditioning reads no condition."""
@@ -115,7 +115,7 @@ class DiT(Backbone):
 
     def trunk(
         self,
-        tokens: Tokens,
+        inputs: Inputs,
         condition: Float[Tensor, "times"] | None,  # one, one a row, or more than are read
         seen: Attended | Together,
         keys: Keys | None,
@@ -126,7 +126,7 @@ class DiT(Backbone):
         A frozen network has worked out what it does without a condition.
         """
         c = None if condition is None else F.silu(self.noise_level(condition))
-        x = self.embedding(tokens)
+        x = self.embedding(inputs)
         last = len(self.blocks) - 1
         for layer, block in enumerate(self.blocks):
             x = block(x, layer, seen, c, keys, at if layer == last else None)
@@ -135,8 +135,8 @@ class DiT(Backbone):
         final = self.modulation(c)
         final = seen.by_token(final) if self.time_conditioning else final[:, None]
         if at is not None:
-            by_row = final.expand(len(tokens), -1, -1)
-            final = by_row[at // tokens.shape[1]][:, 0] if self.time_conditioning else final[0]
+            by_row = final.expand(len(inputs), -1, -1)
+            final = by_row[at // inputs.shape[1]][:, 0] if self.time_conditioning else final[0]
         shift, scale = final.chunk(2, -1)
         return modulate(self.norm(x), shift, scale)
 

@@ -13,10 +13,11 @@ from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.layers.attention import Attended, Features, Rule, attended
 from unmask.backbones.layers.dropout import Keys, dropout
 from unmask.backbones.layers.ops import taken
-from unmask.backbones.layers.state import KVCache
+from unmask.backbones.layers.state import State
 from unmask.backbones.layers.transformer_block import TransformerConfig, zero_linear
 from unmask.errors import UnmaskError
-from unmask.shapes import Tokens
+from unmask.shapes import Inputs
+from unmask.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -45,46 +46,45 @@ class Classic(Backbone):
     norm_first: ClassVar[bool]
     activation: ClassVar[str]  # torch's name of the GELU that it was trained with
 
-    def __init__(self, config: ClassicConfig, vocabulary: int) -> None:
-        super().__init__()
-        self.config = config
+    def __init__(self, config: ClassicConfig, vocabulary: Vocabulary) -> None:
+        super().__init__(config, vocabulary)
         self.longest = config.positions
-        self.embedding = nn.Embedding(vocabulary, config.width)
+        self.embedding = nn.Embedding(vocabulary.size, config.width)
         self.positions = nn.Embedding(config.positions, config.width)
         self.blocks = nn.ModuleList(
             Layer(config, self.norm_first, self.activation) for _ in range(config.depth)
         )
         self.norm = nn.LayerNorm(config.width, config.epsilon)
         self.apply(_start)
-        self.head = zero_linear(config.width, vocabulary)
+        self.head = zero_linear(config.width, vocabulary.size)
 
     def features(
         self,
-        tokens: Tokens,
+        inputs: Inputs,
         condition: Tensor | None = None,
         *,
         valid: Tensor | None = None,
         positions: Tensor | None = None,
-        mask: Rule | None = None,
-        cache: KVCache | None = None,
+        rule: Rule | None = None,
+        state: State | None = None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
         """`condition` is for networks that read the noise level; this one does not."""
-        length, start = tokens.shape[1], cache.length if cache else 0
+        length, start = inputs.shape[1], state.length if state else 0
         where = positions
         if where is None:
             if start + length > self.config.positions:
                 raise UnmaskError(
                     f"this network has {self.config.positions} positions, and the text {start + length}"
                 )
-            where = torch.arange(start, start + length, device=tokens.device)
-        seen = attended(length, 2, tokens.device, valid, positions, mask, cache, causal=self.causal)
-        keys = self.keys(tokens)
-        x = self.embedded(self.embedding(tokens) + self.positions(where), keys)
+            where = torch.arange(start, start + length, device=inputs.device)
+        seen = attended(length, 2, inputs.device, valid, positions, rule, state, causal=self.causal)
+        keys = self.keys(inputs)
+        x = self.embedded(self.embedding(inputs) + self.positions(where), keys)
         for layer, block in enumerate(self.blocks):
             x = block(x, layer, seen, keys)
-        if cache is not None:
-            cache.advance(length)
+        if state is not None:
+            state.advance(length)
         return self.last(x if at is None else taken(x, at))
 
     def embedded(self, x: Features, keys: Keys | None) -> Features:
@@ -107,7 +107,7 @@ class Bert(Classic):
         positions: int = 512
         epsilon: float = 1e-12
 
-    def __init__(self, config: Config, vocabulary: int) -> None:
+    def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
         self.dense = nn.Linear(config.width, config.width)
         self.dense_norm = nn.LayerNorm(config.width, config.epsilon)

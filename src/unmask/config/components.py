@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from unmask.backbones.backbone import BACKBONES
+from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.config.run_config import Choice, RunConfig, config_class
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
@@ -18,12 +18,12 @@ def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
     """The method with its network, untrained."""
     kind: Any = METHODS[config.method.name]
     network: Any = BACKBONES[config.backbone.name]
-    _check_pair(config.method.name, config.backbone.name)
-    if config.data.paired and not config.data.fill_target and kind.order == "any":
+    _check_pair(config)
+    if config.data.paired and not config.data.fill_target and not kind.capabilities.causal:
         raise UnmaskError(
             f"method {config.method.name} would be shown where targets end: set data.fill_target true"
         )
-    backbone = network(config.backbone.config, vocabulary.size)
+    backbone = network(config.backbone.config, vocabulary)
     length, longest = config.data.length, backbone.longest
     if longest is not None and length > longest:
         raise UnmaskError(
@@ -45,31 +45,42 @@ def outline(config: RunConfig, vocabulary: Vocabulary | None = None) -> Method:
         return build_method(config, vocabulary or Vocabulary(size=2, mask_id=1))
 
 
-def _check_pair(method: str, backbone: str) -> None:
-    """An error if no network of this kind suits the method."""
-    causal = METHODS[method].order == "left_to_right"
-    timed = METHODS[method].reads_noise_level
-    if BACKBONES[backbone].causal != causal:
-        wanted = f"a {'causal' if causal else 'bidirectional'} network, and {backbone} is not"
-    elif timed and not _can_read_noise_level(backbone):
-        wanted = f"a network that reads the noise level, and {backbone} does not"
+def _check_pair(config: RunConfig) -> None:
+    """Raises an error if the network does not suit the method, with the networks that do."""
+    name, backbone = config.method.name, config.backbone.name
+    wanted, kind = METHODS[name].capabilities, BACKBONES[backbone]
+    causal = getattr(config.backbone.config, "causal", kind.causal)
+    direction = "causal" if wanted.causal else "bidirectional"
+    if causal != wanted.causal and _has(kind, "causal"):
+        raise UnmaskError(
+            f"method {name} needs a {direction} network: set backbone.causal {str(wanted.causal).lower()}"
+        )
+    if causal != wanted.causal:
+        lacking = f"a {direction} network, and {backbone} is not"
+    elif wanted.noise_level and not _reads_time(kind):
+        lacking = f"a network that reads the noise level, and {backbone} does not"
     else:
         return
     suitable = [
-        name
-        for name in BACKBONES
-        if BACKBONES[name].causal == causal and (not timed or _can_read_noise_level(name))
+        other
+        for other in BACKBONES
+        if (BACKBONES[other].causal == wanted.causal or _has(BACKBONES[other], "causal"))
+        and (not wanted.noise_level or _reads_time(BACKBONES[other]))
     ]
-    setting = " and backbone.time_conditioning true" if timed else ""
+    setting = " and backbone.time_conditioning true" if wanted.noise_level else ""
     raise UnmaskError(
-        f"method {method} needs {wanted}: set backbone {' or '.join(suitable)}{setting}"
+        f"method {name} needs {lacking}: set backbone {' or '.join(suitable)}{setting}"
     )
 
 
-def _can_read_noise_level(backbone: str) -> bool:
-    """A network of this kind can be conditioned on the time."""
-    kind: Any = BACKBONES[backbone]
-    return kind.time_conditioning or hasattr(config_class(kind), "time_conditioning")
+def _reads_time(kind: type[Backbone]) -> bool:
+    """True if networks of this kind can be conditioned on the time."""
+    return kind.time_conditioning or _has(kind, "time_conditioning")
+
+
+def _has(kind: type[Backbone], setting: str) -> bool:
+    """True if the configuration of a backbone has a setting."""
+    return hasattr(config_class(kind), setting)
 
 
 def _component(registry: Registry[Any], choice: Choice) -> Any:

@@ -153,7 +153,7 @@ def config_json(bundle: Bundle) -> dict[str, Any]:
         "num_hidden_layers": getattr(backbone, "depth", None),
         "num_attention_heads": getattr(backbone, "heads", None),
     }
-    masked = bundle.method.order == "any"
+    masked = bundle.method.capabilities.infill
     return {
         "model_type": MODEL_TYPE,
         "architectures": ["UnmaskForMaskedLM" if masked else "UnmaskModel"],

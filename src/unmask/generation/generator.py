@@ -20,7 +20,6 @@ from unmask.samplers.core.canvas import Canvas, Frame, last_frame
 from unmask.samplers.core.token_sampler import TAIL, Plan
 from unmask.samplers.length_first import EndFirst
 from unmask.samplers.sampler import Sampler
-from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 _BUSY = 512  # tokens that a CPU computes at once as fast, each, as more of them
 
@@ -95,7 +94,7 @@ class Running:
 
     def _enough(self, length: int) -> int:
         """How many rows keep the device busy: with more of them the first text would only come later."""
-        few = self.bundle.device.type == "cpu" and self.bundle.method.order == "any"
+        few = self.bundle.device.type == "cpu" and not self.bundle.method.capabilities.causal
         return min(max(_BUSY // length, 1), self.sampling.batch) if few else self.sampling.batch
 
     def _batches(self, together: Callable[[int], int]) -> Iterator[list[int]]:
@@ -136,18 +135,18 @@ class Running:
         longest = max(map(len, self.job.canvases))
         sampler = choose_sampler(
             self.sampling,
-            bundle.method.order == "left_to_right",
+            bundle.method,
             min(self.job.openings, bundle.length),
         )
-        if self.job.answers and isinstance(sampler, SemiAutoregressive):
+        if self.job.answers and sampler.windowed:
             raise UnmaskError("a target is written in one row: take a sampler without windows")
-        if longest > bundle.length or isinstance(sampler, SemiAutoregressive):
+        if longest > bundle.length or sampler.windowed:
             sampler = in_windows(
                 sampler, bundle.length, self.job.lead, bundle.tokenizer.vocabulary.eos_id
             )
         if self.sampling.ending == "first":
             return self._end_first(sampler)
-        inner = sampler.inner if isinstance(sampler, SemiAutoregressive) else sampler
+        inner = sampler.unwrapped()
         if inner.revises and self.sampling.strategy == "hybrid":
             raise UnmaskError(
                 "strategy hybrid is for the tail of a text, and a sampler that revises has none: "
@@ -161,7 +160,7 @@ class Running:
         return sampler
 
     def _end_first(self, sampler: Sampler) -> Sampler:
-        if not (self.job.answers and self.job.ends and self.bundle.method.order == "any"):
+        if not (self.job.answers and self.job.ends and self.bundle.method.capabilities.any_order):
             raise UnmaskError(
                 "ending first is for diffusion models of pairs, whose rows are EOS from a target's end on"
             )

@@ -134,7 +134,7 @@ def refuse_one_sided(bundle: Bundle, verb: str) -> None:
     """Raises an error if the model cannot see the text behind a gap."""
     if bundle.conditional:
         raise UnmaskError(f"this model writes targets for sources: generate, not {verb}")
-    if bundle.method.order != "any":
+    if not bundle.method.capabilities.infill:
         raise UnmaskError(
             f"an autoregressive model cannot see what follows a gap: {verb} with a diffusion model"
         )

@@ -6,15 +6,18 @@ from typing import Any, get_type_hints
 from unmask.config.values import _value
 from unmask.errors import UnmaskError, unknown
 from unmask.generation.sampling_params import Sampling
+from unmask.methods.method import METHODS, Method
 from unmask.samplers.core.time_grid import given_times
-from unmask.samplers.left_to_right import LeftToRight
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 
-def choose_sampler(sampling: Sampling, left_to_right: bool, openings: int) -> Sampler:
-    """The sampler that was asked for, with as many steps as there are open places unless told."""
-    usual = "left_to_right" if left_to_right else "ancestral"
+def choose_sampler(sampling: Sampling, method: Method, openings: int) -> Sampler:
+    """The sampler of some options, or else the method's own.
+
+    It takes as many steps as there are open places unless a number is given.
+    """
+    usual = method.sampler
     chosen = sampling.sampler
     if isinstance(chosen, Sampler):
         if sampling.steps is not None or sampling.grid is not None:
@@ -23,10 +26,20 @@ def choose_sampler(sampling: Sampling, left_to_right: bool, openings: int) -> Sa
         clock = {"steps": sampling.steps, "grid": sampling.grid}
         clock = {option: value for option, value in clock.items() if value is not None}
         chosen = read_sampler(chosen or usual, clock, openings, usual)
-    inner = chosen.inner if isinstance(chosen, SemiAutoregressive) else chosen
-    if left_to_right and not isinstance(inner, LeftToRight):
-        raise UnmaskError("an autoregressive model has one sampler: left_to_right")
+    if not _suits(chosen.unwrapped(), method):
+        raise UnmaskError(f"the method {METHODS.name_of(method)} takes the sampler {usual} only")
     return chosen
+
+
+def suitable_samplers(method: Method) -> list[str]:
+    """The names of the samplers that can write with a method."""
+    return [name for name in SAMPLERS if _suits(SAMPLERS[name], method)]
+
+
+def _suits(sampler: Sampler | type[Sampler], method: Method) -> bool:
+    """True if the sampler works on what the method diffuses and in the order that it writes in."""
+    capabilities = method.capabilities
+    return sampler.latent == capabilities.latent and (sampler.causal or not capabilities.causal)
 
 
 def read_sampler(spec: str, clock: dict[str, Any], openings: int, usual: str) -> Sampler:
@@ -61,6 +74,7 @@ def read_sampler(spec: str, clock: dict[str, Any], openings: int, usual: str) ->
 
 def in_windows(sampler: Sampler, window: int, lead: int, end: int | None) -> Sampler:
     """The sampler in windows of the model's length, framed as the training rows are."""
-    if not isinstance(sampler, SemiAutoregressive):
+    if not sampler.windowed:
         return SemiAutoregressive(window, inner=sampler, lead=lead, end=end)
-    return replace(sampler, window=min(sampler.window, window), lead=lead, end=end)
+    outer: Any = sampler
+    return replace(outer, window=min(outer.window, window), lead=lead, end=end)

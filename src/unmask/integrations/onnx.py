@@ -17,7 +17,6 @@ from unmask.config.run_config import to_dict
 from unmask.diffusion.parameterization import zero_masked
 from unmask.errors import UnmaskError
 from unmask.imports import extra
-from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.masked_diffusion import LARGEST_SIGMA
 from unmask.model import Model
 
@@ -39,7 +38,7 @@ class Network(nn.Module):
         # given, so that they are computed from the length and not looked up in a table of today's
         positions = torch.arange(tokens.shape[1])
         rule = sees_the_past if self.backbone.causal else None
-        h = self.backbone.features(tokens, sigma, positions=positions, mask=rule)
+        h = self.backbone.features(tokens, sigma, positions=positions, rule=rule)
         return zero_masked(self.backbone.logits(h), self.method.vocabulary.mask_id)
 
 
@@ -88,15 +87,16 @@ def export(model: Model, file: str | Path) -> None:
 def metadata(model: Model) -> dict[str, str]:
     """What a sampler must know beside the network: ids, lengths, and the noise."""
     method, v = model.method, model.tokenizer.vocabulary
+    causal = method.capabilities.causal
     ids = {"mask": v.mask_id, "pad": v.pad_id, "bos": v.bos_id, "eos": v.eos_id}
     known = {f"{role}_id": str(id) for role, id in ids.items() if id is not None}
     never = {v.pad_id, v.bos_id, v.eos_id, *model.tokenizer.labels.values()}
     known["never_ids"] = json.dumps(sorted(id for id in never if id is not None))
-    known |= {"method": model.config.method.name, "order": method.order}
+    known |= {"method": model.config.method.name, "order": "left_to_right" if causal else "any"}
     known |= {"length": str(model.length), "shortest": "1"}
     if method.backbone.longest is not None:
         known["longest"] = str(method.backbone.longest)
-    if isinstance(method, Autoregressive):
+    if causal:
         # logits at a place are of what comes next; MASK marks the start where the first token is drawn too
         start = v.bos_id if method.lag else v.mask_id
         return known | ({} if start is None else {"start_id": str(start)})

@@ -20,7 +20,6 @@ from unmask.diffusion.time_sampler import FixedCount
 from unmask.errors import UnmaskError
 from unmask.likelihood.estimate import BLOCK
 from unmask.likelihood.measured_rows import TokenRows, counted_in, given_in
-from unmask.methods.masked_diffusion import Diffusion
 from unmask.methods.method import Method, targets
 from unmask.randomness import RowStream, child_seed
 from unmask.runtime.device import to_device
@@ -31,7 +30,7 @@ def nats_by_steps(
     method: Method, rows: TokenRows, steps: Sequence[int], *, draws: int = 8, seed: int = 0
 ) -> dict[int, Float64[Tensor, "draws"]]:
     """Nats per token of the T-step bound under each draw; T = 0 is continuous time."""
-    if not isinstance(method, Diffusion) or not hasattr(method.config, "steps") or method.steps:
+    if not method.capabilities.time_bound or not hasattr(method.config, "steps") or method.steps:
         raise UnmaskError("the bound by T is that of a continuous model that can take steps")
     if method.backbone.time_conditioning:
         raise UnmaskError("a network that reads the time must be asked anew for every T")
@@ -52,6 +51,7 @@ def nats_by_steps(
         for number in range(draws):
             stream = RowStream(child_seed(seed, number), start, range(len(x)), len(x))
             noise = method.noise(stream, wanted, FixedCount())
+            assert noise is not None
             losses = method.nll(to_device(x, method.device), valid, noise, given=given)
             # a row of n tokens with k masked costs n / k times their cross-entropy
             nats = losses.per_token().double().sum(1).cpu() / lengths.clamp(min=1)

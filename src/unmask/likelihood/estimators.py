@@ -4,6 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float64
@@ -105,8 +106,7 @@ class OwnBound(Estimator):
     @property
     def of(self) -> str:
         if self.times is None:
-            return "left to right" if self.method.order == "left_to_right" else "as the method says"
-        assert isinstance(self.method, Diffusion)
+            return "left to right" if self.method.capabilities.causal else "as the method says"
         inner = self.times.times if isinstance(self.times, Seen) else self.times
         process = f"T = {self.method.steps}" if self.method.steps else "continuous time"
         return f"{process}, {TIME_SAMPLERS.name_of(inner)} estimator"
@@ -197,7 +197,7 @@ def own_bound(method: Method, estimator: str | None = None, steps: int | None = 
 
     In `steps` steps, or continuous time (0); as the method trains unless given.
     """
-    if not isinstance(method, Diffusion):
+    if not method.capabilities.time_bound:
         if estimator is not None or steps is not None:
             raise UnmaskError(
                 f"this model's likelihood is {method.certificate}: an estimator and steps are for "
@@ -205,7 +205,7 @@ def own_bound(method: Method, estimator: str | None = None, steps: int | None = 
             )
         return OwnBound(method)
     if steps is not None:
-        method = in_steps(method, steps)
+        method = in_steps(cast(Diffusion, method), steps)
     name = estimator or "fixed_count"
     if name not in ESTIMATORS:
         raise unknown("estimator", name, ESTIMATORS)

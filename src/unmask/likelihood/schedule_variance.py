@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Float64
@@ -49,7 +50,7 @@ def variance_by_schedule(
     batch: int = 32,
 ) -> dict[str, Spread]:
     """The same rows and the same uniforms under each schedule: only the noise is another."""
-    if not isinstance(method, Diffusion) or method.steps or isinstance(method.schedule, nn.Module):
+    if not method.capabilities.time_bound or method.steps or isinstance(method.schedule, nn.Module):
         raise UnmaskError("only a diffusion model of continuous time can change its schedule")
     if draws < 2 or len(rows) < 2:
         raise UnmaskError(f"a variance needs 2 draws and 2 rows, not {draws} and {len(rows)}")
@@ -57,7 +58,9 @@ def variance_by_schedule(
     method.eval()
     try:
         return {
-            name: _spread(*_measured(_under(method, schedule), rows, draws, seed, batch))
+            name: _spread(
+                *_measured(_under(cast(Diffusion, method), schedule), rows, draws, seed, batch)
+            )
             for name, schedule in schedules.items()
         }
     finally:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from jaxtyping import Int64
@@ -163,7 +164,7 @@ def one_by_one(
     orders: int | None = None,
 ) -> Estimator:
     """The chain rule in an order, the bound over random orders, or else the pseudo-likelihood."""
-    if method.order == "left_to_right":
+    if method.capabilities.causal:
         if order == "left_to_right":
             return OwnBound(method)
         if order is None and orders is None:
@@ -171,15 +172,16 @@ def one_by_one(
                 "pseudo needs a model that sees both sides of a token: an autoregressive one sees the left"
             )
         raise UnmaskError("an autoregressive model has one order: left_to_right")
-    if not isinstance(method, Diffusion) or method.backbone.time_conditioning:
+    if not method.capabilities.any_order or method.backbone.time_conditioning:
         raise UnmaskError(
             "this network reads the time, so it has no probability of a token given some others: "
             "orders are for networks with backbone.time_conditioning false"
         )
+    diffusion = cast(Diffusion, method)
     if orders is not None:
-        return AnyOrder(method, batch, orders)
+        return AnyOrder(diffusion, batch, orders)
     if order is None:
-        return Pseudo(method, batch)
+        return Pseudo(diffusion, batch)
     if isinstance(order, str) and order not in ORDERS:
         raise unknown("order", order, ORDERS)
-    return Chain(method, batch, order)
+    return Chain(diffusion, batch, order)

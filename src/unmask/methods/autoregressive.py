@@ -14,7 +14,7 @@ from unmask.diffusion.time_sampler import Noise, TimeSampler
 from unmask.methods.compute.cached_decoding import CausalMethod, Reader, Then
 from unmask.methods.compute.chunked_loss import head_loss
 from unmask.methods.masked_diffusion import cross_entropy
-from unmask.methods.method import METHODS, Losses, padding, spread, targets
+from unmask.methods.method import METHODS, Capabilities, Losses, padding, spread, targets
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
 from unmask.shapes import At, LogProbabilities, Tokens, Valid
@@ -25,7 +25,8 @@ class Autoregressive(CausalMethod):
     """Left to right, one token at a time; the likelihood is exact."""
 
     certificate = "exact"
-    order = "left_to_right"
+    capabilities = Capabilities(causal=True, infill=False)
+    sampler = "left_to_right"
 
     @dataclass(frozen=True)
     class Config:

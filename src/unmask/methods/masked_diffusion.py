@@ -16,7 +16,7 @@ from unmask.diffusion.schedule import Learned, Schedule
 from unmask.diffusion.time_sampler import Noise, TimeSampler
 from unmask.methods.compute.chunked_loss import RowLoss, head_loss
 from unmask.methods.compute.graph_denoiser import Replayed
-from unmask.methods.method import Losses, Method, padding, spread, targets
+from unmask.methods.method import Capabilities, Losses, Method, padding, spread, targets
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
 from unmask.shapes import At, LogProbabilities, Tokens, Valid
@@ -34,6 +34,7 @@ class Diffusion(Method):
     """A method that learns to undo masking; `steps` = 0 is continuous time."""
 
     certificate = "upper"
+    capabilities = Capabilities(time_bound=True, any_order=True, shared_head=True)
     zero_masking: bool = True
 
     def __init__(

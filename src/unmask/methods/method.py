@@ -42,12 +42,29 @@ class Serving:
     fixed: bool = False
 
 
+@dataclass(frozen=True)
+class Capabilities:
+    """Facts about a method that other packages rely on, instead of its class."""
+
+    causal: bool = False  # it needs a causal network and writes from left to right
+    noise_level: bool = False  # it needs a network that reads the noise level
+    generate: bool = True  # it writes text
+    infill: bool = True  # it fills gaps with both sides in view
+    time_bound: bool = False  # its bound is a mean over time: time samplers, bound of T steps
+    any_order: bool = False  # it knows a token given any others: the chain rule in every order
+    shared_head: bool = False  # calls of log_x_theta by several texts can share one pass
+    latent: bool = False  # it diffuses vectors, which its own samplers round to tokens
+    per_row: bool = False  # its loss is one number a row, as a classifier's
+
+
 class Method(nn.Module, ABC):
     """A way to make a likelihood model of a backbone."""
 
-    certificate: ClassVar[Literal["exact", "upper"]]  # what nll is of the true value
-    order: ClassVar[Literal["any", "left_to_right"]] = "any"  # in which tokens can be generated
-    reads_noise_level: ClassVar[bool] = False  # must its network be conditioned on the time?
+    certificate: ClassVar[Literal["exact", "upper", "none"]]  # what nll is of the true value
+    capabilities: ClassVar[Capabilities] = Capabilities()
+    sampler: ClassVar[str] = (
+        "ancestral"  # the name of the sampler that writes unless another is given
+    )
 
     def __init__(
         self,

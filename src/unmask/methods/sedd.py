@@ -1,6 +1,6 @@
 """SEDD with an absorbing state (arXiv 2310.16834): the network models ratios of probabilities."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from unmask.shapes import At, LogProbabilities, Tokens
 class SEDD(Diffusion):
     """Score entropy: learns the concrete score; needs a time-conditioned network."""
 
-    reads_noise_level = True
+    capabilities = replace(Diffusion.capabilities, noise_level=True)
 
     @dataclass(frozen=True)
     class Config:

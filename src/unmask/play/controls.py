@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
+from unmask.generation.sampler_spec import suitable_samplers
 from unmask.model import Model
 from unmask.samplers.core.time_grid import GRIDS
 from unmask.samplers.sampler import SAMPLERS, Sampler
@@ -31,7 +32,9 @@ def _model(name: str, model: Model) -> dict[str, Any]:
         "length": model.length,
         "method": model.config.method.name,
         "parameters": sum(weights.numel() for weights in method.parameters()),
-        "order": method.order,
+        "fills": method.capabilities.infill,
+        "sampler": method.sampler,
+        "samplers": suitable_samplers(method),
         "conditional": model.conditional,
         "words": model.tokenizer.leading_space,  # or characters
         "schedule": model.config.schedule.name,

@@ -63,7 +63,7 @@ def _ask(
         t = float(model.method.schedule.inverse(alpha_t[None]).detach())
     times = torch.tensor([t], dtype=torch.float64)
     # a model that reads from left to right answers at one place after the other
-    together = len(places) if model.method.order == "any" else 1
+    together = len(places) if model.method.capabilities.infill else 1
     denoise = model.method.denoiser()
     parts = [denoise(z_t, times, (torch.zeros_like(at), at)) for at in columns.split(together)]
     return torch.cat(parts).double().cpu()

@@ -227,7 +227,7 @@ def work_of(config: RunConfig, vocabulary: int) -> Work:
         parameters=sum(p.numel() for p in method.parameters()),
         body=sum(p.numel() for block in blocks for p in block.parameters()),
         averaged=config.training.ema > 0,
-        causal=method.order == "left_to_right",
+        causal=method.capabilities.causal,
     )
 
 

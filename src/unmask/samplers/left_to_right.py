@@ -23,7 +23,7 @@ PATIENCE = 32  # tokens between two looks at what a GPU has written
 class LeftToRight(Sampler):
     """One token at a time in reading order: the only order of an autoregressive model (KV cache)."""
 
-    exact = True
+    exact = causal = True
 
     def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
         """A row that has drawn EOS is done: what would follow is EOS too, and costs nothing.

@@ -13,13 +13,20 @@ from unmask.samplers.core.token_sampler import Plan
 class Sampler(ABC):
     """Fills a canvas frame by frame; knows diffusion and a callable, never a method or a network."""
 
-    exact: ClassVar[bool] = False  # does it reproduce the model's own distribution?
-    revises: ClassVar[bool] = False  # does it change what it has written?
-    rewrites: ClassVar[bool] = False  # does it change finished text, where it may?
+    exact: ClassVar[bool] = False  # its texts have the model's own distribution
+    revises: ClassVar[bool] = False  # it changes tokens that it has written
+    rewrites: ClassVar[bool] = False  # it changes finished text, where it may
+    causal: ClassVar[bool] = False  # it suits methods that write from left to right too
+    latent: ClassVar[bool] = False  # it suits methods that diffuse vectors, and no others
+    windowed: ClassVar[bool] = False  # it writes texts of any length, window by window
 
     @abstractmethod
     def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
         """Frames of the canvas filling up; the last has no open place."""
+
+    def unwrapped(self) -> "Sampler":
+        """The sampler that fills a window: this one, unless it is a wrapper."""
+        return self
 
 
 SAMPLERS: Registry[Sampler] = Registry("sampler")

@@ -27,6 +27,7 @@ class SemiAutoregressive(Sampler):
     and ends with the id `end`. A row that has drawn EOS is done.
     """
 
+    causal = windowed = True
     window: int = 1024  # tokens that the network reads, the frame included
     stride: int = 0  # new tokens a window; 0 is half of it
     inner: Sampler = field(default_factory=Ancestral)
@@ -43,6 +44,9 @@ class SemiAutoregressive(Sampler):
     def body(self) -> int:
         """The tokens of text in a window."""
         return self.window - self.lead - (self.end is not None)
+
+    def unwrapped(self) -> Sampler:
+        return self.inner.unwrapped()
 
     def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
         """Fills the first window, then moves on by `stride` with the rest as fixed prefix."""

@@ -38,7 +38,7 @@ def described(engine: Engine, name: str) -> dict[str, Any]:
         "method": model.config.method.name,
         "length": model.length,
         "parameters": parameters,
-        "fills": model.method.order == "any" and not model.conditional,
+        "fills": model.method.capabilities.infill and not model.conditional,
         "conditional": model.conditional,
         "labels": sorted(model.tokenizer.labels),
     }

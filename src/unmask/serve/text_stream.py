@@ -69,7 +69,7 @@ def check_sampler(model: Model, sampling: Sampling, settings: Settings) -> None:
     """Refuses more texts, or more steps of a sampler, than a request may ask for."""
     if not settings.constraints and (sampling.regex or sampling.ban or sampling.include):
         raise UnmaskError("regex, ban and include are not offered here: leave them out")
-    part: Any = choose_sampler(sampling, model.method.order == "left_to_right", openings=1)
+    part: Any = choose_sampler(sampling, model.method, openings=1)
     while part is not None:
         if getattr(part, "steps", 1) > settings.steps:
             raise UnmaskError(f"steps must be {settings.steps} or less here, not {part.steps}")
@@ -124,7 +124,7 @@ def _task(
 def _write(
     model: Model, question: Completing, sampling: Sampling, task: Task, first: int
 ) -> Iterator[Piece]:
-    sampler = choose_sampler(sampling, model.method.order == "left_to_right", question.max_tokens)
+    sampler = choose_sampler(sampling, model.method, question.max_tokens)
     revises = sampler.revises or getattr(getattr(sampler, "inner", None), "revises", False)
     echo = question.prompts[first // question.n] if question.echo else ""
     texts = [_Text(model, task, question.stops, echo) for _ in range(question.n)]

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from unmask.backbones.layers.state import KVCache
+from unmask.backbones.layers.state import KVState, State
 from unmask.runtime.cuda_graphs import doubled
 
 
@@ -38,7 +38,7 @@ class Attended(NamedTuple):
     rotation: Rotation
     mask: Bool[Tensor, "#rows 1 #queries keys"] | None
     causal: bool
-    cache: KVCache | None
+    cache: KVState | None
 
     def by_token(self, x: Float[Tensor, "#rows values"]) -> Tensor:
         """What each row has, for all of its tokens."""
@@ -56,10 +56,12 @@ def attended(
     valid: Tensor | None,
     positions: Tensor | None,
     rule: Rule | None,
-    cache: KVCache | None,
+    state: State | None,
     causal: bool = False,
 ) -> Attended:
     """Works out positions and visibility once for all layers."""
+    cache = state
+    assert cache is None or isinstance(cache, KVState), "attention keeps keys and values"
     start = cache.length if cache else 0
     reach = cache.reach(length) if cache else length
     from_the_start = positions is None and not start

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from unmask.backbones.layers.attention import Attended, Rotation, attended
-from unmask.backbones.layers.state import KVCache
+from unmask.backbones.layers.state import State
 from unmask.shapes import Tokens
 
 
@@ -25,7 +25,7 @@ class Call(NamedTuple):
     tokens: Tokens
     condition: Float[Tensor, "rows"] | None = None
     positions: Int[Tensor, "length"] | None = None
-    cache: KVCache | None = None
+    state: State | None = None
     at: Int[Tensor, "tokens"] | None = None
 
 
@@ -72,11 +72,11 @@ class SideBySide:
         if missing > 0:
             tokens.append(tokens[0].new_zeros(1, missing))
         firsts = [calls[group[0]] for group in self._groups]
-        places = [(call.positions, call.cache) for call in firsts]
+        places = [(call.positions, call.state) for call in firsts]
         places += [(None, None)] * (missing > 0)
         parts = [
-            attended(part.shape[1], head_width, device, None, positions, None, cache, causal)
-            for part, (positions, cache) in zip(tokens, places, strict=True)
+            attended(part.shape[1], head_width, device, None, positions, None, state, causal)
+            for part, (positions, state) in zip(tokens, places, strict=True)
         ]
         shapes = [(part.shape[0], part.shape[1]) for part in tokens]
         lengths = torch.tensor([length for rows, length in shapes for _ in range(rows)])
@@ -126,11 +126,11 @@ def filled(x: Shaped[Tensor, "rows *rest"]) -> Shaped[Tensor, "more *rest"]:
 
 
 def _groups(calls: Sequence[Call]) -> list[list[int]]:
-    """Calls that attend alike go as one: those of one length without positions or a cache."""
+    """Calls that attend alike go as one: those of one length without positions or a state."""
     plain: dict[int, list[int]] = {}
     others: list[list[int]] = []
     for i, call in enumerate(calls):
-        if call.positions is None and call.cache is None:
+        if call.positions is None and call.state is None:
             plain.setdefault(call.tokens.shape[1], []).append(i)
         else:
             others.append([i])

@@ -17,7 +17,6 @@ from unmask.generation.sampling_params import Sampling
 from unmask.likelihood.perplexity import Source, rows_of
 from unmask.model import Model
 from unmask.samplers.sampler import Sampler
-from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 _BLOCK = 256  # rows looked through at a time
 
@@ -128,12 +127,11 @@ def held_out_gaps(model: Model, n: int, width: int, say: Say, data: Source = Non
 
 
 def _steps(sampler: Sampler) -> int | None:
-    inner = sampler.inner if isinstance(sampler, SemiAutoregressive) else sampler
-    return getattr(inner, "steps", None)
+    return getattr(sampler.unwrapped(), "steps", None)
 
 
 def _one_sided(model: Model) -> bool:
-    return model.method.order == "left_to_right"
+    return not model.method.capabilities.infill
 
 
 def _running(model: Model, gaps: list[Gap], point: Setting, seed: int, batch: int) -> Running:

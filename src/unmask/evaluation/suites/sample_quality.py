@@ -32,7 +32,6 @@ from unmask.generation.sampling_params import Sampling
 from unmask.likelihood.perplexity import Source
 from unmask.model import Model
 from unmask.samplers.sampler import SAMPLERS
-from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 STEPS = (8, 16, 32, 64, 128)
 
@@ -116,7 +115,7 @@ def default_samplers(model: Model) -> list[str]:
 
 def usual_samplers(model: Model) -> list[str]:
     """The one that the model writes with unless told otherwise."""
-    return ["left_to_right" if model.method.order == "left_to_right" else "ancestral"]
+    return [model.method.sampler]
 
 
 def _runs(model: Model, sampler: str) -> bool:
@@ -129,9 +128,8 @@ def _runs(model: Model, sampler: str) -> bool:
 
 def _takes_steps(model: Model, sampler: str) -> bool:
     """Whether a sampler is to be told how many steps: not if it has none, or says so itself."""
-    chosen = choose_sampler(Sampling(sampler=sampler), model.method.order == "left_to_right", 1)
-    inner = chosen.inner if isinstance(chosen, SemiAutoregressive) else chosen
-    return hasattr(inner, "steps") and not re.search(r"[:,]steps=", sampler)
+    chosen = choose_sampler(Sampling(sampler=sampler), model.method, 1)
+    return hasattr(chosen.unwrapped(), "steps") and not re.search(r"[:,]steps=", sampler)
 
 
 def _device(model: Model) -> str:

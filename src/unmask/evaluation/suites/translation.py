@@ -10,9 +10,9 @@ from unmask.evaluation.metrics.bleu import Bleu, bleu, defined
 from unmask.generation.sampling_params import params_to_generate
 from unmask.model import Model
 
-DECODING = {  # unless told, by the order in which a model can write
-    "any": {"sampler": "confidence", "strategy": "deterministic"},
-    "left_to_right": {"sampler": "left_to_right", "strategy": "deterministic"},
+DECODING = {  # unless given: of methods that fill any place, and of causal ones
+    False: {"sampler": "confidence", "strategy": "deterministic"},
+    True: {"sampler": "left_to_right", "strategy": "deterministic"},
 }
 
 
@@ -63,8 +63,8 @@ def translate(
     _, length = params_to_generate(model.defaults, {}, options.get("length"))
     room = length if isinstance(length, int) else model.length
     fitting = [source for source in references if _fits(model, source, room)]
-    ending = {"ending": "first"} if model.method.order == "any" else {}
-    decoding = {**DECODING[model.method.order], **ending, **options}
+    ending = {"ending": "first"} if model.method.capabilities.any_order else {}
+    decoding = {**DECODING[model.method.capabilities.causal], **ending, **options}
     results = model.generate(fitting, **decoding)
     written = dict(zip(fitting, results, strict=True))
     eos = model.tokenizer.vocabulary.eos_id

@@ -41,7 +41,7 @@ class Answers:
             banned=sorted(i for i in special if i is not None),
             **options.how,
         )
-        self._usual = DECODING[model.method.order]
+        self._usual = DECODING[model.method.capabilities.causal]
         sampling = Sampling.of(decoding(self._usual, options.sampling, {}))
         self._first = first_tokens(model, sampling)
         canvas = [*self._first, v.mask_id]  # mistakes are told before any request is read

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Unpack, cast
 
 import torch
 from jaxtyping import Bool, Int
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmask.likelihood.estimate import How, Progress, checked, choose_estimator
 from unmask.likelihood.estimators import Batch
-from unmask.methods.autoregressive import Autoregressive
+from unmask.methods.compute.cached_decoding import CausalMethod
 from unmask.methods.masked_diffusion import Diffusion
 from unmask.methods.method import Method
 from unmask.randomness import RowStream, child_seed
@@ -125,14 +125,13 @@ class Scorer:
         found: dict[Question, bool] = {}
         for some in _chunks(asked, 16 * self._batch):
             x, targets = self._rows(some)
-            check = self._read if isinstance(self._method, Autoregressive) else self._decode
+            check = self._read if self._method.capabilities.causal else self._decode
             found |= zip(some, check(x, targets).tolist(), strict=True)
         return [found.get(question, True) for question in questions]
 
     def _read(self, x: Tokens, targets: Valid) -> Bool[Tensor, "rows"]:
         """All places at once: what stands before each is what greedy decoding has written if all agree."""
-        method = self._method
-        assert isinstance(method, Autoregressive)
+        method = cast(CausalMethod, self._method)
         right = torch.ones(len(x), dtype=torch.bool)
         for rows in self._parts(torch.arange(len(x)), targets):
             at = to_device(targets[rows].flatten().nonzero()[:, 0], x.device)
@@ -147,8 +146,7 @@ class Scorer:
 
     def _decode(self, x: Tokens, targets: Valid) -> Bool[Tensor, "rows"]:
         """Writes place after place, in a row only as long as it agrees."""
-        method = self._method
-        assert isinstance(method, Diffusion)
+        method = cast(Diffusion, self._method)
         z = x.masked_fill(to_device(targets, x.device), method.vocabulary.mask_id)
         hidden = targets.clone()
         right = torch.ones(len(x), dtype=torch.bool)

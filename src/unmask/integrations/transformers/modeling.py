@@ -99,7 +99,7 @@ class UnmaskPreTrainedModel(PreTrainedModel):
 
     def get_input_embeddings(self) -> nn.Module:
         """The table of tokens."""
-        return self.backbone.embedding  # type: ignore[return-value]
+        return self.backbone.embedding
 
     def get_output_embeddings(self) -> nn.Module:
         """The head."""
@@ -186,7 +186,7 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
 
     def __init__(self, config: UnmaskConfig) -> None:
         super().__init__(config)
-        if self.method.order != "any":
+        if not self.method.capabilities.infill:
             raise UnmaskError("an autoregressive model fills no gaps: load it with unmask.load")
 
     def forward(

@@ -1,4 +1,4 @@
-"""Reading text once, from left to right: keys and values are kept, and a step computes one token."""
+"""Reading text once, from left to right: the network keeps a state, and a step computes one token."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unmask.backbones.layers.state import KVCache, OneMore
+from unmask.backbones.layers.state import GraphKVState, KVState
 from unmask.errors import UnmaskError
 from unmask.methods.method import Method
 from unmask.runtime.cuda_graphs import Replays
@@ -39,12 +39,12 @@ class Reader:
         self.kind = rows, length, method.edition
         self._method, self._fixed = method, method.serving.fixed
         self._keys = torch.arange(self._span(length), device=method.device)
-        self._cache = KVCache(len(self._keys))
+        self._state = method.backbone.new_state(rows, len(self._keys))
         self._steps = Replays()
 
     def crop(self, length: int) -> None:
         """Forgets all but what stands before the first `length` columns."""
-        self._cache.crop(max(0, length - self._method.lag))
+        self._state.crop(max(0, length - self._method.lag))
 
     def __call__(
         self,
@@ -61,15 +61,15 @@ class Reader:
         last = column - self._method.lag  # the place that predicts this column
         if last < 0:
             raise UnmaskError("this model does not predict a row's first token: begin with one")
-        self._cache.crop(last)
-        start = self._cache.length
+        self._state.crop(last)
+        start = self._state.length
         with self._method.arithmetic():
-            if start == 0 or start < last:
+            if start == 0 or start < last or not isinstance(self._state, KVState):
                 new = self._method.inputs(z[:, : column + 1])[:, start : last + 1]
-                h = self._method.backbone.features(new, cache=self._cache)
+                h = self._method.backbone.features(new, state=self._state)
                 log_next = self._method.log_next(h[rows, -1])
                 return log_next if then is None else then(log_next, *more)
-            self._cache.advance(1)
+            self._state.advance(1)
             position, keys = self._keys[last : last + 1], self._keys[: self._span(last + 1)]
             inputs = [z[:, column - 1 : column], position, keys, rows, *more]
             if not self._fixed:
@@ -87,8 +87,9 @@ class Reader:
         *more: Tensor,
     ) -> Tensor:
         """One token of each row, whose position the host need not know; `keys` says how many it may see."""
-        cache = OneMore(self._cache, position, len(keys))
-        h = self._method.backbone.features(tokens, positions=position, cache=cache)
+        assert isinstance(self._state, KVState)
+        state = GraphKVState(self._state, position, len(keys))
+        h = self._method.backbone.features(tokens, positions=position, state=state)
         log_next = self._method.log_next(h[rows, 0])
         return log_next if then is None else then(log_next, *more)
 

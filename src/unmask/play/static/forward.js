@@ -136,7 +136,7 @@ class ForwardView {
   async #guesses() {
     const { chosen } = this.settings;
     const places = this.#masked().filter((place) => this.cells[place].id !== null);
-    if (!places.length || chosen.order !== "any" || chosen.conditional) {
+    if (!places.length || !chosen.fills || chosen.conditional) {
       this.found = new Map();
       return this.#draw();
     }

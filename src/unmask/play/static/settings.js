@@ -55,12 +55,11 @@ export class SamplerPicker {
     return writeSpec(this.select.value, this.values);
   }
 
-  /** Only what a model can run can be chosen: an autoregressive one has one order. */
+  /** Only samplers that suit the model's method can be chosen. */
   fit(model) {
-    const one = model.order === "left_to_right" ? "left_to_right" : null;
-    for (const option of this.select.options) option.disabled = one !== null && option.value !== one;
-    if (one && this.select.value !== one) {
-      this.select.value = one;
+    for (const option of this.select.options) option.disabled = !model.samplers.includes(option.value);
+    if (!model.samplers.includes(this.select.value)) {
+      this.select.value = model.sampler;
       this.values = {};
       this.#changed();
     }
@@ -149,9 +148,9 @@ export class Settings {
   }
 
   #fit() {
-    const { parameters, length, method, order } = this.chosen;
+    const { parameters, length, method, fills } = this.chosen;
     const size = parameters >= 1e6 ? `${(parameters / 1e6).toFixed(1)}M` : `${Math.round(parameters / 1e3)}k`;
-    const reads = order === "any" ? "" : "; writes from left to right and fills no gaps";
+    const reads = fills ? "" : "; writes from left to right and fills no gaps";
     this.about.textContent = `${method}, ${size} parameters, ${length} tokens${reads}`;
     this.length.max = length;
     if (this.length.value === "" || Number(this.length.value) > length) this.length.value = Math.min(96, length);

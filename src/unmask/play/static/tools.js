@@ -18,7 +18,7 @@ export class Tools {
 
   refresh({ row, chosen, editing, running, model }) {
     const gaps = row.filter(({ id }) => id === null).length;
-    const fills = model.order === "any" && !model.conditional;
+    const fills = model.fills && !model.conditional;
     this.fill.disabled = running || !gaps || !fills;
     this.fill.textContent = gaps && !running ? `Fill ${plural(gaps, "gap")}` : "Fill the gaps";
     for (const each of [this.mask, this.lock, this.rest]) each.disabled = running || !fills;

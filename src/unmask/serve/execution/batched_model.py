@@ -3,14 +3,14 @@
 import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from unmask.backbones.layers.packed_batch import Call
-from unmask.backbones.layers.state import KVCache
+from unmask.backbones.layers.state import State
 from unmask.errors import UnmaskError
 from unmask.methods.masked_diffusion import Diffusion
 from unmask.methods.method import Method
@@ -29,8 +29,10 @@ def sharing(model: Model, batcher: Batcher, ticket: Ticket) -> Model:
     backbone = copy.copy(method.backbone)
     vars(backbone)["features"] = partial(_features, model.method, batcher, ticket)
     vars(method)["_modules"] = {**vars(method)["_modules"], "backbone": backbone}
-    if isinstance(model.method, Diffusion) and model.device.type == "cpu":
-        vars(method)["log_x_theta"] = partial(_log_x_theta, model.method, batcher, ticket)
+    if model.method.capabilities.shared_head and model.device.type == "cpu":
+        vars(method)["log_x_theta"] = partial(
+            _log_x_theta, cast(Diffusion, model.method), batcher, ticket
+        )
     # graphs of single requests would go past the batcher
     method.serving = replace(method.serving, fixed=False)
     return replace(model, method=method)
@@ -44,14 +46,14 @@ def _features(
     condition: Tensor | None = None,
     *,
     positions: Tensor | None = None,
-    cache: KVCache | None = None,
+    state: State | None = None,
     **others: Any,
 ) -> Tensor:
     """The backbone's features: in company where all tokens are asked for, and no padding is there."""
     _check_no_gradients()
     plain = all(value is None for value in others.values())
-    call = Call(tokens, condition, positions, cache) if plain else None
-    others |= {"positions": positions, "cache": cache}
+    call = Call(tokens, condition, positions, state) if plain else None
+    others |= {"positions": positions, "state": state}
     alone = partial(method.backbone.features, tokens, condition, **others)
     return batcher.ask(Question(ticket, method, tokens.numel(), call, alone))
 

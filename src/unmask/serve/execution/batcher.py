@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -200,6 +201,6 @@ def passed(method: Method, calls: Sequence[Call]) -> list[Tensor]:
     features = method.backbone.together(calls)
     if calls[0].at is None:
         return features
-    assert isinstance(method, Diffusion)
     places = [len(part) for part in features]
-    return list(method.log_mean(filled(torch.cat(features)))[: sum(places)].split(places))
+    log_mean = cast(Diffusion, method).log_mean
+    return list(log_mean(filled(torch.cat(features)))[: sum(places)].split(places))
