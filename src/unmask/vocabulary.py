@@ -1,6 +1,7 @@
 """Which ids mean something special: the one rule for where MASK lives."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from unmask.errors import UnmaskError
 
@@ -16,8 +17,10 @@ class Vocabulary:
     pad_id: int | None = None
     bos_id: int | None = None
     eos_id: int | None = None
+    label_ids: tuple[int, ...] = ()  # the class tokens
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "label_ids", tuple(self.label_ids))  # JSON has lists
         ids = (self.size, self.mask_id, self.pad_id, self.bos_id, self.eos_id)
         if not all(token is None or type(token) is int for token in ids):
             raise UnmaskError(f"a vocabulary's ids are whole numbers, not {ids}")
@@ -33,6 +36,13 @@ class Vocabulary:
                 raise UnmaskError(
                     f"{name} id equals the mask id ({token}): every {name} would be read as noise"
                 )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON has them; `Vocabulary(**…)` reads them."""
+        fields = asdict(self)
+        if not self.label_ids:
+            del fields["label_ids"]
+        return fields
 
     @classmethod
     def over(

@@ -110,7 +110,8 @@ def test_rows_begin_with_their_class(config):
     for data in (load_data(config), load_data(replace(config, packing="split", length=9))):
         tokenizer, v = data.tokenizer, data.tokenizer.vocabulary
         assert tokenizer.labels == {"bad": v.size - 2, "good": v.size - 1}
-        assert ByteTokenizer().vocabulary == replace(v, size=v.size - 2)
+        assert v.label_ids == tuple(tokenizer.labels.values())
+        assert ByteTokenizer().vocabulary == replace(v, size=v.size - 2, label_ids=())
         for rows in (data.train, data.valid):
             x, _ = rows[range(len(rows))]
             assert set(x[:, 0].tolist()) == set(tokenizer.labels.values())
@@ -198,7 +199,8 @@ def test_a_tokenizer_with_classes(kind, tokenizers, tmp_path):
     tokenizer = plain.with_labels(["dog", "日 本"])
     v = tokenizer.vocabulary
     assert tokenizer.labels == {"dog": plain.vocabulary.size, "日 本": plain.vocabulary.size + 1}
-    assert v == replace(plain.vocabulary, size=plain.vocabulary.size + 2)
+    ids = tuple(tokenizer.labels.values())
+    assert v == replace(plain.vocabulary, size=plain.vocabulary.size + 2, label_ids=ids)
     ids = tokenizer.encode("the cat sat")
     assert tokenizer.decode([tokenizer.labels["dog"], *ids, v.size - 1]) == "the cat sat"
     fingerprints = {plain.fingerprint, tokenizer.fingerprint}

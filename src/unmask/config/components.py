@@ -9,9 +9,12 @@ from unmask.config.run_config import Choice, RunConfig, config_class
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.errors import UnmaskError
-from unmask.methods.method import METHODS, Method
+from unmask.methods.method import METHODS, Capabilities, Method
 from unmask.registry import Registry
 from unmask.vocabulary import Vocabulary
+
+# stands for a vocabulary that is not known yet: it has everything that a component may ask for
+_ANY = Vocabulary(size=2, mask_id=1, pad_id=0, bos_id=0, eos_id=0, label_ids=(0,))
 
 
 def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
@@ -42,7 +45,7 @@ def outline(config: RunConfig, vocabulary: Vocabulary | None = None) -> Method:
     matters only to the number of parameters.
     """
     with torch.device("meta"):
-        return build_method(config, vocabulary or Vocabulary(size=2, mask_id=1))
+        return build_method(config, vocabulary or _ANY)
 
 
 def _check_pair(config: RunConfig) -> None:
@@ -51,26 +54,28 @@ def _check_pair(config: RunConfig) -> None:
     wanted, kind = METHODS[name].capabilities, BACKBONES[backbone]
     causal = getattr(config.backbone.config, "causal", kind.causal)
     direction = "causal" if wanted.causal else "bidirectional"
-    if causal != wanted.causal and _has(kind, "causal"):
+    fits = wanted.any_network or causal == wanted.causal
+    if not fits and _has(kind, "causal"):
         raise UnmaskError(
             f"method {name} needs a {direction} network: set backbone.causal {str(wanted.causal).lower()}"
         )
-    if causal != wanted.causal:
+    if not fits:
         lacking = f"a {direction} network, and {backbone} is not"
     elif wanted.noise_level and not _reads_time(kind):
         lacking = f"a network that reads the noise level, and {backbone} does not"
     else:
         return
-    suitable = [
-        other
-        for other in BACKBONES
-        if (BACKBONES[other].causal == wanted.causal or _has(BACKBONES[other], "causal"))
-        and (not wanted.noise_level or _reads_time(BACKBONES[other]))
-    ]
+    suitable = [other for other in BACKBONES if _suits(BACKBONES[other], wanted)]
     setting = " and backbone.time_conditioning true" if wanted.noise_level else ""
     raise UnmaskError(
         f"method {name} needs {lacking}: set backbone {' or '.join(suitable)}{setting}"
     )
+
+
+def _suits(kind: type[Backbone], wanted: Capabilities) -> bool:
+    """True if networks of this kind can be of use to a method."""
+    directed = wanted.any_network or kind.causal == wanted.causal or _has(kind, "causal")
+    return directed and (not wanted.noise_level or _reads_time(kind))
 
 
 def _reads_time(kind: type[Backbone]) -> bool:

@@ -1,7 +1,9 @@
 """At which times, and with which tokens masked, the bound is estimated; every way has the same mean."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Bool, Float64, Int64
@@ -14,12 +16,37 @@ from unmask.errors import UnmaskError
 from unmask.randomness import RowStream
 from unmask.registry import Registry
 
+N = TypeVar("N", bound="RowNoise")
 PerRow = Float64[Tensor, "rows"]
 Tokens = Bool[Tensor, "rows length"]
 
 
 @dataclass(frozen=True)
-class Noise:
+class RowNoise:
+    """The randomness of a loss: tensors whose first dimension is the row, at one time a row.
+
+    A method with randomness of its own, such as Gaussian noise, extends it.
+    """
+
+    by_token: ClassVar[tuple[str, ...]] = ()  # the tensors whose second dimension is the place
+
+    t: PerRow
+
+    @classmethod
+    def joined(cls: type[N], parts: Sequence[N]) -> N:
+        """The noise of rows that stand one after another."""
+        first = vars(parts[0])
+        tensors = [name for name, value in first.items() if isinstance(value, Tensor)]
+        joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in tensors}
+        return replace(parts[0], **joined)
+
+    def columns(self: N, width: int) -> N:
+        """The noise of the first `width` places of each row."""
+        return replace(self, **{name: getattr(self, name)[:, :width] for name in self.by_token})
+
+
+@dataclass(frozen=True)
+class Noise(RowNoise):
     """One draw of (t, z_t) a row, with `importance`: E over uniform t of f = E[importance * f(t, masked)].
 
     The range of times that is drawn may stop short of both ends. `unstarted` is alpha where it starts
@@ -27,7 +54,8 @@ class Noise:
     that are still masked at `t_min`, where it ends (the reconstruction term).
     """
 
-    t: PerRow
+    by_token = ("masked", "unfinished")
+
     masked: Tokens
     importance: PerRow
     unstarted: float

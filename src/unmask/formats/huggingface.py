@@ -4,7 +4,6 @@ import json
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +165,7 @@ def config_json(bundle: Bundle) -> dict[str, Any]:
         "bos_token_id": vocabulary.bos_id,
         "eos_token_id": vocabulary.eos_id,
         "tie_word_embeddings": False,
-        "vocabulary": asdict(vocabulary),
+        "vocabulary": vocabulary.to_dict(),
         "tokenizer": {"kind": bundle.tokenizer.kind, "labels": bundle.tokenizer.labels},
         "generation": bundle.defaults,
         "run": to_dict(travelling(bundle.config)),

@@ -49,6 +49,10 @@ class Running:
         self.job, self.plan = constrained(
             bundle.tokenizer, job, sampling, self._plan(), bundle.length
         )
+        if self.plan.allow is not None and bundle.method.capabilities.latent:
+            raise UnmaskError(
+                "a model that diffuses vectors takes no regex, ban, include or allowed: leave them out"
+            )
         if self.plan.allow is not None and sampling.ending == "first":
             raise UnmaskError("a constraint may need a longer text: ending free")
 

@@ -111,6 +111,8 @@ def guided(bundle: Bundle, sampling: Sampling) -> Denoiser:
     weight = float(sampling.guidance)
     if label_id is None or (sampling.guide is None and weight == 1):
         return denoise
+    if bundle.method.capabilities.latent:
+        raise UnmaskError("guidance weighs tokens, and this model diffuses vectors: leave it out")
     if sampling.guide is None:
         assert bundle.tokenizer.vocabulary.bos_id is not None
         return ClassifierFree(denoise, bundle.tokenizer.vocabulary.bos_id, weight)

@@ -17,6 +17,8 @@ def choose_sampler(sampling: Sampling, method: Method, openings: int) -> Sampler
 
     It takes as many steps as there are open places unless a number is given.
     """
+    if not method.capabilities.generate:
+        raise UnmaskError(f"the method {METHODS.name_of(method)} writes no text")
     usual = method.sampler
     chosen = sampling.sampler
     if isinstance(chosen, Sampler):

@@ -11,7 +11,12 @@ import numpy as np
 from unmask.errors import UnmaskError
 from unmask.likelihood.sums import Sums
 
-CERTIFICATES = {"exact": "exact", "upper": "an upper bound", "pseudo": "no likelihood, no bound"}
+CERTIFICATES = {
+    "exact": "exact",
+    "upper": "an upper bound",
+    "pseudo": "no likelihood, no bound",
+    "none": "a training loss, no bound",
+}
 _FIGURES = (
     "perplexity",
     "perplexity_error",
@@ -30,7 +35,7 @@ class Bound:
     """Negative log-likelihood per token in nats, and what follows from it; `error` is one standard error.
 
     `certificate` says what it is of the true value: "exact", "upper" for a bound from above, "pseudo"
-    for neither. The error is that of the estimate on this text; `text_error` also counts how much texts
+    and "none" for neither. The error is that of the estimate on this text; `text_error` also counts how much texts
     differ, for a claim about the language that they are a sample of.
     """
 
@@ -61,7 +66,7 @@ class Bound:
         error, freedom = math.sqrt(sums.variance / about.draws), math.inf
         if about.draws > 1:
             freedom = pooled_freedom(about.draws, sums.variance, sums.variance_squares)
-        elif about.certificate == "upper":
+        elif about.certificate in ("upper", "none"):
             # one draw does not show its spread; that between rows is larger
             error, freedom = text_error, max(rows - 1.0, 1.0)
         return cls(
@@ -143,7 +148,7 @@ class Bound:
         return {name: _known(value) for name, value in told.items()}
 
     def __str__(self) -> str:
-        kind = "pseudo-perplexity" if self.certificate == "pseudo" else "perplexity"
+        kind = "perplexity" if self.certificate in ("exact", "upper") else "pseudo-perplexity"
         sign = "≤ " if self.certificate == "upper" else ""
         error = ""
         if self.error:

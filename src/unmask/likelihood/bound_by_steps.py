@@ -16,7 +16,7 @@ from unmask.diffusion.categorical import binomial
 from unmask.diffusion.nelbo import step_alphas
 from unmask.diffusion.process import unmask_probability
 from unmask.diffusion.schedule import Schedule
-from unmask.diffusion.time_sampler import FixedCount
+from unmask.diffusion.time_sampler import FixedCount, Noise
 from unmask.errors import UnmaskError
 from unmask.likelihood.estimate import BLOCK
 from unmask.likelihood.measured_rows import TokenRows, counted_in, given_in
@@ -51,7 +51,7 @@ def nats_by_steps(
         for number in range(draws):
             stream = RowStream(child_seed(seed, number), start, range(len(x)), len(x))
             noise = method.noise(stream, wanted, FixedCount())
-            assert noise is not None
+            assert isinstance(noise, Noise)
             losses = method.nll(to_device(x, method.device), valid, noise, given=given)
             # a row of n tokens with k masked costs n / k times their cross-entropy
             nats = losses.per_token().double().sum(1).cpu() / lengths.clamp(min=1)

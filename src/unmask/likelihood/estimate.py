@@ -210,6 +210,8 @@ class _Run:
     def _depart(self, batch: range) -> "_Flight":
         x, valid = self.rows[batch]
         given, tokens = given_in(self.rows, batch), counted_in(self.rows, batch, valid)
+        if self.estimator.method.capabilities.per_row:
+            tokens = torch.ones_like(tokens)
         counted = first_targets(valid, given, tokens)
         x = to_device(x, self.estimator.method.device)
         seeds = [child_seed(self.seed, number) for number in range(self.draws)]

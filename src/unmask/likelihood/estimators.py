@@ -70,7 +70,7 @@ class Estimator(ABC):
     @property
     @abstractmethod
     def certificate(self) -> str:
-        """What the mean of the draws is of the true value: exact, upper or pseudo."""
+        """The relation of the mean of the draws to the true value: exact, upper, pseudo or none."""
 
     @property
     @abstractmethod
@@ -87,8 +87,8 @@ class Estimator(ABC):
 
     @property
     def noisy(self) -> bool:
-        """Whether another draw gives another number."""
-        return self.certificate == "upper"
+        """True if another draw gives another number."""
+        return self.certificate in ("upper", "none")
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,23 +113,21 @@ class OwnBound(Estimator):
 
     def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
         cuts = [len(stream.rows) for stream in streams]
-        noises = [
+        drawn = [
             self.method.noise(stream, part, self.times)
             for stream, part in zip(streams, rows.wanted.split(cuts), strict=True)
         ]
-        noise, rows = joined(noises), rows.trimmed()
-        if noise is not None:
-            width = rows.x.shape[1]
-            masked, unfinished = noise.masked[:, :width], noise.unfinished[:, :width]
-            first = noise.unstarted if self.prior else 0.0
-            noise = replace(noise, masked=masked, unfinished=unfinished, unstarted=first)
+        parts, rows = [part for part in drawn if part is not None], rows.trimmed()
+        noise = parts[0].joined(parts).columns(rows.x.shape[1]) if parts else None
+        if isinstance(noise, Noise) and not self.prior:
+            noise = replace(noise, unstarted=0.0)
         losses = self.method.nll(rows.x, rows.valid, noise, whole=True, given=rows.given)
         return {name: values.double().sum(1) for name, values in losses.terms.items()}
 
     def draws(self, rows: Batch, streams: Sequence[Sequence[RowStream]]) -> list[dict[str, ByRow]]:
         """The terms under several draws; the prior's, of all-MASK, has no noise and is measured once."""
         first = self.terms(rows, streams[0])
-        shared = {name: nats for name, nats in first.items() if name == "prior"}
+        shared = {name: nats for name, nats in first.items() if name == "prior" and self.times}
         others = replace(self, prior=not shared)
         return [first, *(others.terms(rows, one) | shared for one in streams[1:])]
 
@@ -167,20 +165,6 @@ def not_empty(
     rank = -torch.expm1(lengths * smallest).clamp(min=2**-53 - 1)  # of the smallest: uniform
     stretch = torch.log1p(-rank * chance) / lengths - smallest
     return (torch.log1p(-u) + stretch[:, None] > kept[:, None]) & valid, chance
-
-
-def joined(noises: Sequence[Noise | None]) -> Noise | None:
-    """The noise of rows that stand one after another."""
-    present = [noise for noise in noises if noise is not None]
-    if not present:
-        return None
-    return replace(
-        present[0],
-        t=torch.cat([noise.t for noise in present]),
-        masked=torch.cat([noise.masked for noise in present]),
-        importance=torch.cat([noise.importance for noise in present]),
-        unfinished=torch.cat([noise.unfinished for noise in present]),
-    )
 
 
 # No end of time is left out, whatever a method trains with.

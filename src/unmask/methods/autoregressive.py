@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.parameterization import subs_log_probs, zero_masked
-from unmask.diffusion.time_sampler import Noise, TimeSampler
+from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.methods.compute.cached_decoding import CausalMethod, Reader, Then
 from unmask.methods.compute.chunked_loss import head_loss
 from unmask.methods.masked_diffusion import cross_entropy
@@ -38,16 +38,14 @@ class Autoregressive(CausalMethod):
         self.lag = int(self.config.given_first)
         self._idle: list[Reader] = []
 
-    def noise(
-        self, stream: RowStream, valid: Valid, times: TimeSampler | None = None
-    ) -> Noise | None:
+    def noise(self, stream: RowStream, valid: Valid, times: TimeSampler | None = None) -> None:
         return None
 
     def nll(
         self,
         x: Tokens,
         valid: Valid,
-        noise: Noise | None,
+        noise: RowNoise | None,
         whole: bool = False,
         given: Valid | None = None,
     ) -> Losses:

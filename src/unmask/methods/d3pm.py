@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unmask.diffusion.nelbo import d3pm_divergence, step_alphas
 from unmask.diffusion.process import q_sample
-from unmask.diffusion.time_sampler import Noise
+from unmask.diffusion.time_sampler import Noise, RowNoise
 from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import RowLoss
 from unmask.methods.masked_diffusion import Diffusion, cross_entropy
@@ -53,11 +53,11 @@ class D3PM(Diffusion):
         self,
         x: Tokens,
         valid: Valid,
-        noise: Noise | None,
+        noise: RowNoise | None,
         whole: bool = False,
         given: Valid | None = None,
     ) -> Losses:
-        assert noise is not None
+        assert isinstance(noise, Noise)
         if self.carry_over:
             return super().nll(x, valid, noise, whole, given)
         finished = replace(noise, unfinished=torch.zeros_like(noise.unfinished))

@@ -13,7 +13,7 @@ from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.parameterization import subs_log_probs, zero_masked
 from unmask.diffusion.process import q_sample
 from unmask.diffusion.schedule import Learned, Schedule
-from unmask.diffusion.time_sampler import Noise, TimeSampler
+from unmask.diffusion.time_sampler import Noise, RowNoise, TimeSampler
 from unmask.methods.compute.chunked_loss import RowLoss, head_loss
 from unmask.methods.compute.graph_denoiser import Replayed
 from unmask.methods.method import Capabilities, Losses, Method, padding, spread, targets
@@ -68,11 +68,11 @@ class Diffusion(Method):
         self,
         x: Tokens,
         valid: Valid,
-        noise: Noise | None,
+        noise: RowNoise | None,
         whole: bool = False,
         given: Valid | None = None,
     ) -> Losses:
-        assert noise is not None
+        assert isinstance(noise, Noise)
         weight, *inputs = self.loss_inputs(noise.t)
         inputs = [weight * noise.importance, *inputs]
         total, diffusion = self._masked_loss(

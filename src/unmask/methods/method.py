@@ -14,7 +14,8 @@ from unmask.backbones.backbone import Backbone
 from unmask.backbones.compile import compile_backbone
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.schedule import Schedule
-from unmask.diffusion.time_sampler import Noise, TimeSampler
+from unmask.diffusion.time_sampler import RowNoise, TimeSampler
+from unmask.errors import UnmaskError
 from unmask.randomness import RowStream
 from unmask.registry import Registry
 from unmask.runtime.device import emulation, to_device
@@ -43,10 +44,25 @@ class Serving:
 
 
 @dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters, by the start of their names, that the optimizer treats in their own way.
+
+    Example:
+        >>> ParameterGroup("codes.", lr=0.1, weight_decay=0.0)
+        ParameterGroup(prefix='codes.', lr=0.1, weight_decay=0.0)
+    """
+
+    prefix: str
+    lr: float = 1.0  # times the learning rate of the others
+    weight_decay: float | None = None  # the run's own unless given
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """Facts about a method that other packages rely on, instead of its class."""
 
     causal: bool = False  # it needs a causal network and writes from left to right
+    any_network: bool = False  # it takes causal and bidirectional networks
     noise_level: bool = False  # it needs a network that reads the noise level
     generate: bool = True  # it writes text
     infill: bool = True  # it fills gaps with both sides in view
@@ -62,9 +78,10 @@ class Method(nn.Module, ABC):
 
     certificate: ClassVar[Literal["exact", "upper", "none"]]  # what nll is of the true value
     capabilities: ClassVar[Capabilities] = Capabilities()
-    sampler: ClassVar[str] = (
-        "ancestral"  # the name of the sampler that writes unless another is given
-    )
+    sampler: ClassVar[str] = "ancestral"  # the sampler that writes unless another is named
+    parameter_groups: tuple[
+        ParameterGroup, ...
+    ] = ()  # parameters that are trained in their own way
 
     def __init__(
         self,
@@ -75,6 +92,10 @@ class Method(nn.Module, ABC):
         times: TimeSampler,
     ) -> None:
         super().__init__()
+        if self.capabilities.noise_level and not backbone.time_conditioning:
+            raise UnmaskError(
+                f"{type(self).__name__} depends on the noise level: set backbone.time_conditioning true"
+            )
         self.config = config  # the method's own Config
         self.backbone = backbone
         self.vocabulary = vocabulary
@@ -85,7 +106,7 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def noise(
         self, stream: RowStream, valid: Valid, times: TimeSampler | None = None
-    ) -> Noise | None:
+    ) -> RowNoise | None:
         """The randomness of a loss, a pure function of (seed, step, row); `times` replaces the method's own."""
 
     @abstractmethod
@@ -93,7 +114,7 @@ class Method(nn.Module, ABC):
         self,
         x: Tokens,
         valid: Valid,
-        noise: Noise | None,
+        noise: RowNoise | None,
         whole: bool = False,
         given: Valid | None = None,
     ) -> Losses:

@@ -1,17 +1,14 @@
 """SEDD with an absorbing state (arXiv 2310.16834): the network models ratios of probabilities."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unmask.backbones.backbone import Backbone
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.nelbo import score_entropy
 from unmask.diffusion.parameterization import sedd_log_score, sedd_offset
-from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import RowLoss
 from unmask.methods.masked_diffusion import LARGEST_SIGMA, Diffusion
 from unmask.methods.method import METHODS
@@ -27,13 +24,6 @@ class SEDD(Diffusion):
     @dataclass(frozen=True)
     class Config:
         pass
-
-    def __init__(self, config: Config, backbone: Backbone, *parts: Any) -> None:
-        super().__init__(config, backbone, *parts)
-        if not backbone.time_conditioning:
-            raise UnmaskError(
-                "SEDD's score depends on the noise level: set backbone.time_conditioning true"
-            )
 
     def row_loss(self) -> RowLoss:
         size = self.vocabulary.size

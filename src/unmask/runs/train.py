@@ -106,7 +106,7 @@ def _prepared(
         config.seed,
         fingerprint,
         validate,
-        sample,
+        sample if method.capabilities.generate else None,
         say,
         auto_batch,
         config.distributed,

@@ -1,11 +1,13 @@
 """AdamW, its learning rate as a pure function of the step, and its state as named tensors."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from unmask.errors import UnmaskError
 from unmask.training.training_config import TrainingConfig
 
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
@@ -26,16 +28,18 @@ class NamedAdamW:
 
     def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        # Decay shrinks matrices only: pulling gains, biases or a schedule's scalars to 0 means nothing.
-        matrices = {name: p for name, p in named.items() if p.ndim >= 2}
-        others = {name: p for name, p in named.items() if p.ndim < 2}
-        self.named = matrices | others  # in the order of torch's own numbering
         self.fused = any(p.is_cuda for p in named.values())
+        self.named: dict[str, Tensor] = {}  # in the order of torch's own numbering
+        groups: list[dict[str, Any]] = []
+        for own in getattr(model, "parameter_groups", ()):
+            chosen = {name: p for name, p in named.items() if name.startswith(own.prefix)}
+            if not chosen:
+                raise UnmaskError(f"the parameter group {own.prefix!r} names no parameter")
+            groups += self._groups(chosen, own.lr, own.weight_decay, config)
+        rest = {name: p for name, p in named.items() if name not in self.named}
+        groups += self._groups(rest, 1.0, None, config)
         self.adamw = torch.optim.AdamW(
-            [
-                {"params": list(matrices.values()), "weight_decay": config.weight_decay},
-                {"params": list(others.values()), "weight_decay": 0.0},
-            ],
+            groups,
             lr=config.lr,
             betas=config.betas,
             eps=config.eps,
@@ -43,10 +47,26 @@ class NamedAdamW:
             foreach=None if self.fused else True,
         )
 
+    def _groups(
+        self, named: Mapping[str, Tensor], lr: float, decay: float | None, config: TrainingConfig
+    ) -> list[dict[str, Any]]:
+        """Parameters as groups of AdamW, which are numbered after those before them.
+
+        Decay shrinks matrices only: pulling gains, biases or a schedule's scalars to 0 means nothing.
+        """
+        matrices = {name: p for name, p in named.items() if p.ndim >= 2}
+        others = {name: p for name, p in named.items() if p.ndim < 2}
+        self.named |= matrices | others
+        decay = config.weight_decay if decay is None else decay
+        return [
+            {"params": list(matrices.values()), "weight_decay": decay, "scale": lr},
+            {"params": list(others.values()), "weight_decay": 0.0, "scale": lr},
+        ]
+
     def step(self, lr: float, skip: Tensor) -> None:
         """One update, or none where `skip` is 1; the gradients are spent."""
         for group in self.adamw.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["scale"]
         if self.fused:
             vars(self.adamw)["found_inf"] = skip  # read by the kernel itself: nobody waits
             self.adamw.step()

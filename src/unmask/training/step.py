@@ -13,7 +13,7 @@ from unmask.training.training_config import TrainingConfig
 
 
 class Gradient:
-    """Adds up the gradient of the mean loss per token over `rows` of each global batch."""
+    """Adds up the gradient of the mean loss, per token or per row, over `rows` of each global batch."""
 
     def __init__(
         self,
@@ -27,12 +27,12 @@ class Gradient:
         self.method, self.strategy, self.loader = method, strategy, loader
         self.rows, self.seed, self.config = rows, seed, config
 
-    def add(self, step: int, tokens: int, size: int) -> Tensor:
+    def add(self, step: int, units: int, size: int) -> Tensor:
         """Adds the gradient by parts of `size` rows; returns these rows' share of the mean loss.
 
         Args:
             step: the number of the batch.
-            tokens: tokens of the whole batch, over which the loss is a mean.
+            units: tokens or rows of the whole batch, over which the loss is a mean.
             size: rows of a backward pass.
         """
         x, valid = self.loader.batch(step, self.rows)
@@ -47,7 +47,7 @@ class Gradient:
             with strategy.accumulating(last=first + size >= len(self.rows)):
                 with autocast(device, self.config.precision):
                     total = strategy.module(x[here], valid[here], seen, stream)
-                share = total / max(1, tokens)
+                share = total / max(1, units)
                 strategy.backward(share)
             method.backbone.dropout_keys = None  # they were of these rows
             loss += share.detach().float()

@@ -166,7 +166,8 @@ class Trainer:
         """One optimizer step over the global batch, micro-batch by micro-batch."""
         config, state = self.config, self.state
         tokens = self.loader.count(state.drawn, range(config.batch))  # of all processes
-        add = partial(self.gradient.add, state.drawn, tokens)
+        units = config.batch if self.method.capabilities.per_row else tokens
+        add = partial(self.gradient.add, state.drawn, units)
         share = self.micro.run(add, self.optimizer.forget)
         loss = self.strategy.total(share)
         norm = clip_gradients(self.trained, config.clip)

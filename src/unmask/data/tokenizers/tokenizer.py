@@ -5,7 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -89,7 +89,8 @@ class Tokenizer(ABC):
 
     def files(self) -> dict[str, str]:
         """What `save` writes, by file name: everything that changes ids."""
-        state: dict[str, Any] = {"kind": self.kind, "vocabulary": asdict(self.vocabulary)}
+        vocabulary = replace(self.vocabulary, label_ids=()).to_dict()  # `labels` has them by name
+        state: dict[str, Any] = {"kind": self.kind, "vocabulary": vocabulary}
         if self.labels:
             state["labels"] = self.labels
         return {"vocabulary.json": json.dumps(state, indent=1) + "\n"}
@@ -116,7 +117,8 @@ class Tokenizer(ABC):
     def having(self, vocabulary: Vocabulary, labels: Mapping[str, int]) -> Self:
         """The same tokenizer with other special ids."""
         other = copy(self)
-        other.vocabulary, other.labels = vocabulary, dict(labels)
+        other.vocabulary = replace(vocabulary, label_ids=tuple(labels.values()))
+        other.labels = dict(labels)
         other.__dict__.pop("fingerprint", None)
         return other
 
