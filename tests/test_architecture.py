@@ -234,3 +234,54 @@ def test_no_two_modules_have_one_name():
 def test_a_namesake_is_seen():
     files = ["a/base.py", "b/base.py", "c/__init__.py", "a/c.py", "cli/commands/base.py"]
     assert namesakes(files) == {"base": {"a/base.py", "b/base.py"}, "c": {"c/", "a/c.py"}}
+
+
+def asked_classes(source: str) -> Iterator[str]:
+    """The names of classes that a file compares objects with: isinstance, issubclass, type() is, case."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
+                compared: list[ast.expr] = [kinds]
+            case ast.Compare(left=ast.Call(func=ast.Name(id="type")), comparators=compared):
+                pass
+            case ast.MatchClass(cls=kind):
+                compared = [kind]
+            case _:
+                continue
+        for part in (inner for each in compared for inner in ast.walk(each)):
+            if isinstance(part, ast.Name | ast.Attribute):
+                yield part.id if isinstance(part, ast.Name) else part.attr
+
+
+def family(kind: type) -> set[str]:
+    """The names of a class and of all classes derived from it."""
+    return {kind.__name__}.union(*(family(each) for each in kind.__subclasses__()))
+
+
+def test_methods_and_samplers_are_known_by_their_capabilities():
+    from unmask.methods.method import Method
+    from unmask.samplers.sampler import Sampler
+
+    homes = {"methods": family(Method), "samplers": family(Sampler)}
+    found = {
+        (file, name)
+        for file, source in SOURCES.items()
+        for home, names in homes.items()
+        if not file.startswith(f"{home}/")
+        for name in names.intersection(asked_classes(source))
+    }
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "isinstance(method, MDLM)",
+        "isinstance(method, methods.MDLM)",
+        "issubclass(kind, SEDD | MDLM)",
+        "type(method) is MDLM",
+        "match method:\n    case MDLM():\n        pass",
+    ],
+)
+def test_a_question_for_a_class_is_seen(line):
+    assert "MDLM" in set(asked_classes(line))

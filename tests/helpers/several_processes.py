@@ -10,22 +10,26 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch._dynamo  # which DDP and optimizers import: once, before the forks
+from plugins import plugin_file
 from torch import Tensor
 from training_stand_in import VOCABULARY, TinyLoader
 
 import unmask
+from unmask.backbones.backbone import BACKBONES
 from unmask.backbones.dit import DiT
 from unmask.config.run_config import resolve
 from unmask.diffusion.schedule import LogLinear
 from unmask.diffusion.time_sampler import Stratified
 from unmask.errors import UnmaskError
 from unmask.methods.mdlm import MDLM
+from unmask.methods.method import METHODS, Method
+from unmask.registry import import_plugin
 from unmask.training import trainer
 from unmask.training.distributed import ddp_fsdp as _  # noqa: F401  # before the forks
 from unmask.training.distributed.process_group import Group, joined
@@ -71,6 +75,9 @@ class Rows(TinyLoader):
                 time.sleep(3600)
 
 
+NETWORK = DiT.Config("", 16, 2, 2, dropout=0.1, condition_width=8, gate=0.5)
+
+
 class Faulty(MDLM):
     """Whose loss is not a number at one step, of one process."""
 
@@ -90,6 +97,32 @@ class Faulty(MDLM):
         return losses
 
 
+def faulty_method(fault: dict[str, Any]) -> Faulty:
+    """A tiny MDLM, whose loss is not a number where the fault says so."""
+    torch.manual_seed(7)
+    vocabulary = Vocabulary.over(VOCABULARY - 1)
+    backbone = DiT(NETWORK, vocabulary)
+    with torch.no_grad():
+        backbone.head.weight.normal_(std=0.1)
+    method = Faulty(MDLM.Config(), backbone, vocabulary, LogLinear(), Stratified())
+    method.nan = tuple(fault["nan"]) if "nan" in fault else None
+    return method
+
+
+def plugin_method(name: str) -> Method:
+    """A tiny method by a plugin: its network, or the method itself on a network of ours."""
+    torch.manual_seed(7)
+    import_plugin(str(plugin_file(name)))
+    vocabulary = Vocabulary(VOCABULARY, VOCABULARY - 1, label_ids=(0, 1, 2, 3, 4))
+    clock = LogLinear(), Stratified()
+    if name == "gated_recurrence":
+        network: Any = BACKBONES[name]
+        return MDLM(MDLM.Config(), network(network.Config(16), vocabulary), vocabulary, *clock)
+    kind: Any = METHODS[name]
+    timed = replace(NETWORK, time_conditioning=kind.capabilities.noise_level)
+    return kind(kind.Config(), DiT(timed, vocabulary), vocabulary, *clock)
+
+
 def train(job: dict[str, Any]) -> None:
     """One process of a job."""
     distributed = DistributedConfig(job["strategy"], job.get("timeout", 60.0))
@@ -100,17 +133,7 @@ def train(job: dict[str, Any]) -> None:
     run, fault = Path(job["run"]), job.get("fault", {})
     defaults = {"batch": 8, "lr": 0.01, "warmup": 3, "ema": 0.9, "device": "cpu", "log_every": 1}
     config = TrainingConfig(**{**defaults, **job["options"]})
-    torch.manual_seed(7)
-    backbone = DiT(
-        DiT.Config("", 16, 2, 2, dropout=0.1, condition_width=8, gate=0.5),
-        Vocabulary(VOCABULARY, VOCABULARY - 1),
-    )
-    with torch.no_grad():
-        backbone.head.weight.normal_(std=0.1)
-    method = Faulty(
-        MDLM.Config(), backbone, Vocabulary.over(VOCABULARY - 1), LogLinear(), Stratified()
-    )
-    method.nan = tuple(fault["nan"]) if "nan" in fault else None
+    method = plugin_method(job["plugin"]) if "plugin" in job else faulty_method(fault)
     with joined(distributed, torch.device("cpu")) as group:
         rows = Rows(group, run, fault)
         fingerprint = {"training": asdict(config), "distributed": asdict(distributed)}

@@ -21,7 +21,7 @@ def choose_sampler(sampling: Sampling, method: Method, openings: int) -> Sampler
         raise UnmaskError(f"the method {METHODS.name_of(method)} writes no text")
     usual = method.sampler
     chosen = sampling.sampler
-    if isinstance(chosen, Sampler):
+    if chosen is not None and not isinstance(chosen, str):
         if sampling.steps is not None or sampling.grid is not None:
             raise UnmaskError("steps and grid go with a sampler's name: this one has its own")
     else:
