@@ -22,7 +22,6 @@ from unmask.likelihood.bound import perplexity_of
 from unmask.likelihood.bound_by_steps import nats_by_steps, shares_draws
 from unmask.likelihood.estimate import likelihood
 from unmask.likelihood.schedule_variance import Spread, variance_by_schedule
-from unmask.methods.masked_diffusion import Diffusion
 from unmask.methods.method import METHODS
 from unmask.model import Model, load
 
@@ -279,10 +278,10 @@ class Measuring:
         return result
 
     def _changes_schedule(self) -> bool:
-        """Whether another schedule means other noise and nothing else."""
+        """True if another schedule means other noise and nothing else."""
         config = self.config
         return (
-            issubclass(METHODS[config.method.name], Diffusion)
+            METHODS[config.method.name].capabilities.time_bound
             and not getattr(config.method.config, "steps", 0)
             and not self._reads_time
             and config.schedule.name != "learned"
