@@ -23,7 +23,7 @@ class Typical(LogitsProcessor):
         """Bars the tokens behind the mass; the first one always stays."""
         log_probs = log_probs.log_softmax(-1)
         entropy = torch.special.entr(log_probs.exp()).sum(-1, keepdim=True)
-        order = (log_probs + entropy).abs().argsort(-1, stable=True)
+        order = (log_probs + entropy).abs().argsort(dim=-1, stable=True)
         chances = log_probs.gather(-1, order).exp()
         barred = chances.cumsum(-1) - chances >= self.options.mass
         return log_probs.masked_fill(barred.scatter(-1, order, barred), float("-inf"))

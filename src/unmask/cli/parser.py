@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar
@@ -45,11 +46,20 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         if not self.overrides:
-            return super().parse_known_args(args, namespace)
+            parsed, extras = super().parse_known_args(args, namespace)
+            self._refuse_misspelled(extras)
+            return parsed, extras
         own, overrides = self._split(args or ())
         parsed, extras = super().parse_known_args(own, namespace)
         parsed.overrides = overrides
         return parsed, extras
+
+    def _refuse_misspelled(self, extras: Sequence[str]) -> None:
+        """An unknown option with a near name is an error that names it; argparse refuses all others."""
+        for extra in extras:
+            near = get_close_matches(extra.partition("=")[0], self._option_string_actions, 1)
+            if extra.startswith("--") and near:
+                self.error(f"unrecognized arguments: {' '.join(extras)}; did you mean {near[0]!r}?")
 
     def _split(self, args: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
         """Our own arguments, and the pairs of `--a.b value` and `--a.b=value`."""

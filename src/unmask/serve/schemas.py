@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -158,9 +159,11 @@ def with_options(request: type[M]) -> type[M]:
 
     It is made with the application: plugins register processors and samplers before.
     """
-    fields: dict[str, Any] = _fields(options_of(Sampling, "http"), usual=USUAL)
-    fields["sampler"][1].description += f": {spelled_samplers()}"
-    del fields["seed"]  # the server draws one: its field says so
+    options = {one.name: one for one in options_of(Sampling, "http")}
+    del options["seed"]  # the server draws one: its field says so
+    about = f"{options['sampler'].help}: {spelled_samplers()}"
+    options["sampler"] = replace(options["sampler"], help=about)
+    fields: dict[str, Any] = _fields(options.values(), usual=USUAL)
     for name, about in LOGITS_PROCESSORS.summaries().items():
         own: dict[str, Any] = _fields(options_of(LOGITS_PROCESSORS[name].Options, "http"))
         kind = create_model(name, __base__=Processor, __doc__=about, **own)
