@@ -93,7 +93,7 @@ export class SamplerPicker {
 /** A field for an option as the server describes it; an empty one leaves the value to the server. */
 function declared({ name, kind, default: usual, choices, help, min, max }, value, onchange, listed = choices) {
   const told = { onchange: (event) => onchange(event.target.value), title: help || null };
-  const standard = usual === null ? "usual" : String(usual);
+  const standard = usual !== null ? String(usual) : kind === "text" ? "none" : "usual";
   const values = kind === "bool" ? ["true", "false"] : listed;
   let control;
   if (values) {
