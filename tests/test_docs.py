@@ -38,9 +38,9 @@ from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.methods.method import METHODS
+from unmask.registry import Registry
 from unmask.samplers.sampler import SAMPLERS
 from unmask.training.checkpoints.checkpoint import MAY_CHANGE
-from unmask.training.logs.loggers import LOGGERS
 from unmask.training.training_config import DistributedConfig, TrainingConfig
 
 ROOT = Path(__file__).parents[1]
@@ -113,7 +113,7 @@ def trained(tmp_path_factory) -> Iterator[Path]:
 @pytest.fixture
 def folder(trained, tmp_path, monkeypatch) -> Path:
     """A copy of it to work in; what a page registers is forgotten afterwards."""
-    for registry in (*COMPONENTS, SAMPLERS, LOGGERS):
+    for registry in Registry.registries:
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     shutil.copytree(ROOT / "docs" / "images", tmp_path / "docs" / "images")

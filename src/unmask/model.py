@@ -35,7 +35,7 @@ class Model(Bundle):
     """Generation, infilling, editing and perplexity of one bundle.
 
     `generate`, `fill`, `edit` and `stream` take the fields of `Sampling` as options: n, sampler, steps,
-    grid, temperature, top_k, top_p, strategy, seed, regex, ban, include, label, guidance, and more.
+    temperature, seed, regex, label and more; and those of logits processors, NAME={"field": value}.
     """
 
     def __post_init__(self) -> None:
@@ -164,8 +164,8 @@ class Model(Bundle):
         """Writes the model without its training state to a folder that `load` reads.
 
         In `precision` bf16 the weights are rounded and take half the room. `defaults` are added to its
-        own: options of `generate` (length, sampler, steps, temperature, top_k, top_p) as it takes them
-        unless told otherwise.
+        own: options of `generate` (length, sampler, steps, temperature, top-k, top-p, those of logits
+        processors) that apply where a caller gives none.
         """
         usual = {**self.defaults, **(defaults or {})}
         write_folder(replace(self, defaults=usual), folder, precision)

@@ -1,10 +1,12 @@
 """Options declared once, as fields of a dataclass: the command line, the server's schema, the harness and
 the playground read name, type, default, range and help from there."""
 
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from unmask.errors import UnmaskError
+from unmask.errors import UnmaskError, unknown
 
 SURFACES = ("cli", "http", "harness", "play")
 _KEY = "unmask.option"
@@ -26,27 +28,68 @@ class Option:
     on: tuple[str, ...] = SURFACES
 
     @property
+    def _members(self) -> tuple[Any, ...]:
+        """The members of a union without None, or the type itself."""
+        union = get_origin(self.hint) in (Union, UnionType)
+        members = get_args(self.hint) if union else (self.hint,)
+        return tuple(member for member in members if member is not NoneType)
+
+    @property
+    def required(self) -> bool:
+        """True without a default."""
+        return self.default is MISSING
+
+    @property
     def choices(self) -> tuple[Any, ...]:
         """The values of a Literal type; nothing for other types."""
-        literal = next((kind for kind in _members(self.hint) if get_origin(kind) is Literal), None)
-        return get_args(literal)
+        first = self._members[0]
+        return get_args(first) if get_origin(first) is Literal else ()
+
+    @property
+    def many(self) -> bool:
+        """True for a sequence of values."""
+        return get_origin(self._members[0]) in (Sequence, list, tuple)
+
+    @property
+    def kind(self) -> type:
+        """The type of one value: bool, int, float, or str for all others."""
+        first = get_args(self._members[0])[0] if self.many else self._members[0]
+        first = type(self.choices[0]) if self.choices else first
+        return first if first in (bool, int, float) else str
+
+    @property
+    def number(self) -> bool:
+        """True if the type says bool, int or float, perhaps None, and nothing else."""
+        return all(member in (bool, int, float) for member in self._members)
 
     @property
     def range(self) -> str:
         """The values that are allowed, in words; nothing if all are."""
-        low = f"at least {self.ge:g}" if self.ge is not None else ""
-        low = f"above {self.gt:g}" if self.gt is not None else low
-        high = f"at most {self.le:g}" if self.le is not None else ""
-        high = f"below {self.lt:g}" if self.lt is not None else high
-        return " and ".join(filter(None, (low, high)))
+        if (self.gt is not None or self.lt is not None) and None not in (self._low, self._high):
+            left, right = "[" if self.gt is None else "(", "]" if self.lt is None else ")"
+            return f"in {left}{_number(self._low)}, {_number(self._high)}{right}"
+        low = f"{_number(self.ge)} or more" if self.ge is not None else ""
+        low = f"above {_number(self.gt)}" if self.gt is not None else low
+        high = f"{_number(self.le)} at most" if self.le is not None else ""
+        high = f"below {_number(self.lt)}" if self.lt is not None else high
+        return ", and ".join(filter(None, (low, high)))
+
+    @property
+    def _low(self) -> float | None:
+        return self.ge if self.gt is None else self.gt
+
+    @property
+    def _high(self) -> float | None:
+        return self.le if self.lt is None else self.lt
 
     def check(self, value: Any) -> None:
-        """Raises an error for a number outside the range or a value that is no choice; None passes."""
-        if value is None:
+        """Raises an error for a number out of range, an unknown choice, or no text where text belongs."""
+        if value is not None and self.choices and value not in self.choices:
+            raise unknown(self.name, str(value), map(str, self.choices))
+        if value is not None and self._members == (str,) and not isinstance(value, str):
+            raise UnmaskError(f"{self.name} must be text, not {value}")
+        if not isinstance(value, int | float):
             return
-        if self.choices and value not in self.choices:
-            known = ", ".join(map(str, self.choices))
-            raise UnmaskError(f"{self.name} must be one of {known}, not {value}")
         outside = (
             (self.ge is not None and not value >= self.ge)
             or (self.gt is not None and not value > self.gt)
@@ -54,7 +97,8 @@ class Option:
             or (self.lt is not None and not value < self.lt)
         )
         if outside:
-            raise UnmaskError(f"{self.name} must be {self.range}, not {value}")
+            verb = "lie" if self.range.startswith("in") else "be"
+            raise UnmaskError(f"{self.name} must {verb} {self.range}, not {value}")
 
 
 def option(
@@ -85,7 +129,7 @@ def option(
         ... class Options:
         ...     mass: float = option(0.9, gt=0, le=1, help="Share of the probability to keep.")
         >>> options_of(Options)[0].range
-        'above 0 and at most 1'
+        'in (0, 1]'
     """
     about = {"help": help, "ge": ge, "gt": gt, "le": le, "lt": lt, "metavar": metavar, "on": on}
     metadata = {_KEY: about}
@@ -113,6 +157,5 @@ def check_options(options: Any) -> None:
         one.check(getattr(options, one.name))
 
 
-def _members(hint: Any) -> tuple[Any, ...]:
-    """The members of a union, or the type itself."""
-    return get_args(hint) if get_origin(hint) is not Literal and get_args(hint) else (hint,)
+def _number(value: float | None) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"

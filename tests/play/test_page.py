@@ -547,3 +547,20 @@ def test_a_server_that_goes_away_is_missed_kindly(browser, model):
         play.finished()
         expect(play.page.locator("#notice")).to_be_hidden()
     play.page.context.close()
+
+
+# Options that the server declares
+
+
+def test_further_options_are_asked_for_and_travel_with_the_link(play, model, server):
+    play.page.get_by_text("More options").click()
+    play.page.get_by_label("top k").fill("1")
+    play.page.get_by_label("strategy").select_option("stochastic")
+    play.page.fill("#text", "The cat")
+    play.write()
+    (result,) = model.generate("The cat", length=20, **OPTIONS, top_k=1)
+    ids = result.ids[1 : len(result.ids) - 1]
+    assert bare(play.row())[: len(ids)] == tiles(model, ids)
+    expect(play.page).to_have_url(re.compile("more=top_k%3D1"))
+    play.open(server.url, "more=top_k%3D1")
+    expect(play.page.get_by_label("top k")).to_have_value("1")

@@ -32,10 +32,16 @@ def distribution(rate: float) -> torch.Tensor:
 def choose(log_probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     """What sampling draws with these uniforms."""
     plan = Plan([], schedule("loglinear"))
-    greedy = torch.zeros(500, dtype=torch.bool)
+    z = torch.zeros(1, 500, dtype=torch.long)
+    at = torch.arange(500)
     return torch.cat(
         [
-            plan.choose(log_probabilities.expand(len(part), -1), part, greedy[: len(part)])
+            plan.choose(
+                log_probabilities.expand(len(part), -1),
+                part,
+                z,
+                (z[0, : len(part)], at[: len(part)]),
+            )
             for part in uniforms.split(500)
         ]
     )

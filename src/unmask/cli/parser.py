@@ -1,12 +1,16 @@
 """argparse, with complaints of one line and with dotted overrides."""
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from unmask.errors import UnmaskError
+from unmask.generation.logits_processor import LOGITS_PROCESSORS, processor_options
+from unmask.generation.sampling_params import Sampling
+from unmask.options import Option, options_of
 
 T = TypeVar("T", int, float)
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
@@ -42,11 +46,20 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         if not self.overrides:
-            return super().parse_known_args(args, namespace)
+            parsed, extras = super().parse_known_args(args, namespace)
+            self._refuse_misspelled(extras)
+            return parsed, extras
         own, overrides = self._split(args or ())
         parsed, extras = super().parse_known_args(own, namespace)
         parsed.overrides = overrides
         return parsed, extras
+
+    def _refuse_misspelled(self, extras: Sequence[str]) -> None:
+        """An unknown option with a near name is an error that names it; argparse refuses all others."""
+        for extra in extras:
+            near = get_close_matches(extra.partition("=")[0], self._option_string_actions, 1)
+            if extra.startswith("--") and near:
+                self.error(f"unrecognized arguments: {' '.join(extras)}; did you mean {near[0]!r}?")
 
     def _split(self, args: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
         """Our own arguments, and the pairs of `--a.b value` and `--a.b=value`."""
@@ -71,46 +84,11 @@ class Parser(argparse.ArgumentParser):
 def add_sampling(parser: Parser) -> None:
     """The options of everything that writes; one that is not given keeps the API's default."""
     group = parser.add_argument_group("sampling", argument_default=argparse.SUPPRESS)
-    add = group.add_argument
-    add("--n", type=int, metavar="N", help="how many texts (1)")
-    add(
-        "--sampler", metavar="NAME", help="'unmask samplers' lists them; NAME:field=value,… sets it"
-    )
-    add("--steps", type=int, metavar="N", help="denoising steps; as many as tokens unless given")
-    add("--grid", metavar="GRID", help="when they are taken: uniform, cosine, or 1,0.5,0")
-    add("--temperature", type=float, metavar="X", help="below 1 is safer, above 1 is wilder (1)")
-    add("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens only")
-    add("--top-p", type=float, metavar="P", help="draw from the likeliest tokens that make up P")
-    add(
-        "--strategy",
-        metavar="NAME",
-        help="draw tokens (stochastic), take the likeliest (deterministic), or hybrid",
-    )
-    add(
-        "--tail",
-        type=float,
-        metavar="X",
-        help="the share of the text, its end, where hybrid takes the likeliest (0.1)",
-    )
-    add("--ending", metavar="NAME", help="where a target ends: found as any word (free), or first")
-    add("--seed", type=int, metavar="N", help="the same seed writes the same text (0)")
+    add_options(group, options_of(Sampling, "cli"))
     add_arithmetic(group)
-    group = parser.add_argument_group("control", argument_default=argparse.SUPPRESS)
-    add = group.add_argument
-    add("--regex", metavar="PATTERN", help="what the whole text must match")
-    add("--ban", action="append", metavar="TEXT", help="must not occur; repeatable")
-    add(
-        "--must-include",
-        action="append",
-        dest="include",
-        metavar="TEXT",
-        help="must occur; repeatable",
-    )
-    add("--label", metavar="NAME", help="the class of a model trained with labels")
-    add(
-        "--guidance", type=float, metavar="X", help="how strongly the label is followed; 1 is plain"
-    )
-    add("--guide", metavar="MODEL", help="a labelled model whose gradient guides")
+    for name, options in processor_options("cli").items():
+        summary = LOGITS_PROCESSORS.summaries()[name]
+        add_options(parser.add_argument_group(name, summary), options)
     parser.add_argument(
         "--watch",
         action=argparse.BooleanOptionalAction,
@@ -119,6 +97,34 @@ def add_sampling(parser: Parser) -> None:
     parser.add_argument(
         "--time", action="store_true", help="tell how long the first text and all of it took"
     )
+
+
+def add_options(group: argparse._ArgumentGroup, options: Iterable[Option]) -> None:
+    """A flag for each declared option; one that is not given is absent from the arguments."""
+    for one in options:
+        name = one.name if "." in one.name else one.name.replace("_", "-")
+        settings: dict[str, Any] = {"action": "append"} if one.many else {"type": _TYPES[one.kind]}
+        group.add_argument(
+            _FLAGS.get(name, f"--{name}"),
+            dest=one.name,
+            default=argparse.SUPPRESS,
+            metavar=one.metavar or _METAVARS[one.kind],
+            help=help_of(one).replace("%", "%%"),
+            **settings,
+        )
+
+
+def help_of(one: Option) -> str:
+    """The help of an option, with its default where it has one to show."""
+    if one.required or one.default in (None, (), ""):
+        return one.help
+    default = f"{one.default:g}" if isinstance(one.default, float) else one.default
+    return f"{one.help} ({default})"
+
+
+_FLAGS = {"include": "--must-include"}
+_TYPES: dict[type, Callable[[str], Any]] = {bool: str, int: int, float: float, str: str}
+_METAVARS = {bool: "true|false", int: "N", float: "X", str: "TEXT"}
 
 
 def refuse_others(args: argparse.Namespace, what: str, *own: str) -> None:
@@ -179,23 +185,3 @@ def add_model(parser: Parser, optional: bool = False) -> None:
 def given(args: argparse.Namespace, *names: str) -> dict[str, Any]:
     """Those of the options that the user gave."""
     return {name: getattr(args, name) for name in names if hasattr(args, name)}
-
-
-SAMPLING = (
-    "n",
-    "sampler",
-    "steps",
-    "grid",
-    "temperature",
-    "top_k",
-    "top_p",
-    "strategy",
-    "tail",
-    "ending",
-    "seed",
-    "regex",
-    "ban",
-    "include",
-    "label",
-    "guidance",
-)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
 from unmask.errors import UnmaskError
+from unmask.options import Option
 
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _ABSENT = ("none", "null")
@@ -81,3 +82,10 @@ def _value(hint: Any, field: str, text: Any) -> Any:
         return read_value(hint, text)
     except ValueError as error:
         raise UnmaskError(f"{field}: {error}") from None
+
+
+def read_option(one: Option, value: Any) -> Any:
+    """The value of an option, checked; numbers may be given as text, and text is left as it is."""
+    found = _value(one.hint, one.name, value) if one.number else value
+    one.check(found)
+    return found

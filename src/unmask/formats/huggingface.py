@@ -202,7 +202,7 @@ def _generation(folder: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
         tree = json.loads(foreign_text(folder / GENERATION))
     else:
         tree = tree.get("generation") or {}
-    return {name: tree[name] for name in USUAL if name in tree}
+    return {name: tree[name] for name in tree if name in USUAL or "." in name}
 
 
 def _tokenizer(folder: Path, tree: Mapping[str, Any]) -> Tokenizer:

@@ -12,9 +12,10 @@ from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
 from unmask.generation.constrain import constrained
 from unmask.generation.guidance import guided
+from unmask.generation.logits_processor import build_processors
 from unmask.generation.prompts import Job
 from unmask.generation.sampler_spec import choose_sampler, in_windows
-from unmask.generation.sampling_params import Sampling
+from unmask.generation.sampling_params import SHARPNESS, Sampling
 from unmask.randomness import child_seed, row_seeds
 from unmask.samplers.core.canvas import Canvas, Frame, last_frame
 from unmask.samplers.core.token_sampler import TAIL, Plan
@@ -180,12 +181,10 @@ class Running:
         return Plan(
             self.seeds,
             self.bundle.method.schedule,
-            s.temperature,
-            s.top_k,
-            s.top_p,
-            s.strategy,
-            TAIL if s.tail is None else s.tail,
+            **{name: getattr(s, name) for name in (*SHARPNESS, "strategy")},
+            tail=TAIL if s.tail is None else s.tail,
             banned=tuple(sorted(i for i in special if i is not None)),
+            processors=build_processors(s.processors),
             eos_id=v.eos_id if self.job.ends else None,
         )
 

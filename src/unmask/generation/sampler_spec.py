@@ -1,12 +1,13 @@
-"""How a text is to be written: the options that generate, fill, edit and stream share."""
+"""Samplers by name: "NAME:field=value,…" and the fields that it sets."""
 
-from dataclasses import fields, replace
-from typing import Any, get_type_hints
+from dataclasses import replace
+from typing import Any
 
-from unmask.config.values import _value
+from unmask.config.values import read_option
 from unmask.errors import UnmaskError, unknown
 from unmask.generation.sampling_params import Sampling
 from unmask.methods.method import METHODS, Method
+from unmask.options import Option, options_of
 from unmask.samplers.core.time_grid import given_times
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
@@ -47,31 +48,46 @@ def _suits(sampler: Sampler | type[Sampler], method: Method) -> bool:
 def read_sampler(spec: str, clock: dict[str, Any], openings: int, usual: str) -> Sampler:
     """A sampler from `NAME` or `NAME:field=value,…`; `clock` is the steps and grid asked for."""
     name, _, rest = spec.partition(":")
-    kind: Any = SAMPLERS[name]
-    hints = {field.name: get_type_hints(kind)[field.name] for field in fields(kind)}
+    known = {one.name: one for one in sampler_options(name)}
     given = dict(part.partition("=")[::2] for part in rest.split(",") if part)
-    settable = [field for field in hints if field not in ("lead", "end")]  # these follow the model
     for field in given:
-        if field not in settable:
-            raise unknown(f"setting of {name}", field, settable)
+        if field not in known:
+            raise unknown(f"setting of {name}", field, known)
     values: dict[str, Any] = {}
-    if "inner" in hints:  # which runs by the clock where the outer one has none
-        inner_clock, clock = ({}, clock) if "steps" in hints else (clock, {})
+    if "inner" in known:  # which runs by the clock where the outer one has none
+        inner_clock, clock = ({}, clock) if "steps" in known else (clock, {})
         inner = given.pop("inner", usual)
         if inner.partition(":")[0] == name:
             raise UnmaskError(f"{name} cannot be its own inner sampler")
         values["inner"] = read_sampler(inner, inner_clock, openings, usual)
     values |= {
-        field: _value(hints[field], f"{name}:{field}", text) for field, text in given.items()
+        field: read_option(replace(known[field], name=f"{name}:{field}"), text)
+        for field, text in given.items()
     }
     for option, value in clock.items():
-        if option not in hints:
+        if option not in known:
             raise UnmaskError(f"the sampler {name} has no {option}: leave it out")
         values.setdefault(option, value)
-    if "steps" in hints and "steps" not in values:
+    if "steps" in known and "steps" not in values:
         times = given_times(values.get("grid", "uniform"))
         values["steps"] = max(openings, 1) if times is None else len(times) - 1
-    return kind(**values)
+    return SAMPLERS.build(name, **values)
+
+
+def sampler_options(name: str) -> list[Option]:
+    """The fields of a sampler that "NAME:field=value" sets; `lead` and `end` follow the model."""
+    return [one for one in options_of(SAMPLERS[name]) if one.name not in ("lead", "end")]
+
+
+def spelled_samplers() -> str:
+    """Every sampler with its fields, and their help where they have one, in one line."""
+    spelled = []
+    for name in SAMPLERS:
+        fields = [
+            f"{one.name}: {one.help}" if one.help else one.name for one in sampler_options(name)
+        ]
+        spelled.append(f"{name} ({', '.join(fields)})" if fields else name)
+    return "; ".join(spelled)
 
 
 def in_windows(sampler: Sampler, window: int, lead: int, end: int | None) -> Sampler:

@@ -1,13 +1,27 @@
-"""How a text is to be written: the options that generate, fill, edit and stream share."""
+"""The options that generate, fill, edit and stream share, declared once for every surface.
+
+Reading the declarations needs no torch, so that `unmask generate --help` starts at once.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal, get_type_hints
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal
 
-from unmask.bundle import Bundle
-from unmask.config.values import _value, read_value
 from unmask.errors import UnmaskError, unknown
-from unmask.samplers.sampler import Sampler
+from unmask.generation.logits_processor import (
+    LOGITS_PROCESSORS,
+    flat_options,
+    processor_options,
+    read_processors,
+)
+from unmask.options import Option, check_options, option, options_of
+
+if TYPE_CHECKING:
+    from unmask.bundle import Bundle
+    from unmask.samplers.sampler import Sampler
+else:  # no surface reads values of these types, and torch would come with them
+    Bundle = Sampler = Any
 
 Length = int | Literal["auto"] | None
 _CLOCK = ("sampler", "steps")
@@ -16,88 +30,147 @@ _WRITING = ("length", "stop")  # what `generate` takes beside the fields of Samp
 EDITING = ("remask", "remask_span", "remask_uncertain")  # and `edit`
 
 MOST_TEXTS = 2**20
-ENDINGS = ("free", "first")
-_PLAIN = ("n", "steps", "temperature", "top_k", "top_p", "tail", "batch", "guidance")
+SHARPNESS = ("temperature", "top_k", "top_p")  # of the distribution that a token is drawn from
+_WRITERS = ("cli", "http")
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """What decides how tokens are chosen; every field is an option of generate, fill, edit and stream."""
+    """Every field is an option of generate, fill, edit and stream; `on` says which surfaces show it."""
 
-    n: int = 1  # texts for each prompt
-    sampler: str | Sampler | None = None  # a name, "name:field=value,…", or a Sampler
-    steps: int | None = None  # denoising steps; None: as many as tokens
-    grid: str | None = None  # when they are taken: uniform, cosine, or times such as "1,0.5,0"
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    strategy: str = "stochastic"  # or deterministic (the likeliest token), or hybrid (at the tail)
-    tail: float | None = None  # the last share of a text, where hybrid takes the likeliest token
-    ending: str = "free"  # or first: where a target ends is settled before its words
-    seed: int | Sequence[int] = 0  # one, or one a text
-    batch: int = 64  # texts side by side
+    n: int = option(1, ge=1, le=MOST_TEXTS, help="texts for each prompt", on=_WRITERS)
+    sampler: str | Sampler | None = option(
+        None, metavar="NAME", help="'unmask samplers' lists them; NAME:field=value,… sets fields"
+    )
+    steps: int | None = option(None, ge=1, help="denoising steps; as many as tokens unless given")
+    grid: str | None = option(
+        None,
+        metavar="GRID",
+        help="times of the steps: uniform, cosine, or a list such as 1,0.5,0",
+        on=("cli", "http", "harness"),  # the playground has it as a field of the sampler
+    )
+    temperature: float = option(
+        1.0, ge=0, le=1e6, help="below 1 is safer, above 1 is wilder; 0 takes the likeliest token"
+    )
+    top_k: int | None = option(
+        None, ge=1, le=2**31, metavar="K", help="draw from the K likeliest tokens only"
+    )
+    top_p: float | None = option(
+        None, gt=0, le=1, metavar="P", help="draw from the likeliest tokens that make up P"
+    )
+    strategy: Literal["stochastic", "deterministic", "hybrid"] = option(
+        "stochastic",
+        metavar="NAME",
+        help="stochastic draws tokens, deterministic takes the likeliest, hybrid does so at the tail",
+    )
+    tail: float | None = option(
+        None, ge=0, le=1, help="the share of the text, its end, where hybrid draws no tokens (0.1)"
+    )
+    ending: Literal["free", "first"] = option(
+        "free",
+        metavar="NAME",
+        help="first settles the end of a target before its words",
+        on=("cli", "http", "play"),
+    )
+    seed: int | Sequence[int] = option(
+        0, help="the same seed writes the same text", on=("cli", "http", "play")
+    )
+    batch: int = option(64, ge=1, help="texts side by side", on=())
 
-    regex: str | None = None  # that the whole text must match
-    ban: Sequence[str] = ()  # phrases that must not occur in it
-    include: Sequence[str] = ()  # phrases that must
-    allowed: Mapping[int, Collection[str | int]] | None = None  # tokens by place in the text
+    regex: str | None = option(
+        None,
+        metavar="PATTERN",
+        help="a pattern that the whole text must match",
+        on=("cli", "http", "play"),
+    )
+    ban: Sequence[str] = option((), help="a phrase that must not occur; repeatable", on=_WRITERS)
+    include: Sequence[str] = option((), help="a phrase that must occur; repeatable", on=_WRITERS)
+    allowed: Mapping[int, Collection[str | int]] | None = option(
+        None, help="tokens by place in the text", on=()
+    )
 
-    label: str | None = None  # the class of a model that was trained with labels
-    guidance: float = 1.0  # how strongly it is followed: 1 is the model itself
-    guide: Bundle | None = None  # another labelled model, whose gradient guides
+    label: str | None = option(
+        None, metavar="NAME", help="the class of a model trained with labels"
+    )
+    guidance: float = option(
+        1.0, ge=0, le=1000, help="strength of the label; 1 is the model itself"
+    )
+    guide: Bundle | None = option(
+        None, metavar="MODEL", help="a labelled model whose gradient guides", on=("cli",)
+    )
+    processors: Mapping[str, Mapping[str, Any]] = option(
+        {}, help="fields of logits processors, by the processor's name", on=()
+    )
 
     def __post_init__(self) -> None:
-        if not 1 <= self.n <= MOST_TEXTS:
-            raise UnmaskError(f"n must be 1 or more, and {MOST_TEXTS} at most, not {self.n}")
+        check_options(self)
         if self.tail is not None and self.strategy != "hybrid":
             raise UnmaskError("tail is for strategy hybrid, which takes the likeliest tokens there")
-        if self.ending not in ENDINGS:
-            raise unknown("ending", self.ending, ENDINGS)
-        if self.batch < 1:
-            raise UnmaskError(f"batch must be 1 or more, not {self.batch}")
-        for option in ("ban", "include"):
-            phrases = getattr(self, option)
+        for name in ("ban", "include"):
+            phrases = getattr(self, name)
             phrases = (phrases,) if isinstance(phrases, str) else tuple(phrases)
             if not all(isinstance(phrase, str) for phrase in phrases):
-                raise UnmaskError(f"{option} takes phrases, not {phrases}")
-            object.__setattr__(self, option, phrases)
+                raise UnmaskError(f"{name} takes phrases, not {phrases}")
+            object.__setattr__(self, name, phrases)
+        object.__setattr__(self, "processors", read_processors(self.processors))
 
     @classmethod
     def of(cls, options: Mapping[str, Any], others: Collection[str] = ()) -> "Sampling":
-        """From keyword arguments, of which none may be unknown; `others` would not be, but are not here."""
-        known = {field.name for field in fields(cls)}
-        hints = get_type_hints(cls)
-        values = dict(options)
-        for name, value in options.items():
-            if name not in known:
-                raise unknown("option", name, {*known, *others} - {name})
-            if name in _PLAIN:
-                values[name] = _value(hints[name], name, value)
-        return cls(**values)
+        """Options from keyword arguments and from text.
+
+        Args:
+            options: values by name; those of a logits processor as NAME.field or NAME={field: value}.
+            others: names that the caller takes elsewhere, suggested for a misspelled one.
+
+        Raises:
+            UnmaskError: for an unknown name, with the nearest one, and for a value out of range.
+        """
+        from unmask.config.values import read_option  # torch comes with it
+
+        known = {one.name: one for one in options_of(cls)}
+        values: dict[str, Any] = {}
+        processors: dict[str, dict[str, Any]] = {}
+        for name, value in flat_options(options).items():
+            processor, dot, field = name.partition(".")
+            if dot and processor in LOGITS_PROCESSORS:
+                processors.setdefault(processor, {})[field] = value
+            elif name in known:
+                values[name] = read_option(known[name], value)
+            elif name in LOGITS_PROCESSORS:
+                raise UnmaskError(f"{name} takes its options by name, such as {{'field': 1}}")
+            else:
+                fields = {one.name for one in chain(*processor_options().values())}
+                raise unknown("option", name, {*known, *others, *fields} - {name})
+        return cls(**values, processors=processors)
 
 
-# what a model may have a usual value of: options of `generate`
-USUAL = ("length", "sampler", "steps", "temperature", "top_k", "top_p")
+def sampling_options(surface: str) -> list[Option]:
+    """The options of one surface: those of Sampling, then those of logits processors as NAME.field."""
+    return [*options_of(Sampling, surface), *chain(*processor_options(surface).values())]
+
+
+# options of `generate` that a model may have defaults of; those of logits processors come beside them
+USUAL = ("length", "sampler", "steps", *SHARPNESS)
 
 
 def checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Usual values of options, each of its type."""
-    for name in defaults:
-        if name not in USUAL:
+    """Default values of options, each of its type; those of processors as NAME.field."""
+    given = flat_options(defaults)
+    for name in given:
+        if name not in USUAL and "." not in name:
             raise unknown("default", name, USUAL)
-    given = dict(defaults)
     checked = {}
     if "length" in given:
         checked["length"] = _length(given.pop("length"))
     sampling = Sampling.of(given)
-    return checked | {name: getattr(sampling, name) for name in given}
+    own = {name: getattr(sampling, name) for name in given if "." not in name}
+    return checked | own | flat_options({"processors": sampling.processors})
 
 
 def _length(value: Any) -> int:
-    try:
-        length = read_value(int, value)
-    except ValueError as error:
-        raise UnmaskError(f"length: {error}") from None
+    from unmask.config.values import _value
+
+    length = _value(int, "length", value)
     if length < 2:
         raise UnmaskError(f"length must be 2 or more, not {length}")
     return length
@@ -112,10 +185,9 @@ def params_to_generate(
     """
     usual = dict(defaults)
     most = usual.pop("length", None)
-    given = {name: value for name, value in options.items() if value is not None}
-    if "sampler" in given:
+    if options.get("sampler") is not None:
         usual = {name: usual[name] for name in usual if name not in _CLOCK}
-    return Sampling.of(usual | given, _WRITING), most if length is None else length
+    return Sampling.of(usual | _given(options), _WRITING), most if length is None else length
 
 
 def params_to_fill(
@@ -123,5 +195,9 @@ def params_to_fill(
 ) -> Sampling:
     """The options of `fill` and `edit`: those given, then the model's defaults without length and steps."""
     usual = {name: defaults[name] for name in defaults if name not in _SIZE}
-    given = {name: value for name, value in options.items() if value is not None}
-    return Sampling.of(usual | given, others)
+    return Sampling.of(usual | _given(options), others)
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that are not None, in the flat form of a model's defaults."""
+    return {name: value for name, value in flat_options(options).items() if value is not None}

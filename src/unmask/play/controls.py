@@ -1,26 +1,27 @@
-"""What can be chosen on the page, read from the models and the registries."""
+"""The choices of the page, read from the models, the registries and the declared options."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 import torch
 
-from unmask.generation.sampler_spec import suitable_samplers
+from unmask.generation.sampler_spec import sampler_options, suitable_samplers
+from unmask.generation.sampling_params import sampling_options
 from unmask.model import Model
+from unmask.options import Option
 from unmask.samplers.core.time_grid import GRIDS
 from unmask.samplers.sampler import SAMPLERS, Sampler
 
 TIMES = 101  # at which the page knows alpha_t: 0, 0.01, … 1
-_FOLLOW_THE_MODEL = ("steps", "lead", "end")  # asked apart, or no choice
 
 
 def menu(models: Mapping[str, Model]) -> dict[str, Any]:
-    """The models, the samplers with their fields, and the names that fields can take."""
+    """The models, the samplers with their fields, the names that fields can take, and all options."""
     return {
         "models": [_model(name, model) for name, model in models.items()],
         "samplers": [_sampler(name) for name in SAMPLERS],
         "grids": list(GRIDS),
+        "options": [_control(one) for one in sampling_options("play")],
     }
 
 
@@ -43,30 +44,28 @@ def _model(name: str, model: Model) -> dict[str, Any]:
 
 
 def _sampler(name: str) -> dict[str, Any]:
-    kind: Any = SAMPLERS[name]
-    hints = get_type_hints(kind)
+    fields = sampler_options(name)
     return {
         "name": name,
         "summary": SAMPLERS.summaries()[name],
-        "steps": "steps" in hints,
-        "fields": [
-            _field(field, hints[field.name])
-            for field in fields(kind)
-            if field.name not in _FOLLOW_THE_MODEL
-        ],
+        "steps": any(one.name == "steps" for one in fields),
+        "fields": [_control(one) for one in fields if one.name != "steps"],  # asked for apart
     }
 
 
-def _field(field: Field[Any], hint: Any) -> dict[str, Any]:
-    """A field of a sampler: its name, the kind of its values, and its default."""
-    default = field.default if field.default is not MISSING else None
-    choices: list[str] | None = None
-    if get_origin(hint) is Literal:
-        choices = [str(value) for value in get_args(hint)]
-    kind = "sampler" if hint is Sampler else "grid" if field.name == "grid" else _kind(hint)
-    return {"name": field.name, "kind": kind, "default": default, "choices": choices}
+def _control(one: Option) -> dict[str, Any]:
+    """An option as the page draws it: the kind of its values, its default, its limits and its help."""
+    kind = "sampler" if one.hint is Sampler else "grid" if one.name == "grid" else _KINDS[one.kind]
+    default = None if one.required or kind == "sampler" else one.default
+    return {
+        "name": one.name,
+        "kind": kind,
+        "default": default,
+        "choices": list(map(str, one.choices)) or None,
+        "help": one.help,
+        "min": one.ge if one.gt is None else one.gt,
+        "max": one.le if one.lt is None else one.lt,
+    }
 
 
-def _kind(hint: Any) -> str:
-    members = [member for member in (get_args(hint) or (hint,)) if member is not type(None)]
-    return "text" if members[0] not in (int, float, bool) else members[0].__name__
+_KINDS = {bool: "bool", int: "int", float: "float", str: "text"}

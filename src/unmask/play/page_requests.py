@@ -1,8 +1,11 @@
 """What the page asks: the bodies of its requests."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from unmask.errors import unknown
+from unmask.generation.sampling_params import sampling_options
 
 LONGEST_TEXT = 100_000  # characters
 MOST_TOKENS = 65_536
@@ -31,15 +34,28 @@ class Spelling(Question):
 
 
 class Forming(Question):
-    """A text to write: after `text`, in the gaps of `text`, or in those of `tokens`."""
+    """A text to write: after `text`, in the gaps of `text`, or in those of `tokens`.
+
+    Further fields are options of the page: `Sampling` checks them.
+    """
+
+    model_config = ConfigDict(extra="allow")
 
     text: Text = ""
     tokens: Row | None = None
     length: int | None = None
     sampler: Annotated[str, Field(max_length=500)] | None = None
-    steps: int | None = None
-    temperature: float = 1.0
     seed: Seed = 0
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the text, of which none may be unknown to the page."""
+        known = {one.name for one in sampling_options("play")}
+        more = self.model_extra or {}
+        for name in more:
+            if name not in known:
+                raise unknown("option", name, known)
+        return {"temperature": 1.0, **more, "sampler": self.sampler, "seed": self.seed}
 
 
 class Guessing(Question):

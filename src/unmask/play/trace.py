@@ -18,7 +18,7 @@ LIMITS = Settings(steps=4096)  # as the page's field for them says
 
 def forming(model: Model, question: Forming) -> Iterator[dict[str, Any]]:
     """The empty row, every step of it filling up, and the end."""
-    options = question.model_dump(include={"sampler", "steps", "temperature", "seed"})
+    options = question.options
     check_sampler(model, Sampling.of(options), LIMITS)
     row, lead, source = _canvas(model, question)
     frames = model.stream(**source, **options)  # mistakes are told here, before any network call

@@ -12,6 +12,7 @@ from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.parameterization import zero_masked
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
+from unmask.options import option
 from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.sampler_state import Draft
 from unmask.samplers.core.time_grid import check_grid, grid_times
@@ -39,8 +40,8 @@ class Analytic(Sampler):
     """Tweedie tau-leaping of SEDD: a token y appears with probability s_y (alpha_s / alpha_t - 1)."""
 
     exact = True
-    steps: int = 128
-    grid: str = "uniform"  # or cosine, or times such as 1,0.5,0
+    steps: int = option(128, help="denoising steps")
+    grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
 
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)

@@ -10,6 +10,7 @@ from torch import Tensor
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.process import unmask_probability
 from unmask.diffusion.schedule import Schedule
+from unmask.options import option
 from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.graph_rounds import in_turn
 from unmask.samplers.core.sampler_state import Draft
@@ -24,8 +25,8 @@ class Ancestral(Sampler):
     """The paper's T-step reverse process, exactly, without a network call for steps that reveal nothing."""
 
     exact = True
-    steps: int = 128
-    grid: str = "uniform"  # or cosine, or times such as 1,0.5,0
+    steps: int = option(128, help="denoising steps")
+    grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
 
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)

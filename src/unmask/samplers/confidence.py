@@ -17,6 +17,7 @@ from torch import Tensor
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
+from unmask.options import option
 from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.sampler_state import Draft, View
 from unmask.samplers.core.time_grid import check_grid, grid_times
@@ -37,9 +38,9 @@ class _Counted(Sampler):
     sure at the end.
     """
 
-    steps: int = 128
-    grid: str = "uniform"  # or cosine, or times such as 1,0.5,0
-    noise: float = 0.0
+    steps: int = option(128, help="denoising steps")
+    grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
+    noise: float = option(0.0, help="scale of Gumbel noise on the score")
 
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
@@ -85,7 +86,7 @@ class _Counted(Sampler):
 class Confidence(_Counted):
     """Writes where the likeliest token has the largest probability (MaskGIT, LLaDA)."""
 
-    drawn: bool = False  # score the token that was drawn: low-confidence remasking
+    drawn: bool = option(False, help="score the drawn token: low-confidence remasking")
 
     @property
     def redraws(self) -> bool:
@@ -143,8 +144,8 @@ class EntropyBound(_Bounded):
     That sum bounds how much the tokens can tell of each other, which drawing them at once ignores.
     """
 
-    gamma: float = 0.1  # nats
-    noise: float = 0.0
+    gamma: float = option(0.1, help="bound of the entropies, in nats")
+    noise: float = option(0.0, help="scale of Gumbel noise on the score")
 
     def __post_init__(self) -> None:
         check_noise(self.noise)
@@ -168,8 +169,8 @@ class EntropyBound(_Bounded):
 class Threshold(_Bounded):
     """Writes wherever the likeliest token's probability exceeds a threshold, at least at the surest place."""
 
-    threshold: float = 0.9
-    noise: float = 0.0  # times t and Gumbel, on the log-probability: some places go early or wait
+    threshold: float = option(0.9, help="probability that a token must exceed")
+    noise: float = option(0.0, help="scale of Gumbel noise on the log-probability, times t")
 
     def __post_init__(self) -> None:
         check_noise(self.noise)

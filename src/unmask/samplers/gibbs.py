@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from unmask.diffusion.denoiser import Denoiser
+from unmask.options import option
 from unmask.randomness import row_uniforms
 from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.core.canvas import Canvas, Frame, shown
@@ -19,7 +20,7 @@ class Gibbs(Sampler):
     """Fills the canvas by another sampler, then hides and redraws one random place of each row at a time."""
 
     revises = rewrites = True
-    steps: int = 128  # places redrawn
+    steps: int = option(128, help="places redrawn")
     inner: Sampler = field(default_factory=Ancestral)
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.process import unmask_probability
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError, unknown
+from unmask.options import option
 from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.sampler_state import Draft
 from unmask.samplers.core.time_grid import check_grid, grid_times
@@ -34,13 +35,17 @@ class Remask(Sampler):
     """
 
     revises = True
-    steps: int = 128
-    grid: str = "uniform"  # or cosine, or times such as 1,0.5,0
-    rule: str = "cap"  # sigma: cap min(eta, largest), rescale eta * largest, conf, loop
-    eta: float | None = None  # unless given: cap 0.008, rescale 0.015, conf 1, loop 0.02
-    t_on: float = 0.55  # loop reveals until here,
-    t_off: float = 0.05  # revises until there, and then reveals the rest;
-    alpha_on: float = 0.9  # meanwhile this share is visible
+    steps: int = option(128, help="denoising steps")
+    grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
+    rule: str = option(
+        "cap", help="sigma: cap min(eta, largest), rescale eta * largest, conf, loop"
+    )
+    eta: float | None = option(
+        None, help="unless given: cap 0.008, rescale 0.015, conf 1, loop 0.02"
+    )
+    t_on: float = option(0.55, help="loop reveals until this time")
+    t_off: float = option(0.05, help="loop revises until this time, then reveals the rest")
+    alpha_on: float = option(0.9, help="the share that is visible while loop revises")
 
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
@@ -112,9 +117,9 @@ class PredictorCorrector(Sampler):
     """Ancestral steps, each of them undone by noise and taken again a few times."""
 
     revises = True
-    steps: int = 128
-    grid: str = "uniform"  # or cosine, or times such as 1,0.5,0
-    correctors: int = 1  # how often a step from t to s is undone, s to t, and taken again
+    steps: int = option(128, help="denoising steps")
+    grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
+    correctors: int = option(1, help="times that each step is undone by noise and taken again")
 
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)

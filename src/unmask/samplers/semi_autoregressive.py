@@ -9,11 +9,12 @@ from torch import Tensor
 
 from unmask.diffusion.denoiser import Denoiser
 from unmask.errors import UnmaskError
+from unmask.options import option
 from unmask.randomness import child_seed
 from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.core.canvas import Canvas, Frame, shown
 from unmask.samplers.core.sampler_state import Draft
-from unmask.samplers.core.token_sampler import Allow, Plan
+from unmask.samplers.core.token_sampler import Allow, Plan, Process
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.shapes import At, Tokens
 
@@ -28,8 +29,8 @@ class SemiAutoregressive(Sampler):
     """
 
     causal = windowed = True
-    window: int = 1024  # tokens that the network reads, the frame included
-    stride: int = 0  # new tokens a window; 0 is half of it
+    window: int = option(1024, help="tokens that the network reads, the frame included")
+    stride: int = option(0, help="new tokens of a window; 0 is half of it")
     inner: Sampler = field(default_factory=Ancestral)
     lead: int = 0
     end: int | None = None
@@ -73,8 +74,10 @@ class SemiAutoregressive(Sampler):
         rows = writing.nonzero()[:, 0]
         seeds = [child_seed(draft.plan.seeds[row], number, "window") for row in rows.tolist()]
         plan = draft.plan.rows(seeds)
+        whole = _Whole(draft.z, rows, view, self.lead)
         if plan.allow is not None:
-            plan = replace(plan, allow=_Seen(plan.allow, draft.z, rows, view, self.lead))
+            plan = replace(plan, allow=whole.allow(plan.allow))
+        plan = replace(plan, processors=tuple(map(whole.process, plan.processors)))
         text = slice(self.lead, self.lead + view.stop - view.start)
         part = Canvas(self._framed(draft.z[rows], view), draft.canvas.mask_id)
         done, here = draft.calls.clone(), rows.cpu()
@@ -91,17 +94,23 @@ class SemiAutoregressive(Sampler):
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """A constraint on whole rows, asked from within a window."""
+class _Whole:
+    """Shows a constraint or a processor whole rows, where a sampler works on a window of them."""
 
-    allow: Allow
-    whole: Tokens
+    z: Tokens
     rows: Int[Tensor, "writing"]
     view: slice
     lead: int
 
-    def __call__(self, z: Tokens, at: At) -> Bool[Tensor, "tokens vocabulary"]:
+    def allow(self, allow: Allow) -> Allow:
+        return lambda z, at: allow(*self._whole(z, at))
+
+    def process(self, process: Process) -> Process:
+        return lambda log_probabilities, z, at: process(log_probabilities, *self._whole(z, at))
+
+    def _whole(self, z: Int[Tensor, "rows window"], at: At) -> tuple[Tokens, At]:
+        """The whole rows with the window in them, and the places there."""
         rows, columns = at
-        whole = self.whole[self.rows]
+        whole = self.z[self.rows]
         whole[:, self.view] = z[:, self.lead : self.lead + self.view.stop - self.view.start]
-        return self.allow(whole, (rows, columns - self.lead + self.view.start))
+        return whole, (rows, columns - self.lead + self.view.start)

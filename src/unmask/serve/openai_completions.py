@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from unmask.serve.execution.engine import Engine
 from unmask.serve.limits import Settings
 from unmask.serve.responses import Events, Json, event, problem_of
-from unmask.serve.schemas import Completing
+from unmask.serve.schemas import Completing, with_options
 from unmask.serve.served_models import STREAMED, chosen
 from unmask.serve.text_stream import Piece, completing
 
@@ -25,7 +25,7 @@ def completions(engine: Engine, settings: Settings) -> APIRouter:
     routes = APIRouter(tags=["openai"])
 
     @routes.post("/v1/completions", responses=STREAMED, response_model=None)
-    async def complete(question: Completing) -> Response:
+    async def complete(question: with_options(Completing)) -> Response:  # type: ignore[valid-type]
         """Writes after a prompt, or between a prompt and a suffix."""
         name = chosen(engine, question.model)
         job = partial(completing, question=question, settings=settings, seed=question.drawn_seed)

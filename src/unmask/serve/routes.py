@@ -17,7 +17,7 @@ from unmask.serve.execution.engine import Engine
 from unmask.serve.limits import Settings
 from unmask.serve.prometheus import Metrics
 from unmask.serve.responses import Events, Json, event, problem_of
-from unmask.serve.schemas import Filling, Scoring, Watching
+from unmask.serve.schemas import Filling, Scoring, Watching, with_options
 from unmask.serve.served_models import STREAMED, chosen, described
 from unmask.serve.text_stream import check_sampler, resolved
 
@@ -27,7 +27,7 @@ def our_routes(engine: Engine, settings: Settings) -> APIRouter:
     routes = APIRouter(tags=["unmask"])
 
     @routes.post("/v1/fill", response_model=None)
-    async def fill(question: Filling) -> Response:
+    async def fill(question: with_options(Filling)) -> Response:  # type: ignore[valid-type]
         """Fills the gaps of a text, in `n` ways."""
         name, seed = chosen(engine, question.model), question.drawn_seed
 
@@ -52,7 +52,7 @@ def our_routes(engine: Engine, settings: Settings) -> APIRouter:
         return Json({"object": "score", "model": name, **await engine.one(name, job)})
 
     @routes.post("/v1/stream", responses=STREAMED, response_model=None)
-    async def stream(question: Watching) -> Response:
+    async def stream(question: with_options(Watching)) -> Response:  # type: ignore[valid-type]
         """Every step of a text forming, as server-sent events: `frame`, and `done` at the end."""
         name, seed = chosen(engine, question.model), question.drawn_seed
 

@@ -1,22 +1,38 @@
 """What clients may ask, as the OpenAPI document tells it."""
 
 import secrets
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictStr,
+    StringConstraints,
+    create_model,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from unmask.errors import unknown
+from unmask.generation.logits_processor import LOGITS_PROCESSORS
+from unmask.generation.sampler_spec import spelled_samplers
+from unmask.generation.sampling_params import USUAL, Sampling
+from unmask.options import Option, options_of
 
 Phrase = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Name = Annotated[str, StringConstraints(max_length=200)]
-OF_SAMPLING = (
-    *("n", "sampler", "steps", "grid", "temperature", "top_k", "top_p", "strategy", "tail"),
-    *("ending", "seed", "regex", "ban", "include", "label", "guidance"),
-)
+MOST_PHRASES = 16  # of one option
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+M = TypeVar("M", bound=BaseModel)
 
 
 class Question(BaseModel):
     """A field that nobody knows is a mistake, and so are NaN and infinity."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = STRICT
 
     model: Name | None = Field(None, description="which model; the first one served unless given")
 
@@ -24,36 +40,19 @@ class Question(BaseModel):
     @classmethod
     def _null_is_left_out(cls, given: Any) -> Any:
         """As OpenAI's API takes it."""
-        if not isinstance(given, dict):
-            return given
-        return {name: value for name, value in given.items() if value is not None}
+        return _without_null(given)
 
 
 class Sampled(Question):
-    """The options of everything that writes; those left out are as in the Python API."""
+    """A request to write; `with_options` adds the declared options, those left out as in the Python API."""
 
-    n: int = Field(1, ge=1, description="how many texts")
-    sampler: Name | None = Field(None, description="such as ancestral or confidence:noise=1")
-    steps: int | None = Field(
-        None, ge=1, description="denoising steps; as many as tokens if left out"
+    n: int = 1
+    seed: int | None = Field(
+        None,
+        ge=-(2**63),
+        lt=2**63,
+        description="the same seed writes the same text; random unless given",
     )
-    grid: Name | None = Field(None, description="when they are taken: uniform, cosine, or 1,0.5,0")
-    temperature: float | None = Field(None, ge=0, le=100)
-    top_k: int | None = Field(None, ge=1, le=2**31)
-    top_p: float | None = Field(None, gt=0, le=1)
-    strategy: Literal["stochastic", "deterministic", "hybrid"] = "stochastic"
-    tail: float | None = Field(None, ge=0, le=1, description="the share that hybrid does not draw")
-    ending: Literal["free", "first"] = Field(
-        "free", description="first: where a target ends is settled before its words"
-    )
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="random unless given")
-    regex: Annotated[str, StringConstraints(max_length=200)] | None = Field(
-        None, description="what the whole text must match"
-    )
-    ban: list[Phrase] = Field([], max_length=16, description="must not occur")
-    include: list[Phrase] = Field([], max_length=16, description="must occur")
-    label: Name | None = Field(None, description="the class of a model trained with labels")
-    guidance: float = Field(1.0, ge=0, le=1000)
 
     @property
     def drawn_seed(self) -> int:
@@ -61,9 +60,9 @@ class Sampled(Question):
         return secrets.randbits(31) if self.seed is None else self.seed
 
     def options(self, seed: int) -> dict[str, Any]:
-        """As the Python API takes them."""
-        given = {name: getattr(self, name) for name in OF_SAMPLING}
-        return {**{name: value for name, value in given.items() if value is not None}, "seed": seed}
+        """The options that were given, as the Python API takes them."""
+        own = {*(one.name for one in options_of(Sampling, "http")), *LOGITS_PROCESSORS}
+        return {**self.model_dump(include=own, exclude_unset=True), "seed": seed}
 
 
 class Usage(BaseModel):
@@ -134,3 +133,61 @@ class Scoring(Question):
     )
     draws: int = Field(8, ge=1, description="of the noise: more have a smaller error")
     seed: int = Field(0, ge=0, lt=2**63)
+
+
+# Declared options as fields
+
+
+class Processor(BaseModel):
+    """The options of a logits processor."""
+
+    model_config = STRICT
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: Any) -> Any:
+        """An unknown option is refused with the nearest name."""
+        for name in given if isinstance(given, dict) else ():
+            if name not in cls.model_fields:
+                error = unknown(f"option of {cls.__name__}", name, cls.model_fields)
+                raise PydanticCustomError("unknown_option", "{error}", {"error": str(error)})
+        return _without_null(given)
+
+
+def with_options(request: type[M]) -> type[M]:
+    """The request with a field for each option of `Sampling` and each logits processor.
+
+    It is made with the application: plugins register processors and samplers before.
+    """
+    options = {one.name: one for one in options_of(Sampling, "http")}
+    del options["seed"]  # the server draws one: its field says so
+    about = f"{options['sampler'].help}: {spelled_samplers()}"
+    options["sampler"] = replace(options["sampler"], help=about)
+    fields: dict[str, Any] = _fields(options.values(), usual=USUAL)
+    for name, about in LOGITS_PROCESSORS.summaries().items():
+        own: dict[str, Any] = _fields(options_of(LOGITS_PROCESSORS[name].Options, "http"))
+        kind = create_model(name, __base__=Processor, __doc__=about, **own)
+        fields[name] = (kind | None, Field(None, description=about))
+    return create_model(request.__name__, __base__=request, __doc__=request.__doc__, **fields)
+
+
+def _fields(options: Iterable[Option], usual: Iterable[str] = ()) -> dict[str, tuple[Any, Any]]:
+    """Type and field of each option; the default of a `usual` one is the model's."""
+    found = {}
+    for one in options:
+        kind: Any = Literal[one.choices] if one.choices else Name if one.kind is str else one.kind
+        default: Any = ... if one.required else None if one.name in usual else one.default
+        limits = {name: getattr(one, name) for name in ("ge", "gt", "le", "lt")}
+        limits = {name: limit for name, limit in limits.items() if limit is not None}
+        if one.many:
+            kind = list[Phrase] if one.kind is str else list[kind]
+            default, limits = list(one.default), {"max_length": MOST_PHRASES}
+        kind = kind | None if default is None else kind
+        found[one.name] = (kind, Field(default, description=one.help, **limits))
+    return found
+
+
+def _without_null(given: Any) -> Any:
+    if not isinstance(given, dict):
+        return given
+    return {name: value for name, value in given.items() if value is not None}

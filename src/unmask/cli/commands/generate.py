@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unmask.cli.output.terminal import Stopwatch
-from unmask.cli.parser import SAMPLING, Commands, add_model, add_sampling, given
+from unmask.cli.parser import Commands, add_model, add_sampling, given
 from unmask.errors import UnmaskError
+from unmask.generation.sampling_params import sampling_options
 
 if TYPE_CHECKING:
     from unmask.generation.generator import Result
@@ -119,9 +120,9 @@ def _write(
     if args.watch and args.json:
         raise UnmaskError("--watch shows text and --json prints none: give one of them")
     model = load(args.model, **given(args, "device", "precision", "compile"))
-    options = {**options, **given(args, *SAMPLING)}
-    if hasattr(args, "guide"):
-        options["guide"] = load(args.guide, **given(args, "device"))
+    options |= given(args, *(one.name for one in sampling_options("cli")))
+    if "guide" in options:
+        options["guide"] = load(options["guide"], **given(args, "device"))
     clock = Stopwatch()
     source = {"prompts" if verb == "generate" else verb: text}
     several = options.get("n", 1) > 1 or (isinstance(text, list) and len(text) > 1)

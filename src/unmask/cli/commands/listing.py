@@ -8,7 +8,7 @@ from typing import Any
 
 from unmask import recipes, shipped
 from unmask.cli.output.tables import print_whole
-from unmask.cli.parser import Commands
+from unmask.cli.parser import Commands, help_of
 from unmask.likelihood.figure_text import signed
 from unmask.registry import Registry
 
@@ -29,6 +29,10 @@ def add(commands: Commands) -> None:
     for name in ("recipes", *_REGISTRIES):
         summary = f"list the {'time samplers' if name == 'times' else name}"
         parser = commands.add_parser(name, help=summary, description=summary)
+        if name == "samplers":
+            parser.add_argument(
+                "name", nargs="?", metavar="NAME", help="show the fields of this one"
+            )
         parser.set_defaults(execute=partial(names, name))
 
 
@@ -56,9 +60,23 @@ def models(args: Namespace) -> None:
 
 def names(name: str, args: Namespace) -> None:
     summaries = recipes.summaries() if name == "recipes" else _registry(name).summaries()
-    width = max(map(len, summaries))
+    if chosen := getattr(args, "name", None):
+        summaries = fields(chosen)
+    width = max(map(len, summaries), default=0)
     for entry, summary in summaries.items():
-        print(f"{entry:<{width}}  {summary}")
+        print(f"{entry:<{width}}  {summary}".rstrip())
+
+
+def fields(sampler: str) -> dict[str, str]:
+    """A sampler, and each field as --sampler sets it, with help, default and range."""
+    from unmask.generation.sampler_spec import sampler_options
+
+    options = sampler_options(sampler)  # refuses an unknown one
+    found = {sampler: _registry("samplers").summaries()[sampler]}
+    for one in options:
+        about = filter(None, (help_of(one), one.range))
+        found[f"{sampler}:{one.name}="] = ", ".join(about)
+    return found
 
 
 def _registry(name: str) -> Registry[object]:

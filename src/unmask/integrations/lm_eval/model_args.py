@@ -6,11 +6,10 @@ from typing import Any, get_type_hints
 
 from unmask.config.values import read_value
 from unmask.errors import UnmaskError, unknown
+from unmask.generation.sampling_params import SHARPNESS, sampling_options
 from unmask.likelihood.estimate import How
 
 USUAL_BATCH = 32  # of batch_size auto
-SHARPNESS = ("temperature", "top_k", "top_p")
-SAMPLING = ("sampler", "steps", "grid", "strategy", "tail", "label", "guidance", *SHARPNESS)
 
 
 @dataclass(frozen=True)
@@ -37,15 +36,16 @@ class Options:
         """From what the harness has read, of which nothing may be unknown."""
         hints = get_type_hints(cls)
         own = {each.name for each in fields(cls)} - {"sampling"}
+        of_sampling = {one.name for one in sampling_options("harness")}
         values: dict[str, Any] = {}
         for name, value in arguments.items():
             if name in own:
                 values[name] = _read(hints[name], name, value)
-            elif name not in SAMPLING:
-                raise unknown("key in model_args:", name, {*own, *SAMPLING})
+            elif name not in of_sampling:
+                raise unknown("key in model_args:", name, own | of_sampling)
         if "path" not in values:
             raise UnmaskError("model_args needs path=MODEL, a run folder or an exported model")
-        sampling = {name: value for name, value in arguments.items() if name in SAMPLING}
+        sampling = {name: value for name, value in arguments.items() if name in of_sampling}
         return cls(**values, sampling=sampling)
 
     @property
@@ -74,12 +74,15 @@ class Options:
 
 
 def decoding(usual: Mapping[str, Any], own: Mapping[str, Any], asked: Mapping[str, Any]) -> dict:
-    """Options of a text: greedy, unless the task asks for draws; what model_args say goes before it."""
+    """Options of a text: greedy, unless the task asks for draws; what model_args say goes before it.
+
+    A logits processor in model_args asks for draws too: it changes their distribution.
+    """
     sharp = {name: source[name] for source in (asked, own) for name in SHARPNESS if name in source}
     sharp = {name: value for name, value in sharp.items() if value is not None}
     temperature = sharp.get("temperature", 1.0)
     wanted = asked.get("do_sample", "temperature" in sharp)
-    drawn = temperature != 0 and (wanted or any(name in own for name in SHARPNESS))
+    drawn = temperature != 0 and (wanted or any(name in SHARPNESS or "." in name for name in own))
     if not sharp.get("top_k"):  # 0 is none to the harness
         sharp.pop("top_k", None)
     chosen = {**usual, "strategy": "stochastic", **sharp} if drawn else dict(usual)

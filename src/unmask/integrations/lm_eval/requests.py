@@ -12,8 +12,8 @@ from unmask.evaluation.suites.translation import DECODING
 from unmask.generation.generator import Running
 from unmask.generation.guidance import first_tokens
 from unmask.generation.prompts import Job
-from unmask.generation.sampling_params import Sampling
-from unmask.integrations.lm_eval.model_args import SHARPNESS, Options, decoding
+from unmask.generation.sampling_params import SHARPNESS, Sampling
+from unmask.integrations.lm_eval.model_args import Options, decoding
 from unmask.integrations.lm_eval.scoring import Question, Scorer, shared, unseen, windows
 from unmask.likelihood.bound import CERTIFICATES
 from unmask.likelihood.estimate import Progress, checked

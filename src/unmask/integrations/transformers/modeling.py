@@ -223,7 +223,7 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         **options: Any,
     ) -> Tensor:
         """Fills MASKs and continues prompts; takes `max_length`, `max_new_tokens`, `num_return_sequences`
-        and the options of `unmask.Sampling`: sampler, steps, temperature, top_k, top_p, seed and more.
+        and the options of `unmask.Sampling`: sampler, steps, temperature, seed and more.
         What is not given is as `config.generation` says, the defaults that the model was saved with."""
         self._freeze()  # once for all that is written
         return written(self.method, self.config, input_ids, attention_mask, options)

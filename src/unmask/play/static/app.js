@@ -10,8 +10,8 @@ import { State } from "./state.js";
 import { writeView } from "./write.js";
 
 const VIEWS = {
-  write: { make: writeView, settings: ["model", "sampler", "temperature", "length", "seed"] },
-  compare: { make: compareView, settings: ["model", "temperature", "length", "seed"] },
+  write: { make: writeView, settings: ["model", "sampler", "temperature", "length", "seed", "more"] },
+  compare: { make: compareView, settings: ["model", "temperature", "length", "seed", "more"] },
   forward: { make: forwardView, settings: ["model", "seed"] },
 };
 

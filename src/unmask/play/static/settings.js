@@ -80,26 +80,34 @@ export class SamplerPicker {
     this.own.replaceChildren(...(this.sampler.steps ? [this.stepsField] : []), ...fields);
   }
 
-  #field({ name, kind, default: usual, choices }) {
+  #field(each) {
     const listed = {
       sampler: this.menu.samplers.map((sampler) => sampler.name).filter((other) => other !== this.select.value),
       grid: this.menu.grids,
-      bool: ["true", "false"],
-    }[kind] ?? choices;
-    const told = { onchange: (event) => { this.values[name] = event.target.value; this.#told(); } };
-    const standard = usual === null ? "usual" : String(usual);
-    let control;
-    if (listed) {
-      const others = listed.filter((value) => value !== standard);
-      control = el("select", told, el("option", { value: "" }, standard), ...others.map((value) => el("option", { value }, value)));
-    } else {
-      const step = kind === "float" ? "any" : 1;
-      control = el("input", { ...told, type: kind === "text" ? "text" : "number", step, placeholder: standard });
-    }
-    control.value = this.values[name] ?? "";
-    return field(name.replaceAll("_", " "), control);
+    }[each.kind];
+    return declared(each, this.values[each.name], (value) => { this.values[each.name] = value; this.#told(); }, listed);
   }
 }
+
+/** A field for an option as the server describes it; an empty one leaves the value to the server. */
+function declared({ name, kind, default: usual, choices, help, min, max }, value, onchange, listed = choices) {
+  const told = { onchange: (event) => onchange(event.target.value), title: help || null };
+  const standard = usual !== null ? String(usual) : kind === "text" ? "none" : "usual";
+  const values = kind === "bool" ? ["true", "false"] : listed;
+  let control;
+  if (values) {
+    const others = values.filter((other) => other !== standard);
+    control = el("select", told, el("option", { value: "" }, standard), ...others.map((other) => el("option", { value: other }, other)));
+  } else if (kind === "text") {
+    control = el("input", { ...told, type: "text", placeholder: standard });
+  } else {
+    control = el("input", { ...told, type: "number", min, max, step: kind === "float" ? "any" : 1, placeholder: standard });
+  }
+  control.value = value ?? "";
+  return field(name.replace(/[._]/g, " "), control);
+}
+
+const APART = ["sampler", "steps", "temperature", "seed"]; // options with fields of their own
 
 /** What all views share: the model, temperature, length, seed; `onmodel` follows a change of model. */
 export class Settings {
@@ -125,6 +133,7 @@ export class Settings {
       temperature: this.#temperature(),
       length: this.#length(),
       seed: this.#seed(),
+      more: this.#more(),
     };
     form.append(...Object.values(this.parts));
     form.addEventListener("submit", (event) => event.preventDefault());
@@ -144,6 +153,10 @@ export class Settings {
   question() {
     const question = { model: this.model.value, temperature: number(this.temperature, 1), seed: Math.round(number(this.seed, 0)) };
     if (this.length.value !== "") question.length = Math.round(number(this.length, 0));
+    for (const { name, kind } of this.others) {
+      const value = this.more.get(name) ?? "";
+      if (value !== "") question[name] = ["int", "float"].includes(kind) ? Number(value) : value;
+    }
     return question;
   }
 
@@ -173,6 +186,19 @@ export class Settings {
       oninput: () => this.state.set({ length: this.length.value }),
     });
     return field("Length in tokens", this.length);
+  }
+
+  /** All other options that the server declares, those of plugins among them. */
+  #more() {
+    this.others = this.menu.options.filter(({ name }) => !APART.includes(name));
+    this.more = new URLSearchParams(this.state.get("more"));
+    const told = (name) => (value) => {
+      if (value === "") this.more.delete(name);
+      else this.more.set(name, value);
+      this.state.set({ more: this.more.toString() });
+    };
+    const fields = this.others.map((each) => declared(each, this.more.get(each.name), told(each.name)));
+    return el("details", { class: "more", open: this.state.get("more") !== "" }, el("summary", {}, "More options"), el("div", { class: "fields" }, ...fields));
   }
 
   #seed() {

@@ -11,6 +11,7 @@ const DEFAULTS = {
   seed: "0",
   sampler: "ancestral", // as the command line writes it: name:field=value,…
   steps: "48",
+  more: "", // further options: name=value&…
   left: "ancestral",
   leftSteps: "16",
   right: "confidence",

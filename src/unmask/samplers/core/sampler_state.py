@@ -113,7 +113,7 @@ class Draft:
                 log_probabilities = self.plan.restrict(log_probabilities, self.z, at)
             chance = uniforms[at[0].to(uniforms.device), at[1].to(uniforms.device)]
             likeliest = None if greedy is None else greedy[part.rows]
-            tokens = self.plan.choose(log_probabilities, chance, likeliest)
+            tokens = self.plan.choose(log_probabilities, chance, self.z, at, likeliest)
             self.z[at] = tokens
             self.confidence[at] = log_probabilities.gather(1, tokens[:, None])[:, 0].exp().float()
             first = False

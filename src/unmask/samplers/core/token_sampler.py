@@ -31,9 +31,18 @@ class Allow(Protocol):
     def __call__(self, z: Tokens, at: At) -> Bool[Tensor, "tokens vocabulary"]: ...
 
 
+@runtime_checkable
+class Process(Protocol):
+    """A change of the distributions at chosen places of the rows `z`: a logits processor."""
+
+    def __call__(
+        self, log_probabilities: LogProbabilities, z: Tokens, at: At, /
+    ) -> LogProbabilities: ...
+
+
 @dataclass(frozen=True)
 class Plan:
-    """How to fill a canvas: one seed a row, how sharply tokens are drawn, and which may be drawn."""
+    """Settings of one canvas: a seed for each row, the sharpness of draws, the tokens that may be drawn."""
 
     seeds: list[int]
     schedule: Schedule
@@ -44,6 +53,7 @@ class Plan:
     tail: float = TAIL  # the last share of a text, whose tokens hybrid does not draw
     banned: tuple[int, ...] = ()  # tokens never drawn
     allow: Allow | None = None  # a constraint on the whole text
+    processors: tuple[Process, ...] = ()  # after temperature, top-k and top-p, one after the other
     eos_id: int | None = None  # what ends a text, where it may end
     watched: bool = True  # or only the last frame is looked at: those before it are not kept
 
@@ -61,8 +71,8 @@ class Plan:
 
     @property
     def simple(self) -> bool:
-        """Is what is drawn at a place a matter of its distribution alone?"""
-        return self.allow is None and self.strategy != "hybrid"
+        """True if a draw depends on the network's distribution alone; a CUDA graph can then hold it."""
+        return self.allow is None and self.strategy != "hybrid" and not self.processors
 
     def restrict(self, log_probabilities: LogProbabilities, z: Tokens, at: At) -> LogProbabilities:
         """The distributions over the tokens that may be drawn."""
@@ -74,13 +84,20 @@ class Plan:
         self,
         log_probabilities: LogProbabilities,
         uniforms: Float64[Tensor, "tokens"],
+        z: Tokens,
+        at: At,
         greedy: Bool[Tensor, "tokens"] | None = None,
     ) -> Int[Tensor, "tokens"]:
         """Draws a token at each place, or takes the likeliest; hybrid does so where `greedy`."""
-        drawn = self.manner.choose(log_probabilities, uniforms)
+        manner = self.manner
+        sharp = manner.sharpen(log_probabilities)
+        for process in self.processors:
+            sharp = _processed(process, sharp, z, at)
+        drawn = manner.pick(sharp, uniforms)
         if self.strategy != "hybrid" or greedy is None:
             return drawn
-        return torch.where(greedy, log_probabilities.argmax(-1), drawn)
+        likeliest = sharp if self.processors else log_probabilities
+        return torch.where(greedy, likeliest.argmax(-1), drawn)
 
     def rows(self, seeds: list[int]) -> "Plan":
         """The same plan with other seeds."""
@@ -102,7 +119,7 @@ class Manner:
     ) -> Float64[Tensor, "tokens 2"]:
         """A token at each place, and the confidence in it."""
         log_probabilities = self.restrict(log_probabilities)
-        tokens = self.choose(log_probabilities, uniforms)
+        tokens = self.pick(self.sharpen(log_probabilities), uniforms)
         confidence = log_probabilities.gather(1, tokens[:, None])[:, 0].exp()
         return torch.stack([tokens.double(), confidence.double()], 1)
 
@@ -126,14 +143,30 @@ class Manner:
             log_probabilities = log_probabilities.masked_fill(~allowed, -math.inf)
         return log_probabilities.log_softmax(-1)
 
-    def choose(
-        self, log_probabilities: LogProbabilities, uniforms: Float64[Tensor, "tokens"]
+    def sharpen(self, log_probabilities: LogProbabilities) -> LogProbabilities:
+        """The distributions that tokens are drawn from; the likeliest token needs no change."""
+        if self.strategy == "deterministic":
+            return log_probabilities
+        return sharpen(log_probabilities, self.temperature, self.top_k, self.top_p)
+
+    def pick(
+        self, sharp: LogProbabilities, uniforms: Float64[Tensor, "tokens"]
     ) -> Int[Tensor, "tokens"]:
         """Draws a token at each place, or takes the likeliest."""
-        if self.strategy == "deterministic":
-            return log_probabilities.argmax(-1)
-        sharp = sharpen(log_probabilities, self.temperature, self.top_k, self.top_p)
-        return draw(sharp, uniforms)
+        return sharp.argmax(-1) if self.strategy == "deterministic" else draw(sharp, uniforms)
+
+
+def _processed(
+    process: Process, log_probabilities: LogProbabilities, z: Tokens, at: At
+) -> LogProbabilities:
+    """The distributions after a processor, normalised; tokens that were barred before it stay so."""
+    changed = process(log_probabilities, z, at).masked_fill(log_probabilities.isneginf(), -math.inf)
+    if not changed.amax(-1).isfinite().all():
+        name = type(process).__name__
+        raise UnmaskError(
+            f"the logits processor {name} leaves no token to draw: give other options"
+        )
+    return changed.log_softmax(-1)
 
 
 @cache  # for good: graphs read them where they are

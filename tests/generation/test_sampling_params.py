@@ -1,0 +1,89 @@
+"""Options are declared once: a surface shows those that name it, and nothing else."""
+
+import argparse
+from typing import get_args, get_type_hints
+
+import pytest
+
+from unmask.cli import build_parser
+from unmask.errors import UnmaskError
+from unmask.generation.sampling_params import Sampling
+from unmask.integrations.lm_eval.model_args import Options
+from unmask.options import options_of
+from unmask.play.controls import menu
+from unmask.samplers.core.token_sampler import STRATEGIES
+from unmask.serve.app import create_app
+from unmask.serve.execution.engine import Engine
+from unmask.serve.schemas import Completing, Filling, Watching
+
+# what commands, requests and the harness take beside the options of Sampling
+COMMANDS = {
+    *("help", "model", "device", "json", "watch", "time", "precision", "compile"),
+    *("prompt", "length", "stop", "text", "file", "remask", "remask_span", "remask_uncertain"),
+}
+
+
+def declared(surface: str) -> set[str]:
+    return {one.name for one in options_of(Sampling, surface)}
+
+
+@pytest.mark.parametrize("command", ["generate", "fill", "edit"])
+def test_the_command_line_has_the_declared_options_and_shows_their_help(command):
+    parser = build_parser(["generate"])[1].choices[command]
+    flags = {action.dest: action for action in parser._actions}
+    assert flags.keys() - COMMANDS == declared("cli")
+    for one in options_of(Sampling, "cli"):
+        assert one.help and one.help in flags[one.name].help
+        assert flags[one.name].default is argparse.SUPPRESS
+
+
+def test_requests_have_the_declared_options_with_help_and_range(model):
+    with Engine({"tiny": model}) as engine:
+        schemas = create_app(engine).openapi()["components"]["schemas"]
+    for request in (Completing, Filling, Watching):
+        fields = schemas[request.__name__]["properties"]
+        assert fields.keys() == {*request.model_fields, *declared("http")}
+        for one in options_of(Sampling, "http"):
+            assert fields[one.name]["description"].startswith(one.help)
+    top_k, top_p, strategy = (fields[name] for name in ("top_k", "top_p", "strategy"))
+    assert top_k["anyOf"][0] == {"type": "integer", "minimum": 1, "maximum": 2**31}
+    assert top_p["anyOf"][0] == {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
+    assert strategy["enum"] == list(STRATEGIES) and strategy["default"] == "stochastic"
+
+
+def test_the_harness_takes_the_declared_options_and_no_other():
+    for one in options_of(Sampling):
+        arguments = {"path": "x", one.name: 1}
+        if "harness" in one.on:
+            assert Options.of(arguments).sampling == {one.name: 1}
+        elif one.name not in get_type_hints(Options):
+            with pytest.raises(UnmaskError, match="unknown key in model_args"):
+                Options.of(arguments)
+
+
+def test_the_playground_has_a_control_for_each_declared_option(model):
+    controls = {control["name"]: control for control in menu({"tiny": model})["options"]}
+    assert controls.keys() == declared("play")
+    assert all(control["help"] for control in controls.values())
+    assert (controls["top_p"]["kind"], controls["top_p"]["max"]) == ("float", 1)
+    assert controls["strategy"]["choices"] == list(STRATEGIES)
+
+
+def test_an_option_for_programs_is_on_no_surface():
+    hidden = {one.name for one in options_of(Sampling) if not one.on}
+    assert hidden == {"batch", "allowed", "processors"}
+    assert get_args(get_type_hints(Sampling)["strategy"]) == STRATEGIES
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label": ["a"]}, "label must be text, not ['a']"),
+        ({"processors": {"typcal": {"mass": 1}}}, "unknown option 'typcal.mass'"),
+        ({"typcal.mass": 1}, "unknown option 'typcal.mass'"),
+    ],
+)
+def test_a_wrong_value_is_one_line(options, message):
+    with pytest.raises(UnmaskError) as caught:
+        Sampling.of(options)
+    assert message in str(caught.value)

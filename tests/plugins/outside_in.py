@@ -1,0 +1,30 @@
+"""A sampler with an option of its own: text grows from both ends towards the middle."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from unmask.diffusion.denoiser import Denoiser
+from unmask.options import check_options, option
+from unmask.samplers import SAMPLERS, Canvas, Draft, Frame, Plan, Sampler
+
+
+@SAMPLERS.register("outside_in")
+@dataclass(frozen=True)
+class OutsideIn(Sampler):
+    """Writes the first and the last open places first, the middle last."""
+
+    per_step: int = option(1, ge=1, le=4096, help="tokens revealed in each step")
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+        """Open place number i of n has its turn at 2i from the left, or 2(n - 1 - i) + 1 from the right."""
+        draft = Draft(denoise, canvas, plan)
+        uniforms = draft.uniforms("token")
+        before = canvas.open.cumsum(1) - 1
+        behind = canvas.open.sum(1, keepdim=True) - 1 - before
+        turn = (2 * before).minimum(2 * behind + 1) // self.per_step
+        while draft.masked.any():
+            places = draft.masked & (turn == turn[draft.masked].min())
+            yield draft.reveal(places, draft.now, uniforms)
