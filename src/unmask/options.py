@@ -1,8 +1,10 @@
 """Options declared once, as fields of a dataclass: the command line, the server's schema, the harness and
 the playground read name, type, default, range and help from there."""
 
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from unmask.errors import UnmaskError
 
@@ -23,13 +25,24 @@ class Option:
     le: float | None = None
     lt: float | None = None
     metavar: str = ""
+    group: str = ""
     on: tuple[str, ...] = SURFACES
+
+    @property
+    def several(self) -> bool:
+        """A list or tuple of values."""
+        return get_origin(_present(self.hint)) in (list, tuple, Sequence)
+
+    @property
+    def kind(self) -> Any:
+        """The type of a value other than None; in a list, of each."""
+        hint = _present(self.hint)
+        return _present(get_args(hint)[0]) if self.several else hint
 
     @property
     def choices(self) -> tuple[Any, ...]:
         """The values of a Literal type; nothing for other types."""
-        literal = next((kind for kind in _members(self.hint) if get_origin(kind) is Literal), None)
-        return get_args(literal)
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
     @property
     def range(self) -> str:
@@ -43,6 +56,10 @@ class Option:
     def check(self, value: Any) -> None:
         """Raises an error for a number outside the range or a value that is no choice; None passes."""
         if value is None:
+            return
+        if isinstance(value, list | tuple):
+            for item in value:
+                self.check(item)
             return
         if self.choices and value not in self.choices:
             known = ", ".join(map(str, self.choices))
@@ -66,6 +83,7 @@ def option(
     le: float | None = None,
     lt: float | None = None,
     metavar: str = "",
+    group: str = "",
     on: tuple[str, ...] = SURFACES,
 ) -> Any:
     """A dataclass field that users can set on every surface.
@@ -78,6 +96,7 @@ def option(
         le: the largest value.
         lt: a value that must not be reached.
         metavar: the value's name in `--help`; N or X for numbers unless given.
+        group: the heading in `--help` under which the option stands.
         on: the surfaces that show the option, of cli, http, harness and play.
 
     Example:
@@ -87,8 +106,8 @@ def option(
         >>> options_of(Options)[0].range
         'above 0 and at most 1'
     """
-    about = {"help": help, "ge": ge, "gt": gt, "le": le, "lt": lt, "metavar": metavar, "on": on}
-    metadata = {_KEY: about}
+    about = {"help": help, "ge": ge, "gt": gt, "le": le, "lt": lt, "metavar": metavar}
+    metadata = {_KEY: {**about, "group": group, "on": on}}
     if isinstance(default, list | dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -113,6 +132,15 @@ def check_options(options: Any) -> None:
         one.check(getattr(options, one.name))
 
 
-def _members(hint: Any) -> tuple[Any, ...]:
-    """The members of a union, or the type itself."""
-    return get_args(hint) if get_origin(hint) is not Literal and get_args(hint) else (hint,)
+def changed_options(options: Any) -> dict[str, Any]:
+    """The fields of an options dataclass that differ from their defaults."""
+    values = {one.name: getattr(options, one.name) for one in options_of(type(options))}
+    usual = {one.name: one.default for one in options_of(type(options))}
+    return {name: value for name, value in values.items() if value != usual[name]}
+
+
+def _present(hint: Any) -> Any:
+    """The first member of a union that is not None, or the type itself."""
+    if get_origin(hint) not in (Union, UnionType):
+        return hint
+    return next(member for member in get_args(hint) if member is not NoneType)

@@ -2,11 +2,13 @@
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from unmask.errors import UnmaskError
+from unmask.options import Option, options_of
 
 T = TypeVar("T", int, float)
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
@@ -66,6 +68,61 @@ class Parser(argparse.ArgumentParser):
         if value.startswith("--"):
             self.error(f"{name} needs a value")
         return value
+
+
+def add_options(parser: argparse.ArgumentParser, cls: type) -> None:
+    """Adds an argument for each option of a dataclass, in the groups that the options name.
+
+    An option that is not given is absent from the namespace, so that the dataclass has its default.
+    """
+    groups: dict[str, Any] = {str(group.title): group for group in parser._action_groups}
+    for one in options_of(cls, "cli"):
+        if one.group and one.group not in groups:
+            groups[one.group] = parser.add_argument_group(one.group)
+        add = groups[one.group].add_argument if one.group else parser.add_argument
+        flag = f"--{one.name.replace('_', '-')}"
+        add(flag, dest=one.name, default=argparse.SUPPRESS, help=_help(one), **_argument(one))
+
+
+def _help(one: Option) -> str:
+    """The help of an option with its default, where there is one to show."""
+    default = one.default
+    if default in (None, "", MISSING) or isinstance(default, bool) or default in ((), []):
+        return one.help.replace("%", "%%")
+    shown = ",".join(map(str, default)) if one.several else str(default)
+    return f"{one.help} ({shown})".replace("%", "%%")
+
+
+def _argument(one: Option) -> dict[str, Any]:
+    """The settings of `add_argument` that follow from the type of an option."""
+    kind = one.kind
+    if kind is bool:
+        plain = one.default is False
+        return {"action": "store_true" if plain else argparse.BooleanOptionalAction}
+    names = {int: "N", float: "X", Path: "FILE"}
+    name = one.metavar or names.get(kind, one.name.rpartition("_")[2].upper())
+    if one.several and kind in (int, float):
+        return {"type": _checked(one, list_of(kind)), "metavar": one.metavar or f"{name},{name}"}
+    nargs = {"nargs": "+"} if one.several else {}
+    if one.choices:
+        spelled = {str(choice): choice for choice in one.choices}
+        kind, name = (lambda text: spelled.get(text, text)), one.metavar or "|".join(spelled)
+    return {"type": _checked(one, kind), "metavar": name, **nargs}
+
+
+def _checked(one: Option, read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A reader of an argument that refuses values out of the option's range."""
+
+    def checked(text: str) -> Any:
+        value = read(text)
+        try:
+            one.check(value)
+        except UnmaskError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return value
+
+    checked.__name__ = getattr(read, "__name__", "")  # argparse names it: invalid int value
+    return checked
 
 
 def add_sampling(parser: Parser) -> None:
