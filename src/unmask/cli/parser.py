@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from unmask.errors import UnmaskError
+from unmask.errors import UnmaskError, unknown
 from unmask.options import Option, options_of
 
 T = TypeVar("T", int, float)
@@ -22,16 +22,29 @@ A component is chosen by its name, which resets its fields to their defaults:
 """
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are raised, and which can set long options that it does not know aside."""
+class _Layout(argparse.RawDescriptionHelpFormatter):
+    """Texts as they are written, and room for the longest name of a sub-command."""
 
-    def __init__(self, *, overrides: bool = False, **settings: Any) -> None:
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            longest = max(map(len, action.choices), default=0) + 2 * self._indent_increment
+            self._action_max_length = max(self._action_max_length, longest)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are raised, and which can set long options that it does not know aside.
+
+    `usual` is the sub-command that is meant where the first argument names none.
+    """
+
+    def __init__(self, *, overrides: bool = False, usual: str = "", **settings: Any) -> None:
         if overrides:
             settings.update(usage="%(prog)s RECIPE [options] [--section.field value ...]")
             settings.update(epilog=OVERRIDES)
-        layout = partial(argparse.RawDescriptionHelpFormatter, max_help_position=28)
+        layout = partial(_Layout, max_help_position=28)
         super().__init__(allow_abbrev=False, formatter_class=layout, **settings)
-        self.overrides = overrides
+        self.overrides, self.usual = overrides, usual
         if overrides:
             self.add_argument(
                 "recipe", metavar="RECIPE", help="a name ('unmask recipes') or a .yaml file"
@@ -43,12 +56,24 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
+        if self.usual:
+            args = self._with_usual(args or ())
         if not self.overrides:
             return super().parse_known_args(args, namespace)
         own, overrides = self._split(args or ())
         parsed, extras = super().parse_known_args(own, namespace)
         parsed.overrides = overrides
         return parsed, extras
+
+    def _with_usual(self, args: Sequence[str]) -> Sequence[str]:
+        """The arguments, with the usual sub-command where they name none; two names are no model."""
+        assert self._subparsers is not None
+        known = list(self._subparsers._group_actions[0].choices or ())
+        if args[:1] and args[0] in (*known, "-h", "--help"):
+            return args
+        if len(args) > 1 and not any(word.startswith("-") for word in args[:2]):
+            raise unknown("suite", args[0], known)
+        return [self.usual, *args]
 
     def _split(self, args: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
         """Our own arguments, and the pairs of `--a.b value` and `--a.b=value`."""
@@ -70,18 +95,22 @@ class Parser(argparse.ArgumentParser):
         return value
 
 
-def add_options(parser: argparse.ArgumentParser, cls: type) -> None:
-    """Adds an argument for each option of a dataclass, in the groups that the options name.
+def add_options(parser: argparse.ArgumentParser, cls: type, group: str = "options") -> None:
+    """Adds an argument for each option of a dataclass, in its group, or in `group` where it has none.
 
     An option that is not given is absent from the namespace, so that the dataclass has its default.
     """
-    groups: dict[str, Any] = {str(group.title): group for group in parser._action_groups}
     for one in options_of(cls, "cli"):
-        if one.group and one.group not in groups:
-            groups[one.group] = parser.add_argument_group(one.group)
-        add = groups[one.group].add_argument if one.group else parser.add_argument
         flag = f"--{one.name.replace('_', '-')}"
-        add(flag, dest=one.name, default=argparse.SUPPRESS, help=_help(one), **_argument(one))
+        group_of(parser, one.group or group).add_argument(
+            flag, dest=one.name, default=argparse.SUPPRESS, help=_help(one), **_argument(one)
+        )
+
+
+def group_of(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
+    """The group of arguments that has a title, made where there is none."""
+    found = [group for group in parser._action_groups if group.title == title]
+    return found[0] if found else parser.add_argument_group(title)
 
 
 def _help(one: Option) -> str:
@@ -178,22 +207,6 @@ def add_sampling(parser: Parser) -> None:
     )
 
 
-def refuse_others(args: argparse.Namespace, what: str, *own: str) -> None:
-    """An option of another measurement would change nothing: better said than ignored."""
-    always = {"model", "json", "suite", "execute", "device", "precision", "compile"}
-    for name, value in vars(args).items():
-        if name not in {*always, *own} and value is not None:
-            raise UnmaskError(f"--{name.replace('_', '-')} does not go with {what}")
-
-
-def check_place(file: Path) -> None:
-    """Before hours of work: a place that its outcome can be written to."""
-    if not file.resolve().parent.is_dir():
-        raise UnmaskError(f"there is no folder for {file}: make it first")
-    if file.is_dir():
-        raise UnmaskError(f"{file} is a folder: name a file in it")
-
-
 def list_of(kind: type[T]) -> Callable[[str], list[T]]:
     """Numbers with commas between them."""
 
@@ -219,12 +232,11 @@ def add_arithmetic(group: argparse._ArgumentGroup) -> None:
     add("--compile", action="store_true", help="half a minute of waiting, then faster on a GPU")
 
 
-def add_model(parser: Parser, optional: bool = False) -> None:
+def add_model(parser: Parser) -> None:
     """The model that a command reads, and how it answers."""
     parser.add_argument(
         "model",
         metavar="MODEL",
-        nargs="?" if optional else None,
         help="a shipped model ('unmask models'), a run folder or an exported one",
     )
     parser.add_argument(

@@ -71,8 +71,8 @@ def written(
 
 def options(setting: Setting, conditions: Conditions) -> dict[str, Any]:
     """What `generate` is asked for."""
-    names = ("n", "length", "top_k", "top_p", "seed", "batch")
-    return {**asdict(setting), **{name: getattr(conditions, name) for name in names}}
+    shared = {name: getattr(conditions, name) for name in ("n", "length", "seed", "batch")}
+    return {**conditions.sampling, **asdict(setting), **shared}
 
 
 def real_texts(model: Model, n: int, length: int, say: Say, data: Source = None) -> Real | None:
