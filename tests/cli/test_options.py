@@ -69,3 +69,10 @@ def test_a_wrong_value_is_refused(argv, message):
     with pytest.raises(UnmaskError) as caught:
         parsed(*argv.split())
     assert str(caught.value) == f"{message}; see 'unmask test --help'"
+
+
+def test_a_name_that_the_command_has_is_refused():
+    parser = Parser(prog="unmask test")
+    parser.add_argument("loud", nargs="?")
+    with pytest.raises(UnmaskError, match="Options: unmask test has a loud already: rename it"):
+        add_options(parser, Options)

@@ -102,6 +102,10 @@ def add_options(parser: argparse.ArgumentParser, cls: type, group: str = "option
     """
     for one in options_of(cls, "cli"):
         flag = f"--{one.name.replace('_', '-')}"
+        if one.name in {*(action.dest for action in parser._actions), *parser._defaults}:
+            raise UnmaskError(
+                f"{cls.__module__}.{cls.__qualname__}: {parser.prog} has a {one.name} already: rename it"
+            )
         group_of(parser, one.group or group).add_argument(
             flag, dest=one.name, default=argparse.SUPPRESS, help=_help(one), **_argument(one)
         )

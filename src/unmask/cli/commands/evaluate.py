@@ -36,8 +36,8 @@ def add(commands: Commands) -> None:
         own = suites.add_parser(
             name, help=about, description=about, usage="%(prog)s MODEL [options]"
         )
-        _add_suite(own, name)
         own.set_defaults(execute=execute, suite=name)
+        _add_suite(own, name)
 
 
 def _add_suite(parser: Parser, name: str) -> None:
@@ -52,10 +52,12 @@ def _add_suite(parser: Parser, name: str) -> None:
     group.add_argument("model", metavar="MODEL", nargs="?", default=None, help=place)
     group.add_argument("--device", help="cpu, cuda, mps; by default the best there is")
     add_arithmetic(group)
-    add_options(parser, suite.Options, "measurement")
+    for title in ("measurement", "judge", "output"):
+        group_of(parser, title)
     output = group_of(parser, "output")
     output.add_argument("--json", action="store_true", help="print a JSON object for each row")
     output.add_argument("--save", type=Path, metavar="FILE", help="write what --json prints")
+    add_options(parser, suite.Options, "measurement")
 
 
 def execute(args: Namespace) -> None:

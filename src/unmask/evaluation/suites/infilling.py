@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from unmask.model import Model
     from unmask.samplers.sampler import Sampler
 
-_BLOCK = 256  # rows looked through at a time
 NO_GAPS = "it fills no gaps in text; 'unmask evaluate translation MODEL' scores it"
 
 
@@ -110,6 +109,7 @@ class Infilling(Suite):
         self, model: "Model", options: InfillingOptions, progress: Progress
     ) -> Iterator[FilledRow]:
         from unmask.evaluation.judges.causal_lm import CausalJudge
+        from unmask.evaluation.metrics.gap_quality import held_out_gaps
         from unmask.model import load
 
         model.refuse_pairs(NO_GAPS)  # before a judge is fetched
@@ -184,6 +184,8 @@ def infill(
     Returns:
         A row for real text, and one for each setting.
     """
+    from unmask.evaluation.metrics.gap_quality import held_out_gaps
+
     model.refuse_pairs(NO_GAPS)
     if n < 1 or gap < 1:
         raise UnmaskError(f"samples and gap must be 1 or more, not {n} and {gap}")
@@ -254,32 +256,6 @@ def _filled(
         sees = "left side" if _one_sided(who) else "both sides"
         steps = _steps(running.sampler)
         yield row(point, sees, tokens, steps=steps, baseline=who is not model)
-
-
-def held_out_gaps(
-    model: "Model", n: int, width: int, say: Callable[[str], None], data: "Source" = None
-) -> "list[Gap]":
-    """The first `n` texts of held-out rows that are long enough, each with its gap."""
-    from unmask.evaluation.metrics.gap_quality import middle_gap
-    from unmask.likelihood.perplexity import rows_of
-
-    rows = rows_of(model, data)
-    labels = list(model.tokenizer.labels.values())
-    found: "list[Gap]" = []
-    for first in range(0, len(rows), _BLOCK):
-        x, valid = rows[range(first, min(first + _BLOCK, len(rows)))]
-        texts = [row[there].tolist() for row, there in zip(x, valid, strict=True)]
-        gaps = [middle_gap(text, model.tokenizer.vocabulary, labels, width) for text in texts]
-        found += [place for place in gaps if place is not None]
-        if len(found) >= n:
-            return found[:n]
-    which = "validation text" if data is None else "given text"
-    if not found:
-        raise UnmaskError(
-            f"no {which} has the {3 * width} tokens that a gap of {width} needs: take a smaller one"
-        )
-    say(f"the {which} has {len(found)} texts of {3 * width} tokens or more, not {n}")
-    return found
 
 
 def _steps(sampler: "Sampler") -> int | None:

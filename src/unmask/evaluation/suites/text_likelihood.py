@@ -41,35 +41,21 @@ class LikelihoodOptions:
     estimator: str | None = option(
         None,
         metavar="NAME",
-        group="kind of likelihood",
         help="of the bound: fixed_count, stratified, importance, uniform; or pseudo",
     )
     steps: int | None = option(
-        None,
-        ge=0,
-        metavar="T",
-        group="kind of likelihood",
-        help="the bound of T steps, 0 being continuous time",
+        None, ge=0, metavar="T", help="the bound of T steps, 0 being continuous time"
     )
     order: str | None = option(
         None,
         metavar="ORDER",
-        group="kind of likelihood",
         help="chain rule: left_to_right, right_to_left, random, or places such as 2,0,1",
     )
     orders: int | None = option(
-        None,
-        ge=1,
-        metavar="K",
-        group="kind of likelihood",
-        help="the bound over K random orders a draw",
+        None, ge=1, metavar="K", help="the bound over K random orders a draw"
     )
-    shard: str | None = option(
-        None, metavar="I/N", group="parts", help="measure the I-th of N parts, from 0/N on"
-    )
-    merge: list[Path] | None = option(
-        None, group="parts", help="put parts that --save wrote together; no MODEL"
-    )
+    shard: str | None = option(None, metavar="I/N", help="measure the I-th of N parts, from 0/N on")
+    merge: list[Path] | None = option(None, help="put parts that --save wrote together; no MODEL")
 
     def __post_init__(self) -> None:
         _order(self.order)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite
 from unmask.evaluation.suites.text_likelihood import say_unused
-from unmask.evaluation.suites.zero_shot_sets import SETS, coverage, find, zero_shot_set
 from unmask.files.jsonl import finite_json
 from unmask.likelihood.figure_text import signed, with_error
 from unmask.options import option
@@ -189,6 +188,8 @@ def zero_shot(
 
 def _names(model: "Model", sets: str | Sequence[str] | None) -> list[str]:
     """The names of sets, all of which are known."""
+    from unmask.evaluation.suites.zero_shot_sets import SETS, zero_shot_set
+
     model.refuse_pairs("it has no perplexity of a text without one")
     names = [sets] if isinstance(sets, str) else list(dict.fromkeys(SETS if sets is None else sets))
     for name in names:
@@ -233,6 +234,7 @@ def _prepared(
     """A set's rows of the model's length, or None, and all that is known of it before it is measured."""
     from unmask.data.data_config import DataConfig
     from unmask.data.load import first_rows, rows_from
+    from unmask.evaluation.suites.zero_shot_sets import coverage, find, zero_shot_set
 
     wanted = zero_shot_set(name)
     tokenizer = f"{model.config.data.tokenizer.kind} {model.tokenizer.vocabulary.size}"
