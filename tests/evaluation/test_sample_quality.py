@@ -20,9 +20,11 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.judges.judge import MethodJudge, Sample
 from unmask.evaluation.metrics.text_quality import measure, visible
 from unmask.evaluation.suites.frontier_plot import draw, spread_out
+from unmask.evaluation.suites.generated_texts import Generation
 from unmask.evaluation.suites.sample_quality import compare, default_samplers, settings
 from unmask.evaluation.suites.sample_rows import Row, Setting, stored
 from unmask.evaluation.suites.sample_texts import _two_sets, real_texts
+from unmask.evaluation.suites.suite import Progress
 from unmask.likelihood.figure_text import with_interval
 from unmask.samplers.sampler import SAMPLERS
 
@@ -379,6 +381,20 @@ def test_the_command_prints_a_table_and_draws(run, judge, tmp_path, capsys):
     assert "<svg" in (tmp_path / "a.svg").read_text()
 
 
+def test_all_samplers_are_those_that_the_model_can_run(model, tmp_path):
+    class Announced(Progress):
+        names: list[str]
+
+        def expect(self, names):
+            self.names = list(names)
+
+    suite, progress = Generation(), Announced()
+    options = suite.Options(judge="self", samplers=["all"], steps=[3], samples=1)
+    assert next(suite.rows(model, options, progress)).sampler == "data"
+    samplers = [name.partition(",")[0] for name in progress.names[1:]]
+    assert samplers == default_samplers(model)
+
+
 def test_some_samplers_of_a_file_are_shown(run, tmp_path, capsys):
     file = str(tmp_path / "rows.jsonl")
     names = ["ancestral", "left_to_right"]
@@ -419,6 +435,9 @@ def test_bad_arguments_are_one_line(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for argv, message in [
         (["--steps", "2,x"], "'2,x' is no list of numbers"),
+        (["--sampling", "top_p"], "--sampling 'top_p' has no value: write top_p=0.9"),
+        (["--judge", "self", "--sampling", "top_q=1"], "unknown option 'top_q'"),
+        (["--judge", "self", "--judge-prefix", "a"], "--judge-prefix is for a --judge"),
         (["--out", "x.txt"], "must end in .png"),
         (["--out", "x.png"], "pip install 'unmask[log]'"),
         (["--out", "x.svg"], "draw it on another machine"),

@@ -186,7 +186,7 @@ def _frontiers(reports: Sequence[RunReport]) -> Section:
     if not tables:
         return Section(
             "Frontier",
-            "None: 'unmask evaluate generation RUN --out RUN/frontier.jsonl' measures one.",
+            "None: 'unmask evaluate generation RUN --judge self --out RUN/frontier.jsonl' measures one.",
         )
     every = [row for found in comparable.values() for rows in found.values() for row in rows]
     judges = {str(row.judge or "the model itself or --judge") for row in every}

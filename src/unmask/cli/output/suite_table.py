@@ -39,10 +39,10 @@ class Bar(Progress):
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
-            Progress,
             TextColumn,
             TimeElapsedColumn,
         )
+        from rich.progress import Progress as Drawn
 
         self.names = list(names)
         console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -53,7 +53,7 @@ class Bar(Progress):
             TimeElapsedColumn(),
         )
         if console.is_terminal:
-            self._bar = Progress(*columns, console=console)
+            self._bar = Drawn(*columns, console=console)
             self._task = self._bar.add_task(self.names[0], total=len(names))
             self._bar.start()
 

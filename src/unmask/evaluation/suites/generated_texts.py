@@ -236,7 +236,7 @@ def _check_beside(own: SampleRow, others: dict[Path, list[SampleRow]]) -> None:
 
 
 def _condition(row: SampleRow, name: str) -> str:
-    """What a row was measured with, as a reader knows it."""
+    """A condition of a row, as a reader knows it."""
     described = row.judge if name == "judge_digest" else None
     return str(described or getattr(row, name))
 

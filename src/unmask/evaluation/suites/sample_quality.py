@@ -159,7 +159,7 @@ def _runs(model: Model, sampler: str) -> bool:
 
 
 def _takes_steps(model: Model, sampler: str) -> bool:
-    """Whether a sampler is to be told how many steps: not if it has none, or says so itself."""
+    """False for a sampler that has no steps, or whose spec sets them."""
     chosen = choose_sampler(Sampling(sampler=sampler), model.method.order == "left_to_right", 1)
     inner = chosen.inner if isinstance(chosen, SemiAutoregressive) else chosen
     return hasattr(inner, "steps") and not re.search(r"[:,]steps=", sampler)
@@ -171,7 +171,7 @@ def _device(model: Model) -> str:
 
 
 class _Bench:
-    """What all rows of a comparison are measured with."""
+    """Model, judge, texts and conditions that all rows of a comparison share."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class _Bench:
 
     @property
     def _enough(self) -> bool:
-        """Whether as much real text lies behind what the first row measures."""
+        """True if there is as much real text beside that of the first row."""
         return self._real is not None and len(self._real.others.samples) == self.conditions.n
 
     @cached_property
@@ -250,7 +250,7 @@ class _Bench:
 
 
 def judge_digest(judge: Model | CausalJudge) -> str:
-    """What tells judges apart; a run once counted what frames a text, which no other row goes with."""
+    """The hash of a judge; rows of runs that counted BOS and EOS have another."""
     return judge.digest if isinstance(judge, CausalJudge) else f"{judge.digest} text"
 
 

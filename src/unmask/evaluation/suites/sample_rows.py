@@ -38,7 +38,7 @@ FIGURES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Row(Setting):
-    """What was measured of one setting; errors are standard errors over the texts.
+    """The figures of one setting; errors are standard errors over the texts.
 
     `nats` is the judge's negative log-likelihood per token, and `certificate` says what it is of the
     true value: "exact", or "upper" for a bound from above. `intervals` holds the ends of each
@@ -111,7 +111,7 @@ class Row(Setting):
 
     @classmethod
     def from_dict(cls, figures: dict[str, Any]) -> "Row":
-        """What `to_dict` made."""
+        """The row that `to_dict` wrote."""
         known = {field.name: figures[field.name] for field in fields(cls) if field.name in figures}
         unknown = {
             f"{name}_error": math.inf
@@ -123,7 +123,7 @@ class Row(Setting):
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all rows of a comparison share, and a row that was measured before must share."""
+    """Conditions that all rows of a comparison share, those of its file too."""
 
     model: str
     judge: str

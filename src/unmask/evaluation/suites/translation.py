@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from unmask.evaluation.metrics.bleu import Bleu
     from unmask.model import Model
 
-DECODING = {  # unless told, by the order in which a model can write
+DECODING = {  # unless given, by the order in which a model can write
     "any": {"sampler": "confidence", "strategy": "deterministic"},
     "left_to_right": {"sampler": "left_to_right", "strategy": "deterministic"},
 }
@@ -155,7 +155,9 @@ def translate(
     for pair in pairs_from(data, model.config.data):
         found.setdefault(pair.source, []).append(str(pair))
     references = dict(islice(found.items(), sources))
-    scored = defined(list(references.values()))  # what is missing is told before all is written
+    scored = defined(
+        list(references.values())
+    )  # a missing package is an error before all is written
     _, length = params_to_generate(model.defaults, {}, options.get("length"))
     room = length if isinstance(length, int) else model.length
     fitting = [source for source in references if _fits(model, source, room)]
@@ -183,5 +185,5 @@ def translate(
 
 
 def _fits(model: "Model", source: str, room: int) -> bool:
-    """Whether BOS, the source, EOS and one token of a target go into a row."""
+    """True if BOS, the source, EOS and one token of a target go into a row."""
     return len(model.tokenizer.encode(source)) + 3 <= room
