@@ -112,7 +112,7 @@ class Plan:
             run = name + seed
             yield self._training(run, text)
             for test in ("test_2016_flickr", "test_2017_flickr"):
-                yield self._evaluation(test, run, ["--suite", "translation", "--data", pairs(test)])
+                yield self._evaluation(test, run, ["--data", pairs(test)], "translation")
             yield self._evaluation("bound", run, ["--draws", "16"])
 
     def _training(self, run: str, settings: dict[str, str]) -> Job:
@@ -122,8 +122,10 @@ class Plan:
         where = ["--run", str(self.runs / run), "--training.compile", "true"]
         return Job(run, [*UNMASK, "train", recipe, *where, *changes, *self._steps("training.")])
 
-    def _evaluation(self, name: str, run: str, options: list[str]) -> Job:
-        command = [*UNMASK, "evaluate", str(self.runs / run), *options, "--json"]
+    def _evaluation(
+        self, name: str, run: str, options: list[str], suite: str = "likelihood"
+    ) -> Job:
+        command = [*UNMASK, "evaluate", suite, str(self.runs / run), *options, "--json"]
         return Job(f"{run}-{name}", command, (run,))
 
     def _steps(self, section: str) -> list[str]:

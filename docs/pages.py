@@ -77,13 +77,19 @@ def command_page(name: str, parser: argparse.ArgumentParser) -> str:
     """What a command's parser knows, and the examples of commands.md."""
     about = (parser.description or "").strip()
     usage = parser.format_usage().removeprefix("usage: ").rstrip()
-    parts = [f"# unmask {name}", f"{about[:1].upper()}{about[1:]}.", f"```text\n{usage}\n```"]
-    section = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", _read("docs/commands.md"), re.M | re.S)
+    command = name.partition("-")[0]  # of a sub-command
+    parts = [
+        f"# {parser.prog}",
+        f"{about[:1].upper()}{about[1:].rstrip('.')}.",
+        f"```text\n{usage}\n```",
+    ]
+    section = re.search(rf"^## {command}\n(.*?)(?=^## |\Z)", _read("docs/commands.md"), re.M | re.S)
     if section and (example := re.search(r"^```bash\n.*?^```", section[1], re.M | re.S)):
         parts += [example[0]]
-    parts += [f"[What it does, in words](../commands.md#{name if section else 'lists'})."]
+    parts += [f"[What it does, in words](../commands.md#{command if section else 'lists'})."]
     for group in parser._action_groups:
-        rows = [row for action in group._group_actions if (row := _option(action))]
+        actions = [*group._group_actions, *(a for b in group._group_actions for a in _inner(b))]
+        rows = [row for action in actions if (row := _option(action))]
         if rows:
             title = (group.title or "").removeprefix("positional ").capitalize()
             kind = "Argument" if title == "Arguments" else "Option"
@@ -92,6 +98,11 @@ def command_page(name: str, parser: argparse.ArgumentParser) -> str:
     if parser.epilog:
         parts += [f"```text\n{parser.epilog.strip()}\n```"]
     return "\n\n".join(parts) + "\n"
+
+
+def _inner(action: argparse.Action) -> list[argparse.Action]:
+    """The sub-commands that an action chooses from, with their summaries."""
+    return action._choices_actions if isinstance(action, argparse._SubParsersAction) else []
 
 
 def _option(action: argparse.Action) -> str:
@@ -127,6 +138,7 @@ BASES = """
 - `unmask.backbones.Backbone`
 - `unmask.methods.Method`
 - `unmask.samplers.Sampler`
+- `unmask.evaluation.suites.Suite`
 - `unmask.training.Logger`
 """
 
@@ -156,7 +168,14 @@ def tutorial(notebook: Path) -> tuple[str, dict[str, bytes]]:
 
 
 def _parsers() -> dict[str, argparse.ArgumentParser]:
-    return dict(build_parser()[1].choices)
+    """The parser of each command, and of each sub-command as COMMAND-NAME."""
+    found: dict[str, argparse.ArgumentParser] = {}
+    for name, parser in build_parser()[1].choices.items():
+        found[name] = parser
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                found |= {f"{name}-{inner}": own for inner, own in action.choices.items()}
+    return found
 
 
 def _read(name: str) -> str:

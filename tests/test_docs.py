@@ -37,6 +37,7 @@ from unmask.data.data_config import DataConfig
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
+from unmask.evaluation.suites.suite import SUITES
 from unmask.methods.method import METHODS
 from unmask.registry import Registry
 from unmask.samplers.sampler import SAMPLERS
@@ -53,7 +54,6 @@ FEW = {  # what measuring commands get, unless they say how much they measure
     "evaluate": "--draws 2",
     "report": "--rows 4 --draws 2",
     "reproduce": "--steps 3 --rows 4 --draws 2",
-    "compare": "--n 2",
 }
 TINY = shlex.split("""
     --backbone.width 32 --backbone.depth 1 --backbone.heads 2
@@ -167,8 +167,8 @@ def run(command: str, monkeypatch) -> int:
 
 
 def unmask(arguments: list[str]) -> int:
-    measured = any(argument.endswith(".jsonl") for argument in arguments[1:2])
-    if not measured and {"--merge", "--suite", "--draws", "--no-measure"}.isdisjoint(arguments):
+    suite = arguments[0] == "evaluate" and arguments[1] in SUITES
+    if not suite and {"--merge", "--draws", "--no-measure"}.isdisjoint(arguments):
         arguments = [*arguments, *FEW.get(arguments[0], "").split()]
     if arguments[0] == "train":
         known = arguments[1] in recipes.names()
@@ -232,6 +232,8 @@ def test_every_command_and_option_is_documented(capsys):
         sections = ["## generate", f"## {name}"] if name in ("fill", "edit") else [f"## {name}"]
         written = "".join(page[page.find(at) :].partition("\n## ")[0] for at in sections)
         options = help_of(capsys, name).partition("Any field of")[0]
+        if name == "evaluate":
+            options += "".join(help_of(capsys, name, suite) for suite in SUITES)
         for option in re.findall(r"^  (--[\w-]+)", options, re.MULTILINE):
             assert f"`{option}" in written, f"{name} {option}"
 

@@ -3,6 +3,7 @@ the playground read name, type, default, range and help from there."""
 
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -25,6 +26,8 @@ class Option:
     le: float | None = None
     lt: float | None = None
     metavar: str = ""
+    group: str = ""
+    repeat: bool = False
     on: tuple[str, ...] = SURFACES
 
     @property
@@ -42,8 +45,7 @@ class Option:
     @property
     def choices(self) -> tuple[Any, ...]:
         """The values of a Literal type; nothing for other types."""
-        first = self._members[0]
-        return get_args(first) if get_origin(first) is Literal else ()
+        return get_args(self._item) if get_origin(self._item) is Literal else ()
 
     @property
     def many(self) -> bool:
@@ -52,15 +54,19 @@ class Option:
 
     @property
     def kind(self) -> type:
-        """The type of one value: bool, int, float, or str for all others."""
-        first = get_args(self._members[0])[0] if self.many else self._members[0]
-        first = type(self.choices[0]) if self.choices else first
-        return first if first in (bool, int, float) else str
+        """The type of one value: bool, int, float, Path, or str for all others."""
+        kind = type(self.choices[0]) if self.choices else self._item
+        return kind if kind in (bool, int, float, Path) else str
 
     @property
     def number(self) -> bool:
         """True if the type says bool, int or float, perhaps None, and nothing else."""
         return all(member in (bool, int, float) for member in self._members)
+
+    @property
+    def _item(self) -> Any:
+        first = self._members[0]
+        return get_args(first)[0] if self.many else first
 
     @property
     def range(self) -> str:
@@ -84,6 +90,10 @@ class Option:
 
     def check(self, value: Any) -> None:
         """Raises an error for a number out of range, an unknown choice, or no text where text belongs."""
+        if self.many and isinstance(value, list | tuple):
+            for item in value:
+                self.check(item)
+            return
         if value is not None and self.choices and value not in self.choices:
             raise unknown(self.name, str(value), map(str, self.choices))
         if value is not None and self._members == (str,) and not isinstance(value, str):
@@ -110,6 +120,8 @@ def option(
     le: float | None = None,
     lt: float | None = None,
     metavar: str = "",
+    group: str = "",
+    repeat: bool = False,
     on: tuple[str, ...] = SURFACES,
 ) -> Any:
     """A dataclass field that users can set on every surface.
@@ -122,6 +134,8 @@ def option(
         le: the largest value.
         lt: a value that must not be reached.
         metavar: the value's name in `--help`; N or X for numbers unless given.
+        group: the heading in `--help` under which the option stands.
+        repeat: a sequence is given as one flag for each value, not as one flag with all of them.
         on: the surfaces that show the option, of cli, http, harness and play.
 
     Example:
@@ -131,8 +145,8 @@ def option(
         >>> options_of(Options)[0].range
         'in (0, 1]'
     """
-    about = {"help": help, "ge": ge, "gt": gt, "le": le, "lt": lt, "metavar": metavar, "on": on}
-    metadata = {_KEY: about}
+    about = {"help": help, "ge": ge, "gt": gt, "le": le, "lt": lt, "metavar": metavar}
+    metadata = {_KEY: {**about, "group": group, "repeat": repeat, "on": on}}
     if isinstance(default, list | dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -159,3 +173,10 @@ def check_options(options: Any) -> None:
 
 def _number(value: float | None) -> str:
     return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def changed_options(options: Any) -> dict[str, Any]:
+    """The fields of an options dataclass that differ from their defaults."""
+    values = {one.name: getattr(options, one.name) for one in options_of(type(options))}
+    usual = {one.name: one.default for one in options_of(type(options))}
+    return {name: value for name, value in values.items() if value != usual[name]}

@@ -5,9 +5,7 @@ import json
 import random
 import re
 import shutil
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +13,8 @@ import torch
 
 import unmask
 from unmask.cli import main
-from unmask.cli.commands import evaluate
 from unmask.config.run_config import load_recipe, resolve
+from unmask.evaluation.suites.suite import SUITES
 
 TEXT = "\n".join(f"Line {i} of a text about {'masks' if i % 3 else 'noise'}." for i in range(150))
 
@@ -182,27 +180,39 @@ def test_bits_of_a_part_are_about_and_those_of_the_whole_a_bound(capsys):
 # Suites
 
 
-@pytest.fixture
-def suite(monkeypatch):
-    """A suite of one option, as other modules bring them."""
-    asked = []
-    module = SimpleNamespace(
-        add=lambda parser: parser.add_argument("--samples", type=int),
-        execute=lambda args: asked.append((args.model, args.samples)),
-    )
-    monkeypatch.setitem(sys.modules, "unmask.cli.some_suite", module)
-    monkeypatch.setattr(evaluate, "SUITES", {"some-suite": "unmask.cli.some_suite"})
-    return asked
+def test_the_first_suite_needs_no_name(capsys):
+    text = ("run", "--data", "byte.txt", "--packing", "split", "--draws", "2")
+    assert measured(capsys, *text) == measured(capsys, "likelihood", *text)
 
 
-def test_a_suite_has_its_own_options_and_is_run_instead(suite):
-    assert main(["evaluate", "run", "--suite", "some-suite", "--samples", "3"]) == 0
-    assert suite == [("run", 3)]
+def test_the_help_lists_the_suites_and_each_has_its_own_options(capsys):
+    pages = {}
+    for suite in ("", *SUITES):
+        with pytest.raises(SystemExit):
+            main(["evaluate", *suite.split(), "--help"])
+        pages[suite] = capsys.readouterr().out
+    for name, summary in SUITES.summaries().items():
+        assert re.search(rf"^    {name} +{re.escape(summary)}$", pages[""], re.MULTILINE)
+        assert pages[name].count(f"  unmask evaluate {name} ") == 2  # examples
+        for group in ("model", "measurement", "output"):
+            assert f"\n{group}:\n" in pages[name]
+    assert "short for\n'unmask evaluate likelihood MODEL'" in pages[""]
+    assert "--shard I/N" in pages["likelihood"] and "--gap N" not in pages["likelihood"]
+    assert "--gap N" in pages["infilling"] and "--shard I/N" not in pages["infilling"]
 
 
-def test_a_typo_in_a_suite_is_told_with_the_nearest_name(suite, capsys):
-    line = failure(capsys, "run", "--suite", "some-siute")
-    assert line == "unknown suite 'some-siute'; did you mean 'some-suite'?"
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("run --gap 3", "unrecognized arguments: --gap 3"),
+        ("infilling run --shard 0/2", "unrecognized arguments: --shard 0/2"),
+        ("zero-shot run --data text.txt", "unrecognized arguments: --data text.txt"),
+        ("likelyhood run", "unknown suite 'likelyhood'; did you mean 'likelihood'?"),
+        ("zero-shot", "the following arguments are required: MODEL"),
+    ],
+)
+def test_an_option_of_another_suite_is_refused(options, message, capsys):
+    assert message in failure(capsys, *options.split())
 
 
 # Mistakes
@@ -216,11 +226,11 @@ def test_a_typo_in_a_suite_is_told_with_the_nearest_name(suite, capsys):
         ("run --data empty.txt", "empty.txt is empty"),
         ("run --data blank.txt --packing split", "blank.txt holds no text"),
         ("run --data latin.txt", "not UTF-8"),
-        ("run --draws 0", "draws must be 1 or more, not 0"),
+        ("run --draws 0", "draws must be at least 1, not 0"),
         ("run --draws 1.5", "argument --draws: invalid int value: '1.5'"),
-        ("run --batch 0", "batch must be 1 or more, not 0"),
-        ("run --steps -2", "steps must be 0 or more, not -2"),
-        ("run --orders 0", "orders must be 1 or more, not 0"),
+        ("run --batch 0", "batch must be at least 1, not 0"),
+        ("run --steps -2", "steps must be at least 0, not -2"),
+        ("run --orders 0", "orders must be at least 1, not 0"),
         ("run --order 0,0,1", "each of the 16 places of a row once"),
         ("run --order 0,x", "--order '0,x' is no list of places"),
         ("run --order sideways", "unknown order 'sideways'"),
@@ -229,11 +239,11 @@ def test_a_typo_in_a_suite_is_told_with_the_nearest_name(suite, capsys):
         ("run --shard 2/2", "shard 2 of 2 does not exist"),
         ("run --data text.txt --shard 0/99", "cannot be cut into 99 shards"),
         ("run --save no/such/folder.json", "no folder for no/such/folder.json: make it first"),
-        ("run --merge text.txt", "leave MODEL and --suite out"),
+        ("run --merge text.txt", "leave MODEL out"),
         ("--merge text.txt", "text.txt holds no part"),
         ("--merge nothing.json", "no file nothing.json"),
         ("--seed 1 --merge text.txt", "--seed does not go with --merge"),
-        ("--precision bf16 --merge text.txt", "--precision does not go with --merge"),
+        ("--precision bf16 --merge text.txt", "--precision is for a model, and saved rows need none"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line(options, message, capsys):

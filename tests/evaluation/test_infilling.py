@@ -13,9 +13,9 @@ from unmask.data.load import load_data
 from unmask.errors import UnmaskError
 from unmask.evaluation.judges.load_judge import causal_judge
 from unmask.evaluation.metrics.bootstrap import Figure
-from unmask.evaluation.metrics.gap_quality import Gap, middle_gap, score
+from unmask.evaluation.metrics.gap_quality import Gap, held_out_gaps, middle_gap, score
 from unmask.evaluation.suites import infilling
-from unmask.evaluation.suites.infilling import held_out_gaps, infill
+from unmask.evaluation.suites.infilling import infill
 from unmask.evaluation.suites.sample_rows import Setting
 from unmask.vocabulary import Vocabulary
 

@@ -15,15 +15,17 @@ from tiny_models import LENGTH, one_line, train_tiny
 
 import unmask
 from unmask.cli import main
-from unmask.cli.output.suite_table import with_interval
 from unmask.data.load import load_data
 from unmask.errors import UnmaskError
 from unmask.evaluation.judges.judge import MethodJudge, Sample
 from unmask.evaluation.metrics.text_quality import measure, visible
+from unmask.evaluation.suites.frontier_plot import draw, spread_out
+from unmask.evaluation.suites.generated_texts import Generation
 from unmask.evaluation.suites.sample_quality import compare, default_samplers, settings
 from unmask.evaluation.suites.sample_rows import Row, Setting, stored
 from unmask.evaluation.suites.sample_texts import _two_sets, real_texts
-from unmask.report.frontier_plot import draw, spread_out
+from unmask.evaluation.suites.suite import Progress
+from unmask.likelihood.figure_text import with_interval
 from unmask.samplers.sampler import SAMPLERS
 
 N, STEPS = 6, [2, 5]
@@ -253,7 +255,8 @@ def test_a_sampler_without_steps_runs_once(model):
         ({"batch": 0}, "batch must be 1 or more"),
         ({"length": 1}, "length must be 2 or more"),
         ({"temperatures": [1.0, -1.0]}, "temperature must be 0 or more"),
-        ({"top_p": 0.0}, "top_p must lie in"),
+        ({"sampling": {"top_p": 0.0}}, "top_p must lie in"),
+        ({"sampling": {"steps": 3}}, "steps is an option of the comparison"),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_is_written(model, calls, options, message):
@@ -292,7 +295,7 @@ def test_rows_that_are_kept_are_not_measured_again(model, calls, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "other", [{"seed": 1}, {"n": 5}, {"batch": 3}, {"length": 12}, {"top_k": 4}, {"top_p": 0.9}]
+    "other", [{"seed": 1}, {"n": 5}, {"batch": 3}, {"length": 12}, {"sampling": {"top_k": 4}}]
 )
 def test_rows_of_other_conditions_are_measured_again(model, calls, tmp_path, other):
     file = tmp_path / "rows.jsonl"
@@ -346,7 +349,8 @@ def test_a_file_of_other_things_is_left_alone(model, tmp_path):
 
 
 def arguments(run: Path, *more: str) -> list[str]:
-    return ["compare", str(run), "--samplers", *SAMPLED, "--steps", "2,5", "--n", "4", *more]
+    how = ["--judge", "self", "--samplers", *SAMPLED, "--steps", "2,5", "--samples", "4"]
+    return ["evaluate", "generation", str(run), *how, *more]
 
 
 def test_the_command_prints_a_table_and_draws(run, judge, tmp_path, capsys):
@@ -371,27 +375,43 @@ def test_the_command_prints_a_table_and_draws(run, judge, tmp_path, capsys):
         assert "≤" not in line  # the judge is exact
     assert "ancestral, 5 steps, temperature 1: " in progress
     # the same from the file alone, wherever that is
-    assert main(["compare", str(out.with_suffix(".jsonl")), "--out", str(tmp_path / "a.svg")]) == 0
+    again = [str(out.with_suffix(".jsonl")), "--out", str(tmp_path / "a.svg")]
+    assert main(["evaluate", "generation", *again]) == 0
     assert capsys.readouterr().out == table
     assert "<svg" in (tmp_path / "a.svg").read_text()
+
+
+def test_all_samplers_are_those_that_the_model_can_run(model, tmp_path):
+    class Announced(Progress):
+        names: list[str]
+
+        def expect(self, names):
+            self.names = list(names)
+
+    suite, progress = Generation(), Announced()
+    options = suite.Options(judge="self", samplers=["all"], steps=[3], samples=1)
+    assert next(suite.rows(model, options, progress)).sampler == "data"
+    samplers = [name.partition(",")[0] for name in progress.names[1:]]
+    assert samplers == default_samplers(model)
 
 
 def test_some_samplers_of_a_file_are_shown(run, tmp_path, capsys):
     file = str(tmp_path / "rows.jsonl")
     names = ["ancestral", "left_to_right"]
-    command = ["compare", str(run), "--samplers", *names, "--steps", "4", "--n", "2", "--length"]
-    assert main([*command, "12", "--out", file]) == 0
+    how = ["--judge", "self", "--steps", "4", "--samples", "2", "--length", "12"]
+    command = ["evaluate", "generation", str(run), "--samplers", *names, *how]
+    assert main([*command, "--out", file]) == 0
     capsys.readouterr()
-    assert main(["compare", file, "--samplers", "left_to_right"]) == 0
+    assert main(["evaluate", "generation", file, "--samplers", "left_to_right"]) == 0
     table = capsys.readouterr().out
     assert "left_to_right" in table and "real text" in table and "ancestral" not in table
-    assert main(["compare", file, "--samplers", "ancestrall"]) == 2
+    assert main(["evaluate", "generation", file, "--samplers", "ancestrall"]) == 2
     assert "did you mean 'ancestral'?" in capsys.readouterr().err
 
 
 def test_json_is_a_line_for_each_row(run, tmp_path, capsys):
     file = tmp_path / "rows.jsonl"
-    assert main(arguments(run, "--json", "--temperature", "1,0.5", "--out", str(file))) == 0
+    assert main(arguments(run, "--json", "--temperatures", "1,0.5", "--out", str(file))) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [Row.from_dict(line) for line in lines] == stored(file)
     assert len(lines) == 7
@@ -415,15 +435,18 @@ def test_bad_arguments_are_one_line(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for argv, message in [
         (["--steps", "2,x"], "'2,x' is no list of numbers"),
+        (["--sampling", "top_p"], "--sampling 'top_p' has no value: write top_p=0.9"),
+        (["--judge", "self", "--sampling", "top_q=1"], "unknown option 'top_q'"),
+        (["--judge", "self", "--judge-prefix", "a"], "--judge-prefix is for a --judge"),
         (["--out", "x.txt"], "must end in .png"),
         (["--out", "x.png"], "pip install 'unmask[log]'"),
         (["--out", "x.svg"], "draw it on another machine"),
     ]:
-        assert main(["compare", str(run), *argv]) == 2
+        assert main(["evaluate", "generation", str(run), *argv]) == 2
         out, err = capsys.readouterr()
         assert message in err
         assert (out, err.count("\n")) == ("", 1)
-    assert main(["compare", str(tmp_path / "no.jsonl")]) == 2
+    assert main(["evaluate", "generation", str(tmp_path / "no.jsonl")]) == 2
     assert "no file" in capsys.readouterr().err
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,20 +11,19 @@ from tiny_judge import save_judge
 from tiny_models import one_line, train_tiny
 
 import unmask
-from unmask.cli import _parse, main
-from unmask.cli.commands import evaluate_generation as generation
-from unmask.cli.commands import evaluate_infilling as infilling
-from unmask.cli.output import suite_table as figures
+from unmask.cli import main
 from unmask.data.load import load_data
 from unmask.errors import UnmaskError
 from unmask.evaluation.judges.judge import Sample
 from unmask.evaluation.judges.load_judge import load_judge
 from unmask.evaluation.metrics.mauve import mauve
 from unmask.evaluation.metrics.text_quality import measure, visible
+from unmask.evaluation.suites.frontier_plot import draw
+from unmask.evaluation.suites.generated_texts import Generation
 from unmask.evaluation.suites.sample_quality import compare
 from unmask.evaluation.suites.sample_rows import FIGURES, Row, Setting, stored
 from unmask.evaluation.suites.sample_texts import real_texts
-from unmask.report.frontier_plot import draw
+from unmask.likelihood.figure_text import with_interval
 
 ROOT = Path(__file__).parents[2]
 
@@ -111,7 +109,7 @@ def test_rows_go_on_with_the_same_judge_only(model, judge, tmp_path):
 def test_rows_of_older_files_are_shown_and_measured_again(model, judge, tmp_path):
     old = stored(ROOT / "docs" / "images" / "frontier.jsonl")
     assert old[0].mauve is None and old[0].interval("nats") is None
-    figures.show(old[:3])
+    assert main(["evaluate", "generation", str(ROOT / "docs" / "images" / "frontier.jsonl")]) == 0
     file = tmp_path / "rows.jsonl"
     rows = run_compare(model, judge, file=file)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -200,15 +198,14 @@ def test_a_run_is_a_judge_too(model, run, folder):
 # The command
 
 
-def parse(*argv: str) -> Namespace:
-    """What `unmask evaluate` reads."""
-    return _parse(["evaluate", *argv])
+def evaluate(suite: str, *argv: str) -> None:
+    assert main(["evaluate", suite, *argv]) == 0
 
 
 def test_the_suite_prints_a_table_and_draws(run, folder, tmp_path, capsys):
     out = tmp_path / "frontier.svg"
     options = ["--judge", str(folder), "--samples", "3", "--steps", "2,4", "--out", str(out)]
-    generation.execute(parse(str(run), *options, "--temperatures", "1,0.5"))
+    evaluate("generation", str(run), *options, "--temperatures", "1,0.5")
     table, told = capsys.readouterr()
     assert "--steps" not in told
     assert "MAUVE" in table and "bits / byte" in table
@@ -223,7 +220,7 @@ def test_the_suite_prints_a_table_and_draws(run, folder, tmp_path, capsys):
     assert {row.n for row in rows} == {3}
     picture = out.read_text()
     assert "nats per token by tiny" in picture and "generative perplexity" in picture
-    generation.execute(parse(str(run), *options[:-2], "--samplers", "left_to_right", "--json"))
+    evaluate("generation", str(run), *options[:-2], "--samplers", "left_to_right", "--json")
     printed, told = capsys.readouterr()
     assert told.count("--steps changes nothing: no sampler here takes it") == 1
     lines = [json.loads(line) for line in printed.splitlines()]
@@ -234,7 +231,7 @@ def test_the_suite_prints_a_table_and_draws(run, folder, tmp_path, capsys):
 def test_the_infilling_suite_prints_a_table(run, folder, tmp_path, capsys):
     reader = train_tiny(tmp_path, "bpe", "autoregressive", "causal")
     options = ["--judge", str(folder), "--samples", "2", "--gap", "2", "--baseline", str(reader)]
-    infilling.execute(parse(str(run), *options, "--steps", "1"))
+    evaluate("infilling", str(run), *options, "--steps", "1")
     table = capsys.readouterr().out
     for told in ("both sides", "left side", "judge's PPL, gap", "2 gaps;"):
         assert told in table
@@ -242,11 +239,11 @@ def test_the_infilling_suite_prints_a_table(run, folder, tmp_path, capsys):
     real = next(line for line in table.splitlines() if "real text" in line)
     assert "1.0000 ± ?" in real  # tokens right, of two gaps: all of them
     few = ["--samples", "2", "--gap", "2", "--samplers", "left_to_right"]
-    infilling.execute(parse(str(run), *few))
+    evaluate("infilling", str(run), *few)
     assert "--steps" not in capsys.readouterr().err
-    infilling.execute(parse(str(run), *few, "--steps", "1"))
+    evaluate("infilling", str(run), *few, "--steps", "1")
     assert "--steps changes nothing: no sampler here takes it\n" in capsys.readouterr().err
-    infilling.execute(parse(str(run), "--samples", "2", "--gap", "2", "--json"))
+    evaluate("infilling", str(run), "--samples", "2", "--gap", "2", "--json")
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["sampler"] for line in lines] == ["data", "ancestral", "left_to_right"]
     assert lines[0]["exact"] == 1 and lines[0]["judge"] is None
@@ -258,14 +255,14 @@ def test_the_suites_take_a_text(run, folder, tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("The king sat on the log.\nThe king sat on the mat.\n")
     given = ["--data", str(text), "--samples", "2", "--json"]
-    generation.execute(parse(str(run), *given, "--judge", str(folder), "--steps", "2"))
-    infilling.execute(parse(str(run), *given, "--gap", "2"))
+    evaluate("generation", str(run), *given, "--judge", str(folder), "--steps", "2")
+    evaluate("infilling", str(run), *given, "--gap", "2")
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["sampler"] for line in lines] == [
         "data", "ancestral", "data", "ancestral", "left_to_right",
     ]  # fmt: skip
     assert {line["n"] for line in lines} == {2}
-    assert main(["evaluate", str(run), "--suite", "infilling", "--data", "gone.txt"]) == 2
+    assert main(["evaluate", "infilling", str(run), "--data", "gone.txt"]) == 2
     assert "--data" not in capsys.readouterr().err
 
 
@@ -273,8 +270,8 @@ def test_a_model_whose_text_is_missing_is_told_of_data(model, tmp_path, capsys):
     nowhere = replace(model.config.data, train=str(tmp_path / "gone.txt"))
     moved = unmask.Model(model.method, model.tokenizer, replace(model.config, data=nowhere))
     moved.save(tmp_path / "moved")
-    for suite in ([], ["--suite", "infilling"]):
-        assert main(["evaluate", str(tmp_path / "moved"), *suite]) == 2
+    for suite in ([], ["infilling"]):
+        assert main(["evaluate", *suite, str(tmp_path / "moved")]) == 2
         err = capsys.readouterr().err
         assert "gone.txt" in err and err.rstrip().endswith("name one by --data FILE")
 
@@ -284,11 +281,11 @@ def test_models_are_shown_beside_each_other(model, judge, tmp_path, capsys):
         run_compare(model, who, file=tmp_path / f"{name}.jsonl")
     files = {name: str(tmp_path / f"{name}.jsonl") for name in ("a", "b", "own")}
     out = str(tmp_path / "both.svg")
-    assert main(["compare", files["a"], "--beside", files["b"], "--out", out]) == 0
+    assert main(["evaluate", "generation", files["a"], "--beside", files["b"], "--out", out]) == 0
     table = capsys.readouterr().out
     assert table.count("real text") == 1
     assert "ancestral, b" in table and "ancestral, b" in Path(out).read_text()
-    assert main(["compare", files["a"], "--beside", files["own"]]) == 2
+    assert main(["evaluate", "generation", files["a"], "--beside", files["own"]]) == 2
     error = capsys.readouterr().err
     assert (
         f"own.jsonl was measured by another judge: the model itself, mdlm, {model.digest[:8]}, not tiny"
@@ -299,7 +296,15 @@ def test_models_are_shown_beside_each_other(model, judge, tmp_path, capsys):
     for name in ("more", "most"):
         run_compare(model, judge, n=many, file=tmp_path / f"{name}.jsonl")
     assert (
-        main(["compare", str(tmp_path / "more.jsonl"), "--beside", str(tmp_path / "most.jsonl")])
+        main(
+            [
+                "evaluate",
+                "generation",
+                str(tmp_path / "more.jsonl"),
+                "--beside",
+                str(tmp_path / "most.jsonl"),
+            ]
+        )
         == 0
     )
 
@@ -332,14 +337,14 @@ def test_only_the_same_judge_and_the_same_texts_go_beside_each_other(
         ("shorter", "at another length: 12, not 24"),
         ("fewer", "on other numbers of texts: 1, not 2"),
     ]:
-        assert main(["compare", files["judged"], "--beside", files[name]]) == 2
+        assert main(["evaluate", "generation", files["judged"], "--beside", files[name]]) == 2
         out, err = capsys.readouterr()
         assert f"{name}.jsonl was measured {message}" in err and out == "" and err.count("\n") == 1
-    assert main(["compare", files["itself"], "--beside", files["another"]]) == 2
+    assert main(["evaluate", "generation", files["itself"], "--beside", files["another"]]) == 2
     assert (
         "another.jsonl was measured by another judge: the model itself" in capsys.readouterr().err
     )
-    assert main(["compare", files["itself"], "--beside", files["by_the_first"]]) == 0
+    assert main(["evaluate", "generation", files["itself"], "--beside", files["by_the_first"]]) == 0
     table = capsys.readouterr().out
     for whose in ("the model itself", "another run"):
         assert f"judge: {whose}, mdlm, {model.digest[:8]}" in table
@@ -348,7 +353,8 @@ def test_only_the_same_judge_and_the_same_texts_go_beside_each_other(
 def test_what_does_not_compare_is_told_before_much_is_measured(run, model, judge, tmp_path, capsys):
     file = str(tmp_path / "judged.jsonl")
     run_compare(model, judge, file=Path(file))
-    command = ["compare", str(run), "--samplers", "ancestral", "--steps", "2,3", "--n", "2"]
+    how = ["--judge", "self", "--samplers", "ancestral", "--steps", "2,3", "--samples", "2"]
+    command = ["evaluate", "generation", str(run), *how]
     assert main([*command, "--beside", file, "--json"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and "was measured by another judge" in err
@@ -375,8 +381,9 @@ def test_the_precision_of_model_and_judge_is_a_condition(model, run, tmp_path, b
 def test_what_is_a_bound_is_marked_as_one_and_what_is_not_published_is_told(
     run, folder, tmp_path, capsys
 ):
-    command = ["compare", str(run), "--samplers", "left_to_right", "--n", "2"]
-    assert main(command) == 0
+    how = ["--samplers", "left_to_right", "--samples", "2"]
+    command = ["evaluate", "generation", str(run), *how]
+    assert main([*command, "--judge", "self"]) == 0
     table = capsys.readouterr().out
     lines = [line for line in table.splitlines() if "real text" in line or "left_to_right" in line]
     assert [line.count("≤") for line in lines] == [3, 3]  # nats, perplexity, bits per byte
@@ -394,11 +401,14 @@ def test_what_is_a_bound_is_marked_as_one_and_what_is_not_published_is_told(
             replace(row, judge=f"{name} after <|endoftext|>, windows of 1024") for row in rows
         ]
         assert (
-            any("not GPT-2-large: perplexity and MAUVE" in line for line in figures.notes(judged))
+            any(
+                "not GPT-2-large: perplexity and MAUVE" in line
+                for line in Generation().notes(judged)
+            )
             == other
         )
         mixed = [*judged, replace(rows[0], judge="another run, mdlm")]
-        assert any("not GPT-2-large" in line for line in figures.notes(mixed))
+        assert any("not GPT-2-large" in line for line in Generation().notes(mixed))
 
 
 def test_an_unknown_interval_is_a_question_mark(model, judge):
@@ -406,31 +416,35 @@ def test_an_unknown_interval_is_a_question_mark(model, judge):
     alike = replace(
         row, repetition=0.0, repetition_error=math.inf, nats_error=math.inf, intervals={}
     )
-    assert figures._cell(alike, "repetition") == "0.0000 ± ?"
-    assert figures._cell(alike, "perplexity") == f"{row.perplexity:.4f} ± ?"
+    assert Generation().cells(alike)["repeated-4"] == "0.0000 ± ?"
+    assert Generation().cells(alike)["perplexity"] == f"{row.perplexity:.4f} ± ?"
 
 
 @pytest.mark.parametrize(
-    ("module", "argv", "message"),
+    ("suite", "argv", "message"),
     [
-        (generation, [], "hub cannot be reached"),  # GPT-2-large
-        (generation, ["--judge", "no/judge"], "no judge 'no/judge'"),
-        (infilling, ["--judge", "/no/judge"], "there is no such folder or file"),
-        (generation, ["--judge", "FOLDER", "--judge-prefix", "<s>"], "has no token '<s>'"),
-        (generation, ["--judge", "FOLDER", "--samples", "0"], "--samples must be 1 or more, not 0"),
-        (generation, ["--judge", "FOLDER", "--out", "x.txt"], "must end in .png"),
-        (infilling, ["--judge", "RUN"], "not by a run"),
-        (infilling, ["--judge-prefix", "a"], "is for a --judge"),
-        (infilling, ["--top-k", "3"], "--top-k does not go with --suite infilling"),
+        ("generation", [], "hub cannot be reached"),  # GPT-2-large
+        ("generation", ["--judge", "no/judge"], "no judge 'no/judge'"),
+        ("infilling", ["--judge", "/no/judge"], "there is no such folder or file"),
+        ("generation", ["--judge", "FOLDER", "--judge-prefix", "<s>"], "has no token '<s>'"),
+        (
+            "generation",
+            ["--judge", "FOLDER", "--samples", "0"],
+            "samples must be at least 1, not 0",
+        ),
+        ("generation", ["--judge", "FOLDER", "--out", "x.txt"], "must end in .png"),
+        ("infilling", ["--judge", "RUN"], "not by a run"),
+        ("infilling", ["--judge-prefix", "a"], "is for a --judge"),
+        ("infilling", ["--top-k", "3"], "unrecognized arguments: --top-k 3"),
     ],
 )
-def test_a_mistake_is_one_line(run, folder, monkeypatch, module, argv, message):
+def test_a_mistake_is_one_line(run, folder, monkeypatch, capsys, suite, argv, message):
     monkeypatch.setattr("socket.getaddrinfo", lambda *a, **k: (_ for _ in ()).throw(OSError()))
     monkeypatch.setattr("unmask.files.hub.getproxies", dict)
     argv = [{"FOLDER": str(folder), "RUN": str(run)}.get(word, word) for word in argv]
-    with pytest.raises(UnmaskError) as caught:
-        module.execute(parse(str(run), *argv))
-    assert message in one_line(caught)
+    assert main(["evaluate", suite, str(run), *argv]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
 
 
 # The picture
@@ -457,9 +471,9 @@ def test_a_sampler_without_steps_is_a_line_through_temperatures(tmp_path):
 
 
 def test_intervals_are_written_to_the_digits_they_leave():
-    assert figures.with_interval(34.123, 32.1, 36.9) == "34.1 [32.1, 36.9]"
-    assert figures.with_interval(0.5, 0.5, 0.5) == "0.5000 [0.5000, 0.5000]"
-    assert figures.with_interval(1234.5, 1000, 1500) == "1234 [1000, 1500]"
+    assert with_interval(34.123, 32.1, 36.9) == "34.1 [32.1, 36.9]"
+    assert with_interval(0.5, 0.5, 0.5) == "0.5000 [0.5000, 0.5000]"
+    assert with_interval(1234.5, 1000, 1500) == "1234 [1000, 1500]"
 
 
 def test_the_device_of_a_judge_is_the_models(folder):

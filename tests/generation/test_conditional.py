@@ -3,7 +3,6 @@
 import json
 import random
 import re
-from argparse import SUPPRESS, Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from tiny_models import one_line
 
 import unmask
 from unmask.cli import main
-from unmask.cli.commands import evaluate_translation as translation
-from unmask.cli.parser import Parser
 from unmask.config.run_config import resolve
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.infilling import infill
@@ -242,13 +239,16 @@ def text_model(model: unmask.Model) -> unmask.Model:
     [
         (
             lambda model: compare(model),
-            "it has no texts to compare; 'unmask evaluate MODEL --suite",
+            "it has no texts to compare; 'unmask evaluate translation MODEL'",
         ),
         (
             lambda model: compare(text_model(model), judge=model),
             "take a model of text as the judge",
         ),
-        (lambda model: infill(model), "it fills no gaps in text; 'unmask evaluate MODEL --suite"),
+        (
+            lambda model: infill(model),
+            "it fills no gaps in text; 'unmask evaluate translation MODEL'",
+        ),
         (lambda model: infill(text_model(model), baseline=model), "it fills no gaps in text"),
         (lambda model: zero_shot(model, ["ptb"]), "it has no perplexity of a text without one"),
     ],
@@ -265,7 +265,7 @@ def test_a_model_of_pairs_is_refused_before_a_judge_is_fetched(suite, runs, monk
     monkeypatch.setattr(
         "unmask.evaluation.judges.load_judge.load_judge", lambda *args, **options: pytest.fail()
     )
-    command = ["evaluate", str(runs["mdlm"]), "--suite", suite, "--judge", "no/judge"]
+    command = ["evaluate", suite, str(runs["mdlm"]), "--judge", "no/judge"]
     assert main(command) == 2
     assert "a model of pairs writes targets for sources" in capsys.readouterr().err
 
@@ -333,16 +333,8 @@ def test_without_data_the_validation_pairs_are_translated(mdlm):
     assert found.exact == right > 0.3 * len(UNSEEN)
 
 
-def suite(model: Path, *options: str) -> Namespace:
-    """The arguments of the suite, as `unmask evaluate` will read them."""
-    parser = Parser()
-    for name in ("--json",):
-        parser.add_argument(name, action="store_true")
-    for name, kind in (("--data", str), ("--seed", int), ("--batch", int)):
-        parser.add_argument(name, type=kind, default=SUPPRESS)
-    parser.add_argument("model")
-    translation.add(parser)
-    return parser.parse_args([str(model), *options])
+def translation(model: Path, *options: str) -> int:
+    return main(["evaluate", "translation", str(model), *options])
 
 
 def test_the_suite_prints_and_keeps_what_was_written(runs, tmp_path, capsys):
@@ -352,16 +344,16 @@ def test_the_suite_prints_and_keeps_what_was_written(runs, tmp_path, capsys):
     data.write_text("\n".join(map(json.dumps, pairs)))
     options = ["--sources", "5", "--hypotheses", str(file), "--decoding", "ancestral:steps=4"]
     told = ["--data", str(data), "--seed", "5", "--batch", "2"]
-    translation.execute(suite(runs["mdlm"], *options, *told, "--json"))
+    assert translation(runs["mdlm"], *options, *told, "--json") == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["texts"] == 5
     assert figures["calls"] <= 4
     assert figures["fields"] == "word to turned"
     assert len(file.read_text().splitlines()) == 5
     assert "batch" not in figures["decoding"]
-    translation.execute(suite(runs["mdlm"], "--sources", "5"))
+    assert translation(runs["mdlm"], "--sources", "5") == 0
     assert "not defined: no reference has four words" in capsys.readouterr().out
-    translation.execute(suite(runs["mdlm"], "--sources", "5", "--data", str(data), "--seed", "5"))
+    assert translation(runs["mdlm"], "--sources", "5", "--data", str(data), "--seed", "5") == 0
     printed = capsys.readouterr().out
     assert "BLEU" in printed
     assert "confidence, deterministic, its end first, seed 5" in printed
@@ -370,7 +362,7 @@ def test_the_suite_prints_and_keeps_what_was_written(runs, tmp_path, capsys):
 
 
 def test_a_place_for_hypotheses_is_looked_for_before_anything_is_written(
-    runs, tmp_path, monkeypatch
+    runs, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(
         "unmask.evaluation.suites.translation.translate", lambda *args, **options: pytest.fail()
@@ -379,9 +371,8 @@ def test_a_place_for_hypotheses_is_looked_for_before_anything_is_written(
         (tmp_path / "no" / "out.txt", "there is no folder for"),
         (tmp_path, "is a folder: name a file in it"),
     ]:
-        with pytest.raises(UnmaskError) as caught:
-            translation.execute(suite(runs["mdlm"], "--hypotheses", str(file)))
-        assert message in one_line(caught)
+        assert translation(runs["mdlm"], "--hypotheses", str(file)) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_a_model_of_text_does_not_translate(model):

@@ -45,18 +45,9 @@ def page(run, tmp_path_factory) -> Path:
         for seed in "12"
     ]
     runs = [shutil.copytree(run, folder / name) for name in names]
-    rows = [
-        "--samplers",
-        "ancestral",
-        "left_to_right",
-        "--steps",
-        "2,4",
-        "--n",
-        "2",
-        "--length",
-        "8",
-    ]
-    assert main(["compare", str(runs[0]), *rows, "--out", str(runs[0] / "frontier.jsonl")]) == 0
+    how = "--judge self --samplers ancestral left_to_right --steps 2,4 --samples 2 --length 8"
+    out = str(runs[0] / "frontier.jsonl")
+    assert main(["evaluate", "generation", str(runs[0]), *how.split(), "--out", out]) == 0
     shutil.copy(runs[0] / "frontier.jsonl", runs[1])
     measured = ["--rows", "2", "--draws", "2", "--device", "cpu"]
     assert main(["report", *map(str, runs), *measured, "--html", str(folder / "report.html")]) == 0

@@ -54,8 +54,8 @@ def measured(runs) -> list[Path]:
     """The same runs with everything measured, a frontier among it."""
     assert main(["report", *map(str, runs), *OPTIONS]) == 0
     rows = str(runs[0] / "frontier.jsonl")
-    options = ["--samplers", "ancestral", "--steps", "2,4", "--n", "2", "--out", rows]
-    assert main(["compare", str(runs[0]), *options]) == 0
+    how = ["--samplers", "ancestral", "--steps", "2,4", "--samples", "2", "--judge", "self"]
+    assert main(["evaluate", "generation", str(runs[0]), *how, "--out", rows]) == 0
     return runs
 
 

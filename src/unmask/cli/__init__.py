@@ -23,7 +23,6 @@ _COMMANDS = {
     "train": ("train", "config"),
     "evaluate": ("evaluate",),
     "generate": ("generate", "fill", "edit"),
-    "compare": ("compare",),
     "report": ("report",),
     "reproduce": ("reproduce",),
     "harness": ("harness",),

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from unmask.errors import UnmaskError
+from unmask.errors import UnmaskError, unknown
 from unmask.generation.logits_processor import LOGITS_PROCESSORS, processor_options
 from unmask.generation.sampling_params import Sampling
 from unmask.options import Option, options_of
@@ -24,16 +24,29 @@ A component is chosen by its name, which resets its fields to their defaults:
 """
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are raised, and which can set long options that it does not know aside."""
+class _Layout(argparse.RawDescriptionHelpFormatter):
+    """Texts as they are written, and room for the longest name of a sub-command."""
 
-    def __init__(self, *, overrides: bool = False, **settings: Any) -> None:
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            longest = max(map(len, action.choices), default=0) + 2 * self._indent_increment
+            self._action_max_length = max(self._action_max_length, longest)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are raised, and which can set long options that it does not know aside.
+
+    `usual` is the sub-command that is meant where the first argument names none.
+    """
+
+    def __init__(self, *, overrides: bool = False, usual: str = "", **settings: Any) -> None:
         if overrides:
             settings.update(usage="%(prog)s RECIPE [options] [--section.field value ...]")
             settings.update(epilog=OVERRIDES)
-        layout = partial(argparse.RawDescriptionHelpFormatter, max_help_position=28)
+        layout = partial(_Layout, max_help_position=28)
         super().__init__(allow_abbrev=False, formatter_class=layout, **settings)
-        self.overrides = overrides
+        self.overrides, self.usual = overrides, usual
         if overrides:
             self.add_argument(
                 "recipe", metavar="RECIPE", help="a name ('unmask recipes') or a .yaml file"
@@ -45,6 +58,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
+        if self.usual:
+            args = self._with_usual(args or ())
         if not self.overrides:
             parsed, extras = super().parse_known_args(args, namespace)
             self._refuse_misspelled(extras)
@@ -60,6 +75,16 @@ class Parser(argparse.ArgumentParser):
             near = get_close_matches(extra.partition("=")[0], self._option_string_actions, 1)
             if extra.startswith("--") and near:
                 self.error(f"unrecognized arguments: {' '.join(extras)}; did you mean {near[0]!r}?")
+
+    def _with_usual(self, args: Sequence[str]) -> Sequence[str]:
+        """The arguments, with the usual sub-command where they name none; two names are no model."""
+        assert self._subparsers is not None
+        known = list(self._subparsers._group_actions[0].choices or ())
+        if args[:1] and args[0] in (*known, "-h", "--help"):
+            return args
+        if len(args) > 1 and not any(word.startswith("-") for word in args[:2]):
+            raise unknown("suite", args[0], known)
+        return [self.usual, *args]
 
     def _split(self, args: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
         """Our own arguments, and the pairs of `--a.b value` and `--a.b=value`."""
@@ -81,14 +106,84 @@ class Parser(argparse.ArgumentParser):
         return value
 
 
+def add_options(
+    parser: argparse.ArgumentParser, options: Iterable[Option], group: str = "options"
+) -> None:
+    """Adds an argument for each option, in its group, or in `group` where it has none.
+
+    An option that is not given is absent from the namespace, so that its dataclass has the default.
+    """
+    for one in options:
+        name = one.name if "." in one.name else one.name.replace("_", "-")
+        if one.name in {*(action.dest for action in parser._actions), *parser._defaults}:
+            raise UnmaskError(f"{parser.prog} has an option {one.name} already: rename the new one")
+        group_of(parser, one.group or group).add_argument(
+            _FLAGS.get(name, f"--{name}"),
+            dest=one.name,
+            default=argparse.SUPPRESS,
+            help=help_of(one),
+            **_argument(one),
+        )
+
+
+_FLAGS = {"include": "--must-include"}
+
+
+def group_of(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
+    """The group of arguments that has a title, made where there is none."""
+    found = [group for group in parser._action_groups if group.title == title]
+    return found[0] if found else parser.add_argument_group(title)
+
+
+def help_of(one: Option) -> str:
+    """The help of an option with its default, where there is one to show."""
+    if one.required or isinstance(one.default, bool) or one.default in (None, "", (), []):
+        return one.help.replace("%", "%%")
+    values = one.default if one.many else [one.default]
+    shown = ",".join(f"{each:g}" if isinstance(each, float) else str(each) for each in values)
+    return f"{one.help} ({shown})".replace("%", "%%")
+
+
+def _argument(one: Option) -> dict[str, Any]:
+    """The settings of `add_argument` that follow from the type of an option."""
+    kind: Any = one.kind
+    if kind is bool:
+        plain = one.default is False
+        return {"action": "store_true" if plain else argparse.BooleanOptionalAction}
+    names = {int: "N", float: "X", Path: "FILE"}
+    name = one.metavar or names.get(kind, one.name.rpartition("_")[2].upper())
+    if one.many and kind in (int, float):
+        return {"type": _checked(one, list_of(kind)), "metavar": one.metavar or f"{name},{name}"}
+    several = {"action": "append"} if one.repeat else {"nargs": "+"} if one.many else {}
+    if one.choices:
+        spelled = {str(choice): choice for choice in one.choices}
+        kind, name = (lambda text: spelled.get(text, text)), one.metavar or "|".join(spelled)
+    return {"type": _checked(one, kind), "metavar": name, **several}
+
+
+def _checked(one: Option, read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A reader of an argument that refuses values out of the option's range."""
+
+    def checked(text: str) -> Any:
+        value = read(text)
+        try:
+            one.check(value)
+        except UnmaskError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return value
+
+    checked.__name__ = getattr(read, "__name__", "")  # argparse names it: invalid int value
+    return checked
+
+
 def add_sampling(parser: Parser) -> None:
     """The options of everything that writes; one that is not given keeps the API's default."""
     group = parser.add_argument_group("sampling", argument_default=argparse.SUPPRESS)
-    add_options(group, options_of(Sampling, "cli"))
+    add_options(parser, options_of(Sampling, "cli"), "sampling")
     add_arithmetic(group)
     for name, options in processor_options("cli").items():
-        summary = LOGITS_PROCESSORS.summaries()[name]
-        add_options(parser.add_argument_group(name, summary), options)
+        parser.add_argument_group(name, LOGITS_PROCESSORS.summaries()[name])
+        add_options(parser, options, name)
     parser.add_argument(
         "--watch",
         action=argparse.BooleanOptionalAction,
@@ -97,50 +192,6 @@ def add_sampling(parser: Parser) -> None:
     parser.add_argument(
         "--time", action="store_true", help="tell how long the first text and all of it took"
     )
-
-
-def add_options(group: argparse._ArgumentGroup, options: Iterable[Option]) -> None:
-    """A flag for each declared option; one that is not given is absent from the arguments."""
-    for one in options:
-        name = one.name if "." in one.name else one.name.replace("_", "-")
-        settings: dict[str, Any] = {"action": "append"} if one.many else {"type": _TYPES[one.kind]}
-        group.add_argument(
-            _FLAGS.get(name, f"--{name}"),
-            dest=one.name,
-            default=argparse.SUPPRESS,
-            metavar=one.metavar or _METAVARS[one.kind],
-            help=help_of(one).replace("%", "%%"),
-            **settings,
-        )
-
-
-def help_of(one: Option) -> str:
-    """The help of an option, with its default where it has one to show."""
-    if one.required or one.default in (None, (), ""):
-        return one.help
-    default = f"{one.default:g}" if isinstance(one.default, float) else one.default
-    return f"{one.help} ({default})"
-
-
-_FLAGS = {"include": "--must-include"}
-_TYPES: dict[type, Callable[[str], Any]] = {bool: str, int: int, float: float, str: str}
-_METAVARS = {bool: "true|false", int: "N", float: "X", str: "TEXT"}
-
-
-def refuse_others(args: argparse.Namespace, what: str, *own: str) -> None:
-    """An option of another measurement would change nothing: better said than ignored."""
-    always = {"model", "json", "suite", "execute", "device", "precision", "compile"}
-    for name, value in vars(args).items():
-        if name not in {*always, *own} and value is not None:
-            raise UnmaskError(f"--{name.replace('_', '-')} does not go with {what}")
-
-
-def check_place(file: Path) -> None:
-    """Before hours of work: a place that its outcome can be written to."""
-    if not file.resolve().parent.is_dir():
-        raise UnmaskError(f"there is no folder for {file}: make it first")
-    if file.is_dir():
-        raise UnmaskError(f"{file} is a folder: name a file in it")
 
 
 def list_of(kind: type[T]) -> Callable[[str], list[T]]:
@@ -168,12 +219,11 @@ def add_arithmetic(group: argparse._ArgumentGroup) -> None:
     add("--compile", action="store_true", help="half a minute of waiting, then faster on a GPU")
 
 
-def add_model(parser: Parser, optional: bool = False) -> None:
+def add_model(parser: Parser) -> None:
     """The model that a command reads, and how it answers."""
     parser.add_argument(
         "model",
         metavar="MODEL",
-        nargs="?" if optional else None,
         help="a shipped model ('unmask models'), a run folder or an exported one",
     )
     parser.add_argument(

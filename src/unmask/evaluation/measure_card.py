@@ -76,8 +76,6 @@ def _texts(
         n=n,
         length=length,
         temperatures=[usual.get("temperature", 1.0)],
-        top_k=usual.get("top_k"),
-        top_p=usual.get("top_p"),
         judge=judge,
         say=say,
     )

@@ -1,6 +1,7 @@
 """Files of one JSON object a line."""
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,3 +39,12 @@ def whole_lines(content: bytes) -> bool:
         return all(isinstance(json.loads(line), dict) for line in content.splitlines())
     except (ValueError, RecursionError):
         return False
+
+
+def finite_json(value: Any) -> Any:
+    """A value for JSON, which has no infinity and no NaN: null stands for them, in lists and sections too."""
+    if isinstance(value, Mapping):
+        return {name: finite_json(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -124,6 +124,14 @@ def is_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
+def check_place(file: Path) -> None:
+    """Before hours of work: a place that its outcome can be written to."""
+    if not file.resolve().parent.is_dir():
+        raise UnmaskError(f"there is no folder for {file}: make it first")
+    if file.is_dir():
+        raise UnmaskError(f"{file} is a folder: name a file in it")
+
+
 def _building(target: Path) -> Path:
     return target.with_name(f".{target.name}.building")
 

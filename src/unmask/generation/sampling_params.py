@@ -83,8 +83,12 @@ class Sampling:
         help="a pattern that the whole text must match",
         on=("cli", "http", "play"),
     )
-    ban: Sequence[str] = option((), help="a phrase that must not occur; repeatable", on=_WRITERS)
-    include: Sequence[str] = option((), help="a phrase that must occur; repeatable", on=_WRITERS)
+    ban: Sequence[str] = option(
+        (), help="a phrase that must not occur; repeatable", repeat=True, on=_WRITERS
+    )
+    include: Sequence[str] = option(
+        (), help="a phrase that must occur; repeatable", repeat=True, on=_WRITERS
+    )
     allowed: Mapping[int, Collection[str | int]] | None = option(
         None, help="tokens by place in the text", on=()
     )

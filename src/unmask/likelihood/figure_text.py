@@ -16,6 +16,13 @@ def with_error(value: float, error: float, freedom: float = math.inf) -> str:
     return f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
+def with_interval(value: float, low: float, high: float) -> str:
+    """A value to the digits that its interval leaves."""
+    width = high - low
+    digits = 4 if width <= 0 else min(max(0, 1 - math.floor(math.log10(width / 4))), 4)
+    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
 def _digits(error: float) -> int:
     """Behind the point, for the first two of an error."""
     return max(0, 1 - math.floor(math.log10(error)))

@@ -185,12 +185,13 @@ def _frontiers(reports: Sequence[RunReport]) -> Section:
             comparable.setdefault(alike, {})[name] = rows
     if not tables:
         return Section(
-            "Frontier", "None: 'unmask compare RUN --out RUN/frontier.jsonl' measures one."
+            "Frontier",
+            "None: 'unmask evaluate generation RUN --judge self --out RUN/frontier.jsonl' measures one.",
         )
     every = [row for found in comparable.values() for rows in found.values() for row in rows]
     judges = {str(row.judge or "the model itself or --judge") for row in every}
     note = (
-        "Rows that 'unmask compare --out' kept in the run folder; likely text of low entropy is not "
+        "Rows that 'unmask evaluate generation --out' kept in the run folder; likely text of low entropy is not "
         f"good text. Judge: {'; '.join(sorted(judges))}."
     )
     return Section("Frontier", note, tables, [_drawn(found) for found in comparable.values()])

@@ -5,8 +5,9 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
-from unmask.cli.parser import Commands, check_place, given
+from unmask.cli.parser import Commands, given
 from unmask.errors import UnmaskError
+from unmask.files.storage import check_place
 
 
 def add(commands: Commands) -> None:

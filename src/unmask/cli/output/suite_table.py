@@ -1,133 +1,114 @@
-"""Rows of a comparison as a table for people, with what its figures depend on."""
+"""Rows of a suite in the terminal: a bar while they are measured, then a table with notes below it."""
 
-import math
-from argparse import Namespace
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from unmask.cli.output.tables import print_whole, say
-from unmask.cli.parser import given
-from unmask.likelihood.figure_text import signed, with_error
+from unmask.cli.output.tables import facts, print_whole, say
+from unmask.evaluation.suites.suite import Progress, Suite
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from unmask.evaluation.suites.sample_rows import Row
-    from unmask.likelihood.bound import Bound
+_NOTES = 48  # columns that text at the end of a line has at least
+_NUMBER = re.compile(r"[≤≈]? ?[-+]?[\d.]*\d")
 
 
-def say_unused(args: Namespace, bound: "Bound") -> None:
-    """A figure without noise needs neither draws nor their seed: better said than ignored."""
-    drawn = getattr(args, "order", None) == "random"  # by the seed
-    unused = [name for name in given(args, "draws", "seed") if not (drawn and name == "seed")]
-    if bound.certificate != "upper" and unused:
-        names = " and ".join(f"--{name}" for name in unused)
-        say(f"{names} change{'' if len(unused) > 1 else 's'} nothing: this figure has no noise")
+class Bar(Progress):
+    """A bar on standard error in a terminal, a line for each row elsewhere; remarks stand above it."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.names: list[str] = []
+        self.count = 0
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def say(self, line: str) -> None:
+        if self._bar is None:
+            say(line)
+        else:
+            self._bar.console.print(line, markup=False)
+
+    def expect(self, names: Sequence[str]) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+        from rich.progress import Progress as Drawn
+
+        self.names = list(names)
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        columns: Any = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        if console.is_terminal:
+            self._bar = Drawn(*columns, console=console)
+            self._task = self._bar.add_task(self.names[0], total=len(names))
+            self._bar.start()
+
+    def done(self, cells: Mapping[str, str]) -> None:
+        """Counts a row that was measured, and names the next."""
+        self.count += 1
+        if self.count > len(self.names):  # more than were announced
+            return
+        if self._bar is not None:
+            following = [*self.names, ""][self.count]
+            self._bar.update(self._task, completed=self.count, description=following)
+        elif not self.quiet and len(self.names) > 1:
+            name = self.names[self.count - 1]
+            figures = [f"{title} {text}" for title, text in cells.items() if text not in name]
+            self.say(f"{name}: {', '.join(figures)}")
 
 
-_MANY = 200  # texts, from which MAUVE begins to tell
-_PUBLISHED = ("openai-community/gpt2-large", "gpt2-large")  # the judge of published figures
-_COLUMNS = {
-    "perplexity": "perplexity",
-    "bits_per_byte": "bits / byte",
-    "entropy": "entropy",
-    "mauve": "MAUVE",
-    "distinct_2": "distinct-2",
-    "repetition": "repeated-4",
-}
-
-
-def show(rows: "Sequence[Row]") -> None:
-    """The table, and notes below it."""
+def show(suite: Suite, rows: Sequence[Any], title: str | None) -> None:
+    """The table of a suite's rows, and notes below it."""
     from rich.console import Console
+    from rich.text import Text
 
-    print_whole(_table(rows))
+    if not rows:
+        return
+    if suite.tall:
+        for row in rows:
+            table = facts(title or suite.to_dict(row).get("model") or "")
+            for name, text in suite.cells(row).items():
+                if text:
+                    table.add_row(name, Text(text))
+            Console().print(table)
+    else:
+        _print_wide([suite.cells(row) for row in rows])
     console = Console(highlight=False)
-    for note in notes(rows):
+    for note in suite.notes(rows):
         console.print(note, markup=False, soft_wrap=True)
 
 
-def notes(rows: "Sequence[Row]") -> list[str]:
-    """What figures depend on: who judged, and what the brackets are."""
-    judges = list(dict.fromkeys(row.judge for row in rows if row.judge))
-    lines = [f"judge: {name}" for name in judges]
-    measured = [row for row in rows if row.mauve is not None]
-    if not all(published(row.judge or "") for row in rows):  # older rows are by runs
-        what = "perplexity and MAUVE" if measured else "perplexity"
-        lines.append(f"not GPT-2-large: {what} cannot be compared with published ones")
-    if measured and measured[0].n < _MANY:
-        lines.append(f"MAUVE of {measured[0].n} texts has few clusters and says little")
-    if any(row.intervals for row in rows):
-        lines.append("[low, high]: 95% bootstrap over texts, BCa (MAUVE: normal, over seeds too)")
-    return lines
-
-
-def published(judge: str) -> bool:
-    """Whether a judge's figures can be held against those of papers."""
-    return judge.partition(" after ")[0] in _PUBLISHED
-
-
-def _table(rows: "Sequence[Row]") -> "Table":
+def _print_wide(rows: Sequence[Mapping[str, str]]) -> None:
+    """A line for each row; numbers stand at the right, and text at the end of a line goes on below."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
+    titles = [title for title in rows[0] if any(row[title] for row in rows)]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("sampler")
-    shown = {name: title for name, title in _COLUMNS.items() if _any(rows, name)}
-    for title in ("steps", "temp", "calls", "s / text", "nats / token", *shown.values()):
-        table.add_column(title, justify="right", no_wrap=True)
+    spare = 0
+    for title in titles:
+        texts = [row[title] for row in rows]
+        number = any(_NUMBER.match(text) for text in texts)
+        if number or title != titles[-1]:
+            table.add_column(Text(title), justify="right" if number else "left", no_wrap=True)
+        else:
+            table.add_column(Text(title), overflow="fold")
+            spare = max(0, max(map(len, texts)) - _NOTES)
     for row in rows:
-        real = row.calls is None
-        table.add_row(
-            Text("real text" if real else row.sampler),
-            "" if row.steps is None else str(row.steps),
-            "" if row.temperature is None else f"{row.temperature:g}",
-            "" if row.calls is None else f"{row.calls:.1f}",
-            "" if row.seconds is None else f"{row.seconds:.3g}",
-            nats(row),
-            *(_cell(row, name) for name in shown),
-            style="bold" if real else "",
-        )
-    return table
-
-
-def _any(rows: "Sequence[Row]", name: str) -> bool:
-    return any(getattr(row, name) is not None for row in rows)
-
-
-def _cell(row: "Row", name: str) -> str:
-    """A figure with its interval; where that is not known, as in older files, with its error."""
-    from unmask.evaluation.suites.sample_rows import JUDGED
-
-    value, ends = getattr(row, name), row.interval(name)
-    if value is None:
-        return ""
-    if ends is not None:
-        figure = with_interval(value, *ends)
-    elif name == "perplexity":
-        figure = with_error(value, value * row.nats_error)
-    else:
-        figure = with_error(value, getattr(row, f"{name}_error"))
-    return _signed(row, figure) if name in JUDGED else figure
-
-
-def with_interval(value: float, low: float, high: float) -> str:
-    """A value to the digits that its interval leaves."""
-    width = high - low
-    digits = 4 if width <= 0 else min(max(0, 1 - math.floor(math.log10(width / 4))), 4)
-    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def nats(row: "Row") -> str:
-    """The judge's nats per token, with their error."""
-    return _signed(row, with_error(row.nats, row.nats_error))
-
-
-def _signed(row: "Row", figure: str) -> str:
-    return signed(row.certificate, figure)
-
-
-def entropy(row: "Row") -> str:
-    """The entropy of a text, with its error."""
-    return with_error(row.entropy, row.entropy_error)
+        table.add_row(*(Text(row[title]) for title in titles))
+    print_whole(table, spare)

@@ -6,10 +6,15 @@ from dataclasses import dataclass
 
 import torch
 
+from unmask.errors import UnmaskError
 from unmask.evaluation.judges.causal_lm import CausalJudge
 from unmask.evaluation.judges.judge import Text
 from unmask.evaluation.metrics.bootstrap import Figure, mean, ratio, share
+from unmask.likelihood.perplexity import Source, rows_of
+from unmask.model import Model
 from unmask.vocabulary import Vocabulary
+
+_BLOCK = 256  # rows looked through at a time
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,29 @@ def middle_gap(row: Text, vocabulary: Vocabulary, labels: Sequence[int], width: 
         return None
     start = lead + (size - width) // 2
     return Gap(ids[: lead + size + 1], start, start + width)  # EOS too, where the text ends
+
+
+def held_out_gaps(
+    model: Model, n: int, width: int, say: Callable[[str], None], data: Source = None
+) -> list[Gap]:
+    """The first `n` texts of held-out rows that are long enough, each with its gap."""
+    rows = rows_of(model, data)
+    labels = list(model.tokenizer.labels.values())
+    found: list[Gap] = []
+    for first in range(0, len(rows), _BLOCK):
+        x, valid = rows[range(first, min(first + _BLOCK, len(rows)))]
+        texts = [row[there].tolist() for row, there in zip(x, valid, strict=True)]
+        gaps = [middle_gap(text, model.tokenizer.vocabulary, labels, width) for text in texts]
+        found += [place for place in gaps if place is not None]
+        if len(found) >= n:
+            return found[:n]
+    which = "validation text" if data is None else "given text"
+    if not found:
+        raise UnmaskError(
+            f"no {which} has the {3 * width} tokens that a gap of {width} needs: take a smaller one"
+        )
+    say(f"the {which} has {len(found)} texts of {3 * width} tokens or more, not {n}")
+    return found
 
 
 def score(

@@ -1,1 +1,20 @@
-"""Suites of measurements."""
+"""Suites: measurements of a model, by the name that `unmask evaluate NAME` takes."""
+
+from unmask.evaluation.suites.generated_texts import Generation
+from unmask.evaluation.suites.infilling import Infilling
+from unmask.evaluation.suites.suite import SUITES, Progress, Suite, column
+from unmask.evaluation.suites.text_likelihood import Likelihood
+from unmask.evaluation.suites.translation import TranslationSuite
+from unmask.evaluation.suites.zero_shot import ZeroShot
+
+__all__ = [
+    "SUITES",
+    "Generation",
+    "Infilling",
+    "Likelihood",
+    "Progress",
+    "Suite",
+    "TranslationSuite",
+    "ZeroShot",
+    "column",
+]

@@ -1,39 +1,88 @@
 """Gaps of held-out text filled by a model, by the same model from left to right, and by one that sees the left only."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.judges.causal_lm import CausalJudge
-from unmask.evaluation.metrics.gap_quality import Filling, Gap, middle_gap, score
-from unmask.evaluation.suites.sample_quality import settings
+from unmask.evaluation.suites.generated_texts import (
+    NO_STEPS,
+    check_prefix,
+    chosen_judge,
+    published,
+)
 from unmask.evaluation.suites.sample_rows import DATA, Setting
-from unmask.evaluation.suites.sample_texts import Say
-from unmask.generation.generator import Running
-from unmask.generation.prompts import Job
-from unmask.generation.sampling_params import Sampling
-from unmask.likelihood.perplexity import Source, rows_of
-from unmask.model import Model
-from unmask.samplers.sampler import Sampler
+from unmask.evaluation.suites.suite import SUITES, Progress, Suite
+from unmask.likelihood.figure_text import with_interval
+from unmask.options import option
 
-_BLOCK = 256  # rows looked through at a time
+if TYPE_CHECKING:
+    from unmask.evaluation.judges.causal_lm import CausalJudge
+    from unmask.evaluation.metrics.bootstrap import Figure
+    from unmask.evaluation.metrics.gap_quality import Filling, Gap
+    from unmask.generation.generator import Running
+    from unmask.likelihood.perplexity import Source
+    from unmask.model import Model
+    from unmask.samplers.sampler import Sampler
+
+NO_GAPS = "it fills no gaps in text; 'unmask evaluate translation MODEL' scores it"
+
+
+@dataclass(frozen=True)
+class InfillingOptions:
+    """Options of the suite `infilling`."""
+
+    data: str | None = option(
+        None, metavar="SOURCE", help="text with the gaps; the model's validation text unless given"
+    )
+    samples: int = option(256, ge=1, help="gaps, one in each text")
+    gap: int = option(8, ge=1, help="tokens of a gap")
+    samplers: list[str] | None = option(
+        None,
+        metavar="NAME",
+        help="names of 'unmask samplers', NAME:field=value,…; ancestral and left_to_right unless given",
+    )
+    steps: list[int] | None = option(
+        None, help="denoising steps; as many as the gap has tokens unless given"
+    )
+    temperatures: list[float] = option([1.0], help="one or several")
+    seed: int = option(0, help="the same seed fills alike")
+    batch: int = option(64, ge=1, help="texts filled at a time")
+    baseline: str | None = option(
+        None, metavar="MODEL", help="an autoregressive run, which sees the left side only"
+    )
+    judge: str | None = option(
+        None,
+        metavar="JUDGE",
+        group="judge",
+        help="causal model by hub name, folder or .gguf file; none unless given",
+    )
+    judge_prefix: str | None = option(
+        None,
+        metavar="TOKEN",
+        group="judge",
+        help="token before each text that the judge reads; <|endoftext|> or its BOS unless given",
+    )
+
+    def __post_init__(self) -> None:
+        check_prefix(self.judge, self.judge_prefix)
 
 
 @dataclass(frozen=True)
 class FilledRow:
-    """How well one setting filled the gaps, and what it saw of the text around them."""
+    """The fillings of one setting, scored, and the side of the text that it saw around the gaps."""
 
     setting: Setting
     sees: str  # "both sides", "left side", or nothing for real text
     n: int
-    filling: Filling
+    filling: "Filling"
     steps: int | None = None  # that were taken; a sampler without steps has none
     baseline: bool = False  # whether it was the baseline that filled
+    judge: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures, for a log; what is not known is null."""
+        """All figures, for a log."""
         figures = {
             f"{name}{part}": value
             for name, figure in asdict(self.filling).items()
@@ -41,101 +90,188 @@ class FilledRow:
             for part, value in zip(("", "_error", "_low", "_high"), figure.values(), strict=True)
         }
         known = {name: x if math.isfinite(x) else None for name, x in figures.items()}
-        point = {**asdict(self.setting), "steps": self.steps}
+        point = {"judge": self.judge, **asdict(self.setting), "steps": self.steps}
         return {**point, "baseline": self.baseline, "sees": self.sees, "n": self.n, **known}
 
 
+@SUITES.register("infilling")
+class Infilling(Suite):
+    """Gaps of held-out text, filled from one side or both."""
+
+    Options = InfillingOptions
+    Row = FilledRow
+    examples = (
+        "runs/demo --samples 64 --gap 4 --temperatures 0,1",
+        "runs/stories --baseline runs/stories-ar --judge smollm2.gguf",
+    )
+
+    def rows(
+        self, model: "Model", options: InfillingOptions, progress: Progress
+    ) -> Iterator[FilledRow]:
+        from unmask.evaluation.judges.causal_lm import CausalJudge
+        from unmask.evaluation.metrics.gap_quality import held_out_gaps
+        from unmask.model import load
+
+        model.refuse_pairs(NO_GAPS)  # before a judge is fetched
+        baseline = load(options.baseline, str(model.device)) if options.baseline else None
+        judge = None
+        if options.judge is not None:
+            found = chosen_judge(model, options.judge, options.judge_prefix)
+            judge = found if isinstance(found, CausalJudge) else None
+            if judge is None:
+                raise UnmaskError(
+                    "infilling is judged by a causal model with its own tokens, not by a run"
+                )
+        points = _points(model, baseline, options.samplers, options.steps, options.temperatures)
+        progress.expect(["real text", *(str(point) for _, point in points)])
+        if options.steps is not None and all(point.steps is None for _, point in points):
+            progress.say(NO_STEPS)
+        gaps = held_out_gaps(model, options.samples, options.gap, progress.say, options.data)
+        yield from _filled(model, gaps, points, judge, options.seed, options.batch)
+
+    def cells(self, row: FilledRow) -> dict[str, str]:
+        return {
+            "filled by": str(row.setting),
+            "seeing": row.sees,
+            "exact": _cell(row.filling.exact),
+            "tokens right": _cell(row.filling.accuracy),
+            "judge's PPL, gap": _perplexity(row.filling.gap),
+            "and behind it": _perplexity(row.filling.after),
+        }
+
+    def notes(self, rows: Sequence[FilledRow]) -> list[str]:
+        lines = [f"{rows[0].n} gaps; [low, high]: 95% bootstrap over texts, BCa (exact: Wilson)"]
+        if rows[0].judge is not None:
+            lines.append(f"judge: {rows[0].judge}")
+            if not published(rows[0].judge):
+                lines.append("not GPT-2-large: perplexity cannot be compared with published ones")
+        return lines
+
+
 def infill(
-    model: Model,
+    model: "Model",
     *,
-    baseline: Model | None = None,
-    judge: CausalJudge | None = None,
-    data: Source = None,
+    baseline: "Model | None" = None,
+    judge: "CausalJudge | None" = None,
+    data: "Source" = None,
     n: int = 256,
     gap: int = 8,
     samplers: Sequence[str] | None = None,
-    steps: Sequence[int | None] = (None,),
+    steps: Sequence[int | None] | None = None,
     temperatures: Sequence[float] = (1.0,),
     seed: int = 0,
     batch: int = 64,
-    say: Say = print,
+    say: Callable[[str], None] = print,
     done: Callable[[FilledRow], None] = lambda row: None,
 ) -> list[FilledRow]:
     """Fills a gap of `gap` tokens in the middle of `n` held-out texts, beside what stood there.
 
-    They are those of `data` (texts or a source), or the model's own validation text. An autoregressive
-    model or `baseline` sees the left side only. Steps are as many as the gap has tokens unless given.
+    Args:
+        model: the model that fills; an autoregressive one sees the left side only.
+        baseline: an autoregressive model with the same tokens.
+        judge: a causal model that reads the fillings, and the text behind them.
+        data: texts or a source; the model's own validation text unless given.
+        n: gaps.
+        gap: tokens of a gap.
+        samplers: names; ancestral and left_to_right unless given.
+        steps: numbers of denoising steps; None takes as many as the gap has tokens.
+        temperatures: one or several.
+        seed: the same seed fills alike.
+        batch: texts that are filled at a time.
+        say: receives remarks.
+        done: receives each row as it is measured.
+
+    Returns:
+        A row for real text, and one for each setting.
     """
-    for who in (model, baseline):
-        if who is not None:
-            who.refuse_pairs(NO_GAPS)
+    from unmask.evaluation.metrics.gap_quality import held_out_gaps
+
+    model.refuse_pairs(NO_GAPS)
     if n < 1 or gap < 1:
         raise UnmaskError(f"samples and gap must be 1 or more, not {n} and {gap}")
-    if baseline is not None and baseline.tokenizer.fingerprint != model.tokenizer.fingerprint:
-        raise UnmaskError("the baseline has another tokenizer: take one trained on the same tokens")
-    if baseline is not None and not _one_sided(baseline):
-        raise UnmaskError("the baseline is an autoregressive model, which sees the left side only")
-    if samplers is None:
-        samplers = ["left_to_right"] if _one_sided(model) else ["ancestral", "left_to_right"]
-    counts: Any = list(steps)
-    asked = [(model, point) for point in settings(model, samplers, counts, temperatures)]
-    if baseline is not None:
-        asked += [
-            (baseline, point)
-            for point in settings(baseline, ["left_to_right"], counts, temperatures)
-        ]
+    points = _points(model, baseline, samplers, steps, temperatures)
     gaps = held_out_gaps(model, n, gap, say, data)
-    runs = [(who, point, _running(who, gaps, point, seed, batch)) for who, point in asked]
-    rows: list[FilledRow] = []
-
-    def tell(point: Setting, sees: str, fillings: list[list[int]], **about: Any) -> None:
-        found = score(gaps, fillings, model.tokenizer.decode, judge, seed)
-        rows.append(FilledRow(point, sees, len(gaps), found, **about))
-        done(rows[-1])
-
-    tell(Setting(DATA), "", [place.ids[place.start : place.stop] for place in gaps])
-    for who, point, running in runs:
-        results = running.results()
-        tokens = [
-            result.ids[place.start : place.stop]
-            for result, place in zip(results, gaps, strict=True)
-        ]
-        sees = "left side" if _one_sided(who) else "both sides"
-        tell(point, sees, tokens, steps=_steps(running.sampler), baseline=who is baseline)
+    rows = []
+    for row in _filled(model, gaps, points, judge, seed, batch):
+        rows.append(row)
+        done(row)
     return rows
 
 
-def held_out_gaps(model: Model, n: int, width: int, say: Say, data: Source = None) -> list[Gap]:
-    """The first `n` texts of held-out rows that are long enough, each with its gap."""
-    rows = rows_of(model, data)
-    labels = list(model.tokenizer.labels.values())
-    found: list[Gap] = []
-    for first in range(0, len(rows), _BLOCK):
-        x, valid = rows[range(first, min(first + _BLOCK, len(rows)))]
-        texts = [row[there].tolist() for row, there in zip(x, valid, strict=True)]
-        gaps = [middle_gap(text, model.tokenizer.vocabulary, labels, width) for text in texts]
-        found += [place for place in gaps if place is not None]
-        if len(found) >= n:
-            return found[:n]
-    which = "validation text" if data is None else "given text"
-    if not found:
-        raise UnmaskError(
-            f"no {which} has the {3 * width} tokens that a gap of {width} needs: take a smaller one"
+def _points(
+    model: "Model",
+    baseline: "Model | None",
+    samplers: Sequence[str] | None,
+    steps: Sequence[int | None] | None,
+    temperatures: Sequence[float],
+) -> "list[tuple[Model, Setting]]":
+    """Who fills, at which settings."""
+    from unmask.evaluation.suites.sample_quality import settings
+
+    if baseline is not None:
+        baseline.refuse_pairs(NO_GAPS)
+        fault = (
+            ""
+            if _one_sided(baseline)
+            else "is an autoregressive model, which sees the left side only"
         )
-    say(f"the {which} has {len(found)} texts of {3 * width} tokens or more, not {n}")
+        if baseline.tokenizer.fingerprint != model.tokenizer.fingerprint:
+            fault = "has another tokenizer: take one trained on the same tokens"
+        if fault:
+            raise UnmaskError(f"the baseline {fault}")
+    if samplers is None:
+        samplers = ["left_to_right"] if _one_sided(model) else ["ancestral", "left_to_right"]
+    counts: Any = [None] if steps is None else list(steps)
+    found = [(model, point) for point in settings(model, samplers, counts, temperatures)]
+    if baseline is not None:
+        own = settings(baseline, ["left_to_right"], counts, temperatures)
+        found += [(baseline, point) for point in own]
     return found
 
 
-def _steps(sampler: Sampler) -> int | None:
+def _filled(
+    model: "Model",
+    gaps: "list[Gap]",
+    points: "list[tuple[Model, Setting]]",
+    judge: "CausalJudge | None",
+    seed: int,
+    batch: int,
+) -> Iterator[FilledRow]:
+    """The rows of real text and of each setting."""
+    from unmask.evaluation.metrics.gap_quality import score
+
+    runs = [(who, point, _running(who, gaps, point, seed, batch)) for who, point in points]
+    name = f"{judge.name} after {judge.prefix}" if judge else None
+
+    def row(point: Setting, sees: str, fillings: list[list[int]], **about: Any) -> FilledRow:
+        found = score(gaps, fillings, model.tokenizer.decode, judge, seed)
+        return FilledRow(point, sees, len(gaps), found, judge=name, **about)
+
+    yield row(Setting(DATA), "", [place.ids[place.start : place.stop] for place in gaps])
+    for who, point, running in runs:
+        tokens = [
+            result.ids[place.start : place.stop]
+            for result, place in zip(running.results(), gaps, strict=True)
+        ]
+        sees = "left side" if _one_sided(who) else "both sides"
+        steps = _steps(running.sampler)
+        yield row(point, sees, tokens, steps=steps, baseline=who is not model)
+
+
+def _steps(sampler: "Sampler") -> int | None:
     return getattr(sampler.unwrapped(), "steps", None)
 
 
-def _one_sided(model: Model) -> bool:
+def _one_sided(model: "Model") -> bool:
     return not model.method.capabilities.infill
 
 
-def _running(model: Model, gaps: list[Gap], point: Setting, seed: int, batch: int) -> Running:
+def _running(model: "Model", gaps: "list[Gap]", point: Setting, seed: int, batch: int) -> "Running":
     """The gaps as rows to fill; a model that reads from left to right is not shown what follows."""
+    from unmask.generation.generator import Running
+    from unmask.generation.prompts import Job
+    from unmask.generation.sampling_params import Sampling
+
     mask_id = model.tokenizer.vocabulary.mask_id
     hidden = [gap.filled([mask_id] * (gap.stop - gap.start)) for gap in gaps]
     if _one_sided(model):
@@ -146,4 +282,17 @@ def _running(model: Model, gaps: list[Gap], point: Setting, seed: int, batch: in
     return Running(model, job, Sampling.of({**options, "seed": seed, "batch": batch}))
 
 
-NO_GAPS = "it fills no gaps in text; 'unmask evaluate MODEL --suite translation' scores it"
+def _cell(figure: "Figure") -> str:
+    if math.isinf(figure.low):
+        return f"{figure.value:.4f} ± ?"
+    return with_interval(figure.value, figure.low, figure.high)
+
+
+def _perplexity(figure: "Figure | None") -> str:
+    from unmask.likelihood.bound import perplexity_of
+
+    if figure is None or math.isnan(figure.value):
+        return ""
+    if math.isinf(figure.error):
+        return f"{perplexity_of(figure.value):.4g} ± ?"
+    return with_interval(*map(perplexity_of, (figure.value, figure.low, figure.high)))

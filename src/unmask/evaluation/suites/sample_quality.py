@@ -1,10 +1,13 @@
 """Samplers side by side: quality and diversity against network calls and seconds, beside real text."""
 
+import hashlib
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -15,17 +18,7 @@ from unmask.evaluation.judges.causal_lm import CausalJudge
 from unmask.evaluation.judges.load_judge import judging, load_judge
 from unmask.evaluation.metrics.mauve import check_packages
 from unmask.evaluation.metrics.text_quality import measure
-from unmask.evaluation.suites.sample_rows import (
-    DATA,
-    NO_TEXTS,
-    Conditions,
-    Kept,
-    Row,
-    Setting,
-    described,
-    judge_digest,
-    source_digest,
-)
+from unmask.evaluation.suites.sample_rows import DATA, Conditions, Kept, Row, Setting
 from unmask.evaluation.suites.sample_texts import Real, Say, Texts, options, real_texts, written
 from unmask.generation.sampler_spec import choose_sampler
 from unmask.generation.sampling_params import Sampling
@@ -34,6 +27,8 @@ from unmask.model import Model
 from unmask.samplers.sampler import SAMPLERS
 
 STEPS = (8, 16, 32, 64, 128)
+NO_TEXTS = "it has no texts to compare; 'unmask evaluate translation MODEL' scores it"
+_OWN = ("n", "length", "seed", "batch", "sampler", "steps", "temperature")
 
 
 def compare(
@@ -44,8 +39,7 @@ def compare(
     n: int = 64,
     length: int | None = None,
     temperatures: Sequence[float] = (1.0,),
-    top_k: int | None = None,
-    top_p: float | None = None,
+    sampling: Mapping[str, Any] | None = None,
     seed: int = 0,
     judge: Model | CausalJudge | str | None = None,
     data: Source = None,
@@ -56,20 +50,60 @@ def compare(
 ) -> list[Row]:
     """Writes `n` texts with every sampler, number of steps and temperature, and measures them.
 
-    The judge is the model itself unless given: another model with its tokens, or any causal language
-    model, by what `load_judge` takes. Real text is that of `data` (texts or a source), or the model's
-    own validation text. `done` gets each row as it is measured; a `file` of JSON lines
-    keeps them, and what it holds already is not measured again.
+    Args:
+        model: the model that writes.
+        samplers: names, or "name:field=value,…"; all that the model can run unless given.
+        steps: numbers of denoising steps.
+        n: texts of each setting.
+        length: tokens of a text; the model's length unless given.
+        temperatures: one or several.
+        sampling: more options of `Model.generate`, such as {"top_p": 0.9}.
+        seed: the same seed writes the same texts.
+        judge: another model with the same tokens, or any causal language model, by what `load_judge`
+            takes; the model itself unless given.
+        data: real text, as texts or a source; the model's own validation text unless given.
+        batch: texts that are written at a time.
+        file: JSON lines that keep the rows; what it holds already is not measured again.
+        say: receives remarks.
+        done: receives each row as it is measured.
+
+    Returns:
+        A row for real text, and one for each setting.
     """
     model.refuse_pairs(NO_TEXTS)
-    if isinstance(judge, str):
-        judge = load_judge(judge)
-    judge = model if judge is None else judge
-    length = model.length if length is None else length
     points = settings(model, samplers, steps, temperatures)
+    judge = load_judge(judge) if isinstance(judge, str) else judge
+    how: dict[str, Any] = {"n": n, "length": length, "seed": seed, "batch": batch}
+    rows = []
+    for row in compared(model, points, judge, data, file, say, sampling=sampling or {}, **how):
+        rows.append(row)
+        done(row)
+    return rows
+
+
+def compared(
+    model: Model,
+    points: list[Setting],
+    judge: Model | CausalJudge | None,
+    data: Source,
+    file: Path | None,
+    say: Say,
+    *,
+    n: int,
+    length: int | None,
+    sampling: Mapping[str, Any],
+    seed: int,
+    batch: int,
+) -> Iterator[Row]:
+    """The rows of `compare`, each as soon as it is measured."""
+    for name in _OWN:
+        if name in sampling:
+            raise UnmaskError(f"{name} is an option of the comparison: leave it out of sampling")
+    judge = model if judge is None else judge
     conditions = Conditions(
-        model.digest, judge_digest(judge), n, length, top_k, top_p, seed, batch, _device(model),
-        model.precision, judge.precision, source_digest(data),
+        model.digest, judge_digest(judge), n, model.length if length is None else length,
+        dict(sampling), seed, batch, _device(model), model.precision, judge.precision,
+        source_digest(data),
     )  # fmt: skip
     bench = _Bench(model, judge, conditions, say, data)
     bench.check(points)
@@ -78,7 +112,6 @@ def compare(
         say(
             f"{file} keeps {kept.others} rows of another model, judge, n, length, precision or machine: not shown"
         )
-    rows = []
     for setting in [Setting(DATA), *points]:
         row = kept.rows.get(setting)
         if row is None:
@@ -86,9 +119,7 @@ def compare(
             if row is None:
                 continue
             kept.add(row)
-        rows.append(row)
-        done(row)
-    return rows
+        yield row
 
 
 def settings(
@@ -127,7 +158,7 @@ def _runs(model: Model, sampler: str) -> bool:
 
 
 def _takes_steps(model: Model, sampler: str) -> bool:
-    """Whether a sampler is to be told how many steps: not if it has none, or says so itself."""
+    """False for a sampler that has no steps, or whose spec sets them."""
     chosen = choose_sampler(Sampling(sampler=sampler), model.method, 1)
     return hasattr(chosen.unwrapped(), "steps") and not re.search(r"[:,]steps=", sampler)
 
@@ -138,7 +169,7 @@ def _device(model: Model) -> str:
 
 
 class _Bench:
-    """What all rows of a comparison are measured with."""
+    """Model, judge, texts and conditions that all rows of a comparison share."""
 
     def __init__(
         self,
@@ -205,7 +236,7 @@ class _Bench:
 
     @property
     def _enough(self) -> bool:
-        """Whether as much real text lies behind what the first row measures."""
+        """True if there is as much real text beside that of the first row."""
         return self._real is not None and len(self._real.others.samples) == self.conditions.n
 
     @cached_property
@@ -214,3 +245,26 @@ class _Bench:
             return None
         texts = self._real.others if self._enough else self._real.first
         return self.judge.read(texts.samples).features
+
+
+def judge_digest(judge: Model | CausalJudge) -> str:
+    """The hash of a judge; rows of runs that counted BOS and EOS have another."""
+    return judge.digest if isinstance(judge, CausalJudge) else f"{judge.digest} text"
+
+
+def described(judge: Model | CausalJudge, conditions: Conditions) -> str:
+    """The judge as a reader of its figures must know it."""
+    short = conditions.judge[:8]  # names are not unique
+    if isinstance(judge, CausalJudge):
+        return f"{judge.name} after {judge.prefix}, windows of {judge.context}, {short}"
+    itself = conditions.judge.startswith(conditions.model)
+    whose = "the model itself" if itself else "another run"
+    rounded = "" if conditions.judge_precision == "fp32" else f" in {conditions.judge_precision}"
+    return f"{whose}, {judge.config.method.name}{rounded}, {short}"
+
+
+def source_digest(data: Source) -> str | None:
+    """The name of a source, or a hash of texts."""
+    if data is None or isinstance(data, str):
+        return data
+    return hashlib.sha256(json.dumps(list(data)).encode()).hexdigest()[:16]

@@ -1,19 +1,15 @@
 """The rows of a comparison of samplers, and the file that keeps them."""
 
-import hashlib
-import json
 import math
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.judges.causal_lm import CausalJudge
-from unmask.evaluation.metrics.text_quality import Quality
 from unmask.files.jsonl import JsonLines
-from unmask.likelihood.bound import perplexity_of
-from unmask.likelihood.perplexity import Source
-from unmask.model import Model
+
+if TYPE_CHECKING:
+    from unmask.evaluation.metrics.text_quality import Quality
 
 JUDGED = ("perplexity", "bits_per_byte")  # beside nats: bounds, where the judge gives one
 
@@ -40,14 +36,9 @@ FIGURES = (
 )  # fmt: skip
 
 
-def judge_digest(judge: Model | CausalJudge) -> str:
-    """What tells judges apart; a run once counted what frames a text, which no other row goes with."""
-    return judge.digest if isinstance(judge, CausalJudge) else f"{judge.digest} text"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Row(Setting):
-    """What was measured of one setting; errors are standard errors over the texts.
+    """The figures of one setting; errors are standard errors over the texts.
 
     `nats` is the judge's negative log-likelihood per token, and `certificate` says what it is of the
     true value: "exact", or "upper" for a bound from above. `intervals` holds the ends of each
@@ -82,7 +73,7 @@ class Row(Setting):
 
     @property
     def perplexity(self) -> float:
-        return perplexity_of(self.nats)
+        return _exp(self.nats)
 
     @property
     def setting(self) -> Setting:
@@ -92,12 +83,12 @@ class Row(Setting):
         """The ends of a figure's interval, of the perplexity too; None where it is not known."""
         if name == "perplexity":
             ends = self.interval("nats")
-            return ends and (perplexity_of(ends[0]), perplexity_of(ends[1]))
+            return ends and (_exp(ends[0]), _exp(ends[1]))
         low, high = (self.intervals or {}).get(name, (math.nan, math.nan))
         return None if math.isnan(low) else (low, high)
 
     @classmethod
-    def of(cls, setting: Setting, quality: Quality, **about: Any) -> "Row":
+    def of(cls, setting: Setting, quality: "Quality", **about: Any) -> "Row":
         """The figures of a setting's texts, with all else that is known about them."""
         measured = {name: getattr(quality, name) for name in FIGURES}
         known = {name: figure for name, figure in measured.items() if figure is not None}
@@ -120,7 +111,7 @@ class Row(Setting):
 
     @classmethod
     def from_dict(cls, figures: dict[str, Any]) -> "Row":
-        """What `to_dict` made."""
+        """The row that `to_dict` wrote."""
         known = {field.name: figures[field.name] for field in fields(cls) if field.name in figures}
         unknown = {
             f"{name}_error": math.inf
@@ -132,14 +123,13 @@ class Row(Setting):
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all rows of a comparison share, and a row that was measured before must share."""
+    """Conditions that all rows of a comparison share, those of its file too."""
 
     model: str
     judge: str
     n: int
     length: int
-    top_k: int | None
-    top_p: float | None
+    sampling: dict[str, Any]  # options of `generate` beside these and those of a setting
     seed: int
     batch: int
     device: str
@@ -203,22 +193,7 @@ def _prepare(file: Path) -> None:
             lines.write(b"\n")
 
 
-NO_TEXTS = "it has no texts to compare; 'unmask evaluate MODEL --suite translation' scores it"
+def _exp(nats: float) -> float:
+    from unmask.likelihood.bound import perplexity_of
 
-
-def described(judge: Model | CausalJudge, conditions: Conditions) -> str:
-    """The judge as a reader of its figures must know it."""
-    short = conditions.judge[:8]  # names are not unique
-    if isinstance(judge, CausalJudge):
-        return f"{judge.name} after {judge.prefix}, windows of {judge.context}, {short}"
-    itself = conditions.judge.startswith(conditions.model)
-    whose = "the model itself" if itself else "another run"
-    rounded = "" if conditions.judge_precision == "fp32" else f" in {conditions.judge_precision}"
-    return f"{whose}, {judge.config.method.name}{rounded}, {short}"
-
-
-def source_digest(data: Source) -> str | None:
-    """The name of a source, or a hash of texts."""
-    if data is None or isinstance(data, str):
-        return data
-    return hashlib.sha256(json.dumps(list(data)).encode()).hexdigest()[:16]
+    return perplexity_of(nats)

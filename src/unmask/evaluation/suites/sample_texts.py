@@ -70,9 +70,9 @@ def written(
 
 
 def options(setting: Setting, conditions: Conditions) -> dict[str, Any]:
-    """What `generate` is asked for."""
-    names = ("n", "length", "top_k", "top_p", "seed", "batch")
-    return {**asdict(setting), **{name: getattr(conditions, name) for name in names}}
+    """The options of `generate`."""
+    shared = {name: getattr(conditions, name) for name in ("n", "length", "seed", "batch")}
+    return {**conditions.sampling, **asdict(setting), **shared}
 
 
 def real_texts(model: Model, n: int, length: int, say: Say, data: Source = None) -> Real | None:
@@ -144,7 +144,7 @@ def _samples(
     labels: Sequence[int] = (),
     most: int | None = None,
 ) -> list[Sample]:
-    """What a reader sees of rows, of the first tokens at `most`."""
+    """The texts of rows as a reader sees them, of `most` tokens at most."""
     tokenizer = model.tokenizer
     texts = [visible(ids, tokenizer.vocabulary, labels)[:most] for ids in rows]
     pieces = tokenizer.pieces()

@@ -1,14 +1,20 @@
 """Targets for the sources of a data set, scored by BLEU against their references."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from unmask.data.load import pairs_from
 from unmask.errors import UnmaskError
-from unmask.evaluation.metrics.bleu import Bleu, bleu, defined
-from unmask.generation.sampling_params import params_to_generate
-from unmask.model import Model
+from unmask.evaluation.suites.suite import SUITES, Progress, Suite
+from unmask.evaluation.suites.text_likelihood import source_name
+from unmask.files.storage import check_place
+from unmask.options import option
+
+if TYPE_CHECKING:
+    from unmask.evaluation.metrics.bleu import Bleu
+    from unmask.model import Model
 
 DECODING = {  # unless given: of methods that fill any place, and of causal ones
     False: {"sampler": "confidence", "strategy": "deterministic"},
@@ -17,35 +23,125 @@ DECODING = {  # unless given: of methods that fill any place, and of causal ones
 
 
 @dataclass(frozen=True)
+class TranslationOptions:
+    """Options of the suite `translation`; the file to write must have a folder."""
+
+    data: str | None = option(
+        None, metavar="SOURCE", help="pairs; the model's validation pairs unless given"
+    )
+    sources: int | None = option(None, ge=1, help="the first N sources only; all unless given")
+    decoding: str | None = option(
+        None,
+        metavar="NAME",
+        help="the sampler, NAME:field=value,…; confidence, or left_to_right, unless given",
+    )
+    ending: Literal["first", "free"] | None = option(
+        None,
+        metavar="NAME",
+        help="end of a target: settled first (a diffusion's default), or found as any word (free)",
+    )
+    seed: int | None = option(None, help="the same seed writes the same targets; 0 unless given")
+    batch: int = option(64, ge=1, help="targets written at a time")
+    hypotheses: Path | None = option(
+        None, group="output", help="write the targets, one a line, for each different source"
+    )
+
+    def __post_init__(self) -> None:
+        if self.hypotheses is not None:
+            check_place(self.hypotheses)
+
+
+@dataclass(frozen=True)
 class Translation:
-    """What a model wrote for sources, and its score; a source may have several references."""
+    """The targets of sources, and their score; a source may have several references."""
 
     sources: list[str]
     hypotheses: list[str]
     references: list[list[str]]
-    bleu: Bleu | None  # which is not defined if no reference has four words
+    bleu: "Bleu | None"  # which is not defined if no reference has four words
     exact: int  # targets that are a reference, word for word
     too_long: int  # sources that leave no room for a target: nothing was written for them
     unended: int  # targets that reached the end of the row before their own
     calls: float  # of the network, for a target
     decoding: dict[str, Any]  # the options that it was written with
+    data: str  # the name of the pairs
+    fields: str  # of source and target
 
     def to_dict(self) -> dict[str, Any]:
         """All figures, for a log."""
-        names = ("exact", "too_long", "unended", "calls", "decoding")
+        names = ("data", "fields", "exact", "too_long", "unended", "calls", "decoding")
         score = {"score": None, "texts": len(self.sources)}
         score = self.bleu.to_dict() if self.bleu else score
         return {**score, **{name: getattr(self, name) for name in names}}
 
 
+@SUITES.register("translation")
+class TranslationSuite(Suite):
+    """BLEU of the targets that a model of pairs writes."""
+
+    Options = TranslationOptions
+    Row = Translation
+    tall = True
+    examples = (
+        'runs/multi30k --data "multi30k/test_2016_flickr.{de,en}"',
+        "runs/multi30k --sources 200 --hypotheses targets.txt",
+    )
+
+    def rows(
+        self, model: "Model", options: TranslationOptions, progress: Progress
+    ) -> Iterator[Translation]:
+        asked = {"sampler": options.decoding, "ending": options.ending, "seed": options.seed}
+        given = {name: value for name, value in asked.items() if value is not None}
+        found = translate(
+            model, options.data, sources=options.sources, batch=options.batch, **given
+        )
+        if options.hypotheses is not None:
+            lines = (" ".join(text.split()) + "\n" for text in found.hypotheses)
+            options.hypotheses.write_text("".join(lines), encoding="utf-8")
+        yield found
+
+    def cells(self, row: Translation) -> dict[str, str]:
+        score = row.bleu
+        too_long = f"{row.too_long:,} sources, scored as if nothing was written"
+        unended = f"{row.unended:,} targets, cut at the end of the row"
+        undefined = "not defined: no reference has four words"
+        return {
+            "BLEU": f"{score.score:.2f}  95% in {score.interval}" if score else undefined,
+            "exact": f"{row.exact:,} targets are a reference, word for word",
+            "sources": f"{len(row.sources):,}",
+            "references": f"{sum(map(len, row.references)):,}",
+            "network calls": f"{row.calls:.1f} a target",
+            "too long": too_long if row.too_long else "",
+            "not ended": unended if row.unended else "",
+            "signature": score.signature if score else "",
+            "data": row.data,
+            "fields": row.fields,
+            "decoding": _described(row.decoding),
+        }
+
+
+def _described(decoding: dict[str, Any]) -> str:
+    """The options that a text was written with."""
+    ending = {"first": "its end first", "free": "its end as any word"}
+    names = {"sampler": "", "strategy": "", "ending": ""}
+    return ", ".join(
+        f"{names.get(name, f'{name} ')}{ending.get(str(value), str(value))}"
+        for name, value in decoding.items()
+    )
+
+
 def translate(
-    model: Model, data: str | None = None, *, sources: int | None = None, **options: Any
+    model: "Model", data: str | None = None, *, sources: int | None = None, **options: Any
 ) -> Translation:
     """Writes a target for each source of a data source, or (None) of the validation pairs.
 
     `sources` takes the first so many only. Options are those of `Model.generate`; without any the
     likeliest tokens are taken, the surest places first, once it is settled where a target ends.
     """
+    from unmask.data.load import pairs_from
+    from unmask.evaluation.metrics.bleu import bleu, defined
+    from unmask.generation.sampling_params import params_to_generate
+
     if not model.conditional:
         raise UnmaskError(
             "this model was trained on text, not on pairs: data.source_field and data.target_field "
@@ -59,7 +155,9 @@ def translate(
     for pair in pairs_from(data, model.config.data):
         found.setdefault(pair.source, []).append(str(pair))
     references = dict(islice(found.items(), sources))
-    scored = defined(list(references.values()))  # what is missing is told before all is written
+    scored = defined(
+        list(references.values())
+    )  # a missing package is an error before all is written
     _, length = params_to_generate(model.defaults, {}, options.get("length"))
     room = length if isinstance(length, int) else model.length
     fitting = [source for source in references if _fits(model, source, room)]
@@ -81,9 +179,11 @@ def translate(
         unended=sum(eos not in result.ids for result in results),
         calls=sum(result.calls for result in results) / max(len(results), 1),
         decoding={name: value for name, value in decoding.items() if name != "batch"},
+        data=source_name(model, data),
+        fields=f"{model.config.data.source_field} to {model.config.data.target_field}",
     )
 
 
-def _fits(model: Model, source: str, room: int) -> bool:
-    """Whether BOS, the source, EOS and one token of a target go into a row."""
+def _fits(model: "Model", source: str, room: int) -> bool:
+    """True if BOS, the source, EOS and one token of a target go into a row."""
     return len(model.tokenizer.encode(source)) + 3 <= room

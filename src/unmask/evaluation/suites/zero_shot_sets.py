@@ -68,7 +68,7 @@ class ZeroShotSet:
 
     @property
     def preprocessing(self) -> str:
-        """How it is prepared, in words."""
+        """Its preparation, in words."""
         detokenized = f"detokenizer {self.detokenizer}" if self.detokenizer else "as it is"
         return (
             f"{self.split}, {detokenized}, {'EOS' if self.eos else 'no EOS'} between {self.unit}s"

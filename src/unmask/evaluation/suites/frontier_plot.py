@@ -29,7 +29,7 @@ class Line:
 
     @property
     def warms(self) -> bool:
-        """Whether it runs through temperatures."""
+        """True for a line through temperatures."""
         return len({row.temperature for row in self.rows}) > 1
 
     def draw(self, axes: Any, across: str) -> None:
@@ -191,7 +191,7 @@ def _pushed(rising: Sequence[float], gap: float) -> list[float]:
 
 
 def _temperatures(axes: Any, lines: list[Line]) -> None:
-    """What the dashes mean, where there are several temperatures; a line through them is labelled."""
+    """The meaning of the dashes, where there are several temperatures; a line through them is labelled."""
     from matplotlib.lines import Line2D
 
     for line in lines:

@@ -1,0 +1,125 @@
+"""Suites: measurements of a model, each one class with its options and the columns of its table."""
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, asdict, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from unmask.files.jsonl import finite_json
+from unmask.options import check_options
+from unmask.registry import Registry
+
+if TYPE_CHECKING:
+    from unmask.model import Model
+
+_KEY = "unmask.column"
+
+
+class Progress:
+    """The receiver of a suite's remarks; this one prints them on standard error."""
+
+    def say(self, line: str) -> None:
+        """Passes on a remark of one line."""
+        print(line, file=sys.stderr)
+
+    def expect(self, names: Sequence[str]) -> None:
+        """Announces the rows to come, by their names."""
+
+
+def column(default: Any = MISSING, *, title: str = "", format: str = "", shown: bool = True) -> Any:
+    """A field of a suite's `Row`, as a column of its table.
+
+    Args:
+        default: the value where none is given.
+        title: the head of the column; the field's name unless given.
+        format: a format specification such as ".2f"; 4 digits of a float unless given.
+        shown: False leaves the field to JSON.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Row:
+        ...     share: float = column(title="distinct", format=".1%")
+    """
+    return field(
+        default=default, metadata={_KEY: {"title": title, "format": format, "shown": shown}}
+    )
+
+
+class Suite(ABC):
+    """A measurement of a model, in rows: `unmask evaluate NAME MODEL` runs the suite registered as NAME.
+
+    The first line of its docstring is its line in `unmask evaluate --help`. A suite of the package imports
+    torch in its functions only, so that the help is quick.
+    """
+
+    Options: ClassVar[type]  # frozen dataclass of `unmask.options.option` fields: its flags
+    Row: ClassVar[type]  # dataclass: fields are the columns of the table and the keys of --json
+    examples: ClassVar[tuple[str, ...]] = ()  # for the help: MODEL and options
+    reads: ClassVar[str] = ""  # what MODEL may be beside a model, for the help
+    tall: ClassVar[bool] = False  # the table has a line for each column: for suites of one row
+
+    @abstractmethod
+    def rows(self, model: "Model", options: Any, progress: Progress) -> Iterator[Any]:
+        """Measures a model.
+
+        Args:
+            model: the model.
+            options: an instance of `Options`, whose ranges hold.
+            progress: the receiver of remarks and of the number of rows to come.
+
+        Returns:
+            Instances of `Row`, each as soon as it is measured.
+        """
+
+    def saved(self, source: str | None, options: Any) -> Iterator[Any] | None:
+        """The rows of a measurement that was saved; None, the default, where a model must be measured.
+
+        Args:
+            source: MODEL as the user wrote it, or None where it was left out.
+            options: an instance of `Options`.
+        """
+        return None
+
+    def cells(self, row: Any) -> dict[str, str]:
+        """A row as the table shows it: text by column title; a column without any text is left out."""
+        cells = {}
+        for part in fields(row):
+            about = {"title": "", "format": "", "shown": True} | part.metadata.get(_KEY, {})
+            if about["shown"]:
+                value = getattr(row, part.name)
+                spec = about["format"] or (".4g" if isinstance(value, float) else "")
+                title = about["title"] or part.name.replace("_", " ")
+                cells[title] = "" if value is None else format(value, spec)
+        return cells
+
+    def notes(self, rows: Sequence[Any]) -> list[str]:
+        """Lines below the table; none by default."""
+        return []
+
+    def to_dict(self, row: Any) -> dict[str, Any]:
+        """A row for JSON: its own `to_dict()`, or all its fields; null stands for infinity and NaN."""
+        known = row.to_dict() if hasattr(row, "to_dict") else asdict(row)
+        return {name: finite_json(value) for name, value in known.items()}
+
+    def measure(self, model: "Model", **options: Any) -> list[Any]:
+        """All rows of a model, from Python.
+
+        Args:
+            model: the model.
+            options: fields of `Options`.
+
+        Returns:
+            Instances of `Row`.
+
+        Example:
+            >>> suite = SUITES.build("likelihood")
+            >>> rows = suite.measure(model, data="notes.txt", draws=4)  # doctest: +SKIP
+        """
+        asked = self.Options(**options)
+        check_options(asked)
+        return list(self.rows(model, asked, Progress()))
+
+
+SUITES: Registry[Suite] = Registry("suite")

@@ -1,0 +1,244 @@
+"""The suite `likelihood`: the negative log-likelihood of a text, whole or in parts that are merged."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unmask.errors import UnmaskError
+from unmask.evaluation.suites.suite import SUITES, Progress, Suite
+from unmask.likelihood.figure_text import _digits, with_error
+from unmask.options import changed_options, option
+
+if TYPE_CHECKING:
+    from unmask.likelihood.bound import Bound
+    from unmask.model import Model
+
+_NAMES = ("model", "data")  # another machine may have others for the same weights and text
+
+
+@dataclass(frozen=True)
+class LikelihoodOptions:
+    """Options of the suite `likelihood`; an order and a part must be spelled well."""
+
+    data: str | None = option(
+        None,
+        metavar="SOURCE",
+        help="file, folder, hf:NAME, builtin:NAME, or -; the run's validation text unless given",
+    )
+    draws: int = option(8, ge=1, help="noise draws per row: the error falls as 1/sqrt(N)")
+    seed: int = option(0, help="seed of the draws")
+    packing: str | None = option(
+        None,
+        metavar="MODE",
+        help="wrap, join, fit, pad or split; as the training text was packed unless given",
+    )
+    batch: int = option(32, ge=1, help="rows at a time")
+    estimator: str | None = option(
+        None,
+        metavar="NAME",
+        help="of the bound: fixed_count, stratified, importance, uniform; or pseudo",
+    )
+    steps: int | None = option(
+        None, ge=0, metavar="T", help="the bound of T steps, 0 being continuous time"
+    )
+    order: str | None = option(
+        None,
+        metavar="ORDER",
+        help="chain rule: left_to_right, right_to_left, random, or places such as 2,0,1",
+    )
+    orders: int | None = option(
+        None, ge=1, metavar="K", help="the bound over K random orders a draw"
+    )
+    shard: str | None = option(None, metavar="I/N", help="measure the I-th of N parts, from 0/N on")
+    merge: list[Path] | None = option(None, help="put parts that --save wrote together; no MODEL")
+
+    def __post_init__(self) -> None:
+        _order(self.order)
+        _shard(self.shard)
+
+
+@dataclass(frozen=True)
+class LikelihoodRow:
+    """A bound, and what it depends on beside the draws."""
+
+    bound: "Bound"
+    conditions: dict[str, Any]
+    model: str | None = None  # the name of the model whose parts were merged
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures, and the sums that parts are merged by."""
+        sums = self.bound.sums.to_dict() if self.bound.sums else None
+        name = {"model": self.model} if self.model else {}
+        figures = {**self.conditions, **self.bound.to_dict()}
+        return {**name, **figures, "conditions": self.conditions, "sums": sums}
+
+
+@SUITES.register("likelihood")
+class Likelihood(Suite):
+    """Perplexity of a text, with Monte-Carlo error and certificate."""
+
+    Options = LikelihoodOptions
+    Row = LikelihoodRow
+    tall = True
+    examples = (
+        "stories --data notes.txt --packing split --draws 16",
+        "runs/demo --shard 0/2 --save first.json",
+    )
+
+    def rows(
+        self, model: "Model", options: LikelihoodOptions, progress: Progress
+    ) -> Iterator[LikelihoodRow]:
+        bound = model.perplexity(
+            options.data,
+            draws=options.draws,
+            seed=options.seed,
+            packing=options.packing,
+            estimator=options.estimator,
+            steps=options.steps,
+            order=_order(options.order),
+            orders=options.orders,
+            shard=_shard(options.shard),
+            batch=options.batch,
+        )
+        data = model.config.data
+        conditions = {
+            "data": source_name(model, options.data),
+            "packing": options.packing or data.packing,
+            "length": data.length,
+            "tokenizer": f"{data.tokenizer.kind} {model.tokenizer.vocabulary.size}",
+            "precision": model.precision,
+            "weights": model.digest,
+        }
+        say_unused(options, bound, progress)
+        yield LikelihoodRow(bound, conditions)
+
+    def saved(
+        self, source: str | None, options: LikelihoodOptions
+    ) -> Iterator[LikelihoodRow] | None:
+        if options.merge is None:
+            return None
+        if source is not None:
+            raise UnmaskError("--merge reads saved parts only: leave MODEL out")
+        for name in changed_options(options):
+            if name != "merge":
+                raise UnmaskError(
+                    f"--{name} does not go with --merge, which reads saved parts only"
+                )
+        return map(_merged, [options.merge])
+
+    def cells(self, row: LikelihoodRow) -> dict[str, str]:
+        bound = row.bound
+        sign = "≤ " if bound.certificate == "upper" else ""
+        # of a part's share of the text, or with some of it unknown, it is no bound
+        about = "≈ " if bound.text_estimated or bound.unknown else sign
+        byte = with_error(bound.bits_per_byte, bound.bits_per_byte_error)
+        character = with_error(bound.bits_per_character, bound.bits_per_character_error)
+        pseudo = "pseudo-" if bound.certificate == "pseudo" else ""
+        known = math.isfinite(bound.text_error)
+        text_error = f"± {bound.text_error:.2g} nats per token"
+        left_out = f"{bound.left_out:,} pairs that fit into no row"
+        unknown = f"{bound.unknown:,} tokens, of what the tokenizer has none for"
+        terms = ", ".join(f"{name} {value:.4f}" for name, value in bound.terms.items())
+        return {
+            f"{pseudo}perplexity": sign + with_error(bound.perplexity, bound.perplexity_error),
+            "nats per token": sign + with_error(bound.nats, bound.error),
+            "bits per byte": about + byte,
+            "bits per character": about + character,
+            "certificate": bound.certificate,
+            "of": bound.of,
+            "99% interval": _interval(bound),
+            "to halve the error": f"{bound.draws_to_halve} draws" if bound.draws_to_halve else "",
+            "error over texts": text_error if known else "unknown: all of it is one row",
+            "tokens": f"{bound.tokens:,}",
+            "left out": left_out if bound.left_out else "",
+            "unknown": unknown if bound.unknown else "",
+            "not read": bound.unread,
+            "draws": str(bound.draws),
+            "rows": _rows(bound),
+            "terms": terms if len(bound.terms) > 1 else "",
+            **{name: str(value) for name, value in row.conditions.items()},
+        }
+
+
+def source_name(model: "Model", data: str | None) -> str:
+    """The name of the text that is measured: a source, or the run's validation text."""
+    own = model.config.data
+    return data or own.valid or f"{own.trained_on}, {own.holdout:.0%} held out"
+
+
+def say_unused(options: Any, bound: "Bound", progress: Progress) -> None:
+    """Says that draws and their seed change nothing in a figure without noise."""
+    drawn = getattr(options, "order", None) == "random"  # by the seed
+    given = [name for name in ("draws", "seed") if name in changed_options(options)]
+    unused = [f"--{name}" for name in given if not (drawn and name == "seed")]
+    if bound.certificate != "upper" and unused:
+        verb = "change" if len(unused) > 1 else "changes"
+        progress.say(f"{' and '.join(unused)} {verb} nothing: this figure has no noise")
+
+
+def _interval(bound: "Bound") -> str:
+    if not 0 < bound.error < math.inf:
+        return ""
+    digits = _digits(bound.error)
+    low, high = bound.interval
+    return f"{low:.{digits}f} to {high:.{digits}f} nats per token"
+
+
+def _rows(bound: "Bound") -> str:
+    """The rows of a part; nothing for the whole."""
+    if bound.sums is None or bound.sums.rows == bound.sums.conditions.rows:
+        return ""
+    rows = ", ".join(f"{start} to {stop - 1}" for start, stop in bound.sums.parts)
+    return f"{rows} of {bound.sums.conditions.rows}"
+
+
+def _order(text: str | None) -> Any:
+    """A name, or places."""
+    if not text or not text[0].isdigit():
+        return text
+    try:
+        return [int(place) for place in text.split(",")]
+    except ValueError:
+        raise UnmaskError(f"--order {text!r} is no list of places such as 2,0,1") from None
+
+
+def _shard(text: str | None) -> tuple[int, int]:
+    number, slash, count = ("0/1" if text is None else text).partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal()):
+        raise UnmaskError(f"--shard {text!r} is no part: write 0/2 for the first of two")
+    return int(number), int(count)
+
+
+def _merged(files: list[Path]) -> LikelihoodRow:
+    """The parts in files as one, and the conditions that they share."""
+    from unmask.likelihood.bound import Bound
+    from unmask.likelihood.sums import Sums
+
+    parts: list[Sums] = []
+    first: dict[str, Any] = {}
+    names: list[str | None] = []
+    for file in files:
+        if not file.is_file():
+            raise UnmaskError(f"no file {file}")
+        try:
+            saved = json.loads(file.read_text(encoding="utf-8"))
+            sums, conditions = Sums.from_dict(saved["sums"]), saved["conditions"]
+        except (ValueError, KeyError, TypeError, UnmaskError):
+            raise UnmaskError(
+                f"{file} holds no part: make it with unmask evaluate MODEL --shard I/N --save FILE"
+            ) from None
+        first = first or conditions
+        for name in first | conditions:
+            if name not in _NAMES and first.get(name) != conditions.get(name):
+                raise UnmaskError(
+                    f"these are no parts of one measurement: {name} is {first.get(name)} in {files[0]} "
+                    f"and {conditions.get(name)} in {file}"
+                )
+        parts.append(sums)
+        names.append(saved.get("model"))
+    return LikelihoodRow(Bound.from_sums(reduce(add, parts)), first, names[0])
