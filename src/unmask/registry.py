@@ -60,8 +60,9 @@ class Registry(Generic[T]):
         return self[name](**fields)
 
     def name_of(self, component: object) -> str:
-        """The name under which a component's class is registered."""
-        return next(name for name, entry in self._entries.items() if entry is type(component))
+        """The name under which a component's class, or the nearest class above it, is registered."""
+        names = {entry: name for name, entry in self._entries.items()}
+        return next(names[above] for above in type(component).__mro__ if above in names)
 
     def summaries(self) -> dict[str, str]:
         """Each name with the first line of its docstring."""

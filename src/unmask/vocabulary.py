@@ -1,6 +1,7 @@
 """Which ids mean something special: the one rule for where MASK lives."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from unmask.errors import UnmaskError
 
@@ -9,13 +10,17 @@ MOST_IDS = 2**24  # a file may claim any number, and a table has a row for each
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The ids a network reads and writes: `size` of them, MASK included."""
+    """The ids a network reads and writes: `size` of them, MASK included.
+
+    `complement_ids` has a partner for every id, as A is T's in DNA; the partner of a partner is the id.
+    """
 
     size: int
     mask_id: int
     pad_id: int | None = None
     bos_id: int | None = None
     eos_id: int | None = None
+    complement_ids: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         ids = (self.size, self.mask_id, self.pad_id, self.bos_id, self.eos_id)
@@ -33,6 +38,38 @@ class Vocabulary:
                 raise UnmaskError(
                     f"{name} id equals the mask id ({token}): every {name} would be read as noise"
                 )
+        if self.complement_ids is not None:
+            self._check_partners(self.complement_ids)
+            object.__setattr__(self, "complement_ids", tuple(self.complement_ids))  # JSON has lists
+
+    def _check_partners(self, partners: Any) -> None:
+        known = isinstance(partners, list | tuple) and len(partners) == self.size
+        known = known and all(type(token) is int and 0 <= token < self.size for token in partners)
+        if not known or any(partners[other] != token for token, other in enumerate(partners)):
+            raise UnmaskError(
+                f"complement_ids must hold a partner for each of {self.size} ids, and the partner of a "
+                "partner must be the id itself"
+            )
+
+    def extended(self, size: int, pad_id: int | None = None) -> "Vocabulary":
+        """The vocabulary with more ids behind its own, each its own partner.
+
+        Args:
+            size: ids in all.
+            pad_id: the id of PAD, where the vocabulary has none yet.
+        """
+        partners = self.complement_ids
+        if partners is not None:
+            partners = (*partners, *range(self.size, size))
+        pad_id = self.pad_id if pad_id is None else pad_id
+        return replace(self, size=size, pad_id=pad_id, complement_ids=partners)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields for a JSON file; without partners it says nothing of them."""
+        content = asdict(self)
+        if self.complement_ids is None:
+            del content["complement_ids"]
+        return content
 
     @classmethod
     def over(

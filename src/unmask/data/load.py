@@ -23,8 +23,7 @@ from unmask.data.rows.token_rows import Layout, Mixture, Rows
 from unmask.data.sources.corpus import Corpus, SetAside, sample
 from unmask.data.sources.open_source import open_corpus
 from unmask.data.tokenizers.kinds import build_tokenizer
-from unmask.data.tokenizers.subwords import SubwordTokenizer
-from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.tokenizer import TOKENIZERS, Tokenizer
 from unmask.errors import UnmaskError
 from unmask.files.storage import cache_folder
 
@@ -98,7 +97,7 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
 def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> Tokenizer:
     """The tokenizer of the training documents, which are read once, with their classes.
 
-    A bpe learns from at most its sample, of each corpus its share.
+    A kind that samples learns from at most its sample, of each corpus its share.
     """
     classes, source = Classes(config.label_field), config.tokenizer.source
     noted = (classes.noting(part.documents()) for part in parts)
@@ -106,11 +105,12 @@ def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> To
     if source:
         read, weights = [iter(_opened(source, config))], [1.0]
     texts = sides(chain.from_iterable(read))
-    if config.tokenizer.kind == "bpe":
+    kind = TOKENIZERS[config.tokenizer.kind]
+    if kind.learns and kind.samples:
         room = [config.tokenizer.sample * weight / sum(weights) for weight in weights]
         texts = chain.from_iterable(map(sample, read, room, repeat(cache_folder(config.cache))))
     tokenizer = build_tokenizer(config.tokenizer, texts)
-    if config.packing not in STREAMS and isinstance(tokenizer, SubwordTokenizer):
+    if config.packing not in STREAMS:
         tokenizer = tokenizer.with_pad()
     if config.label_field:
         for _ in chain.from_iterable(noted):  # those that the tokenizer did not read

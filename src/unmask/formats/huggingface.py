@@ -4,7 +4,6 @@ import json
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ from torch import Tensor
 
 from unmask.bundle import Bundle
 from unmask.config.run_config import from_dict, to_dict
-from unmask.data.tokenizers.kinds import parse_tokenizer
+from unmask.data.tokenizers.kinds import TextFiles, parse_tokenizer
+from unmask.data.tokenizers.no_tokenizer import AbsentTokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.files.storage import atomic_folder, write_json
@@ -31,7 +31,6 @@ GENERATION = "generation_config.json"
 TOKENIZER = "tokenizer"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = "5GB"  # weights beyond it go into several files
-_OURS = ("vocabulary.json", "tokenizer.json", "alphabet.json")  # in that folder
 _THEIRS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _WRITTEN = {"config.json", GENERATION, TOKENIZER, "README.md", WEIGHTS, INDEX, *_THEIRS}
 
@@ -166,7 +165,7 @@ def config_json(bundle: Bundle) -> dict[str, Any]:
         "bos_token_id": vocabulary.bos_id,
         "eos_token_id": vocabulary.eos_id,
         "tie_word_embeddings": False,
-        "vocabulary": asdict(vocabulary),
+        "vocabulary": vocabulary.to_dict(),
         "tokenizer": {"kind": bundle.tokenizer.kind, "labels": bundle.tokenizer.labels},
         "generation": bundle.defaults,
         "run": to_dict(travelling(bundle.config)),
@@ -209,22 +208,17 @@ def _generation(folder: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
 def _tokenizer(folder: Path, tree: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer in our files, or else in those of transformers; without any there is no text."""
     if (folder / TOKENIZER).is_dir():
-        found = [
-            folder / TOKENIZER / name for name in _OURS if (folder / TOKENIZER / name).exists()
-        ]
-        return parse_tokenizer(
-            {path.name: foreign_text(path, inside=_home(folder)) for path in found}
-        )
+        return parse_tokenizer(TextFiles(folder / TOKENIZER, inside=_home(folder)))
     state = {"kind": "subwords", **tree.get("tokenizer", {}), "vocabulary": tree["vocabulary"]}
-    files = {}
-    if (folder / "tokenizer.json").is_file():
-        files["tokenizer.json"] = foreign_text(folder / "tokenizer.json", inside=_home(folder))
-        if state["kind"] == "characters":
-            ids = json.loads(files["tokenizer.json"])["model"]["vocab"]
-            files["alphabet.json"] = json.dumps([*ids])
-    elif state["kind"] in ("subwords", "characters"):  # others need no file
-        state["kind"] = "absent"
-    return parse_tokenizer({**files, "vocabulary.json": json.dumps(state)})
+    files, name = TextFiles(folder, inside=_home(folder)), "tokenizer.json"
+    theirs = {name: files[name]} if name in files else {}
+    try:
+        return parse_tokenizer({**theirs, "vocabulary.json": json.dumps(state)})
+    except KeyError:
+        if theirs:
+            raise
+        state["kind"] = AbsentTokenizer.kind  # of the kinds that need a file
+        return parse_tokenizer({"vocabulary.json": json.dumps(state)})
 
 
 def _home(folder: Path) -> Path:

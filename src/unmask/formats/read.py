@@ -152,7 +152,7 @@ def assembled(parts: Parts, tokenizer: Tokenizer, where: str) -> Bundle:
     if (
         vocabulary.size < parts.size and not parts.exact
     ):  # rows that no token has, as in GPU-friendly sizes
-        vocabulary = replace(vocabulary, size=parts.size)
+        vocabulary = vocabulary.extended(parts.size)
         tokenizer = tokenizer.having(vocabulary, tokenizer.labels)
     if vocabulary.size != parts.size and parts.exact:
         raise UnmaskError(
