@@ -21,6 +21,7 @@ _REGISTRIES = {
     "backbones": ("unmask.backbones.backbone", "BACKBONES"),
     "loggers": ("unmask.training.logs.loggers", "LOGGERS"),
     "tokenizers": ("unmask.data.tokenizers.tokenizer", "TOKENIZERS"),
+    "sources": ("unmask.data.sources.corpus", "SOURCES"),
 }
 _HEADINGS = ("model", "parameters", "tokens", "length", "bound", "licence of the data", "size")
 
