@@ -35,7 +35,7 @@ _COMMANDS = {
     "plan": ("plan",),
     "listing": (
         *("models", "recipes", "methods", "samplers", "grids", "schedules", "times"),
-        *("backbones", "loggers", "tokenizers", "sources"),
+        *("backbones", "loggers", "tokenizers", "sources", "formats"),
     ),
 }
 

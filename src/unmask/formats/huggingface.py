@@ -17,7 +17,8 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.files.storage import atomic_folder, write_json
 from unmask.files.untrusted import foreign_text, refusing
-from unmask.formats.foreign import FLOATS, as_float
+from unmask.formats.foreign import FLOATS, as_float, hub_config, read_tensors
+from unmask.formats.format import FORMATS, Format
 from unmask.formats.model_card import hub_page
 from unmask.formats.redact import travelling
 from unmask.formats.tokenizer_files import tokenizer_files
@@ -180,8 +181,9 @@ def generation_json(bundle: Bundle) -> dict[str, Any]:
     return {**given, **bundle.defaults}
 
 
-def read(folder: Path, tree: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Bundle:
+def read(folder: Path) -> Bundle:
     """The model that `write` wrote, or that transformers wrote after it."""
+    tree, tensors = hub_config(folder) or {}, read_tensors(folder)
     with refusing(f"{folder} cannot be read"):
         config = from_dict(tree["run"])
         usual = _generation(folder, tree)
@@ -229,4 +231,28 @@ def _home(folder: Path) -> Path:
     return folder.parent.parent if folder.parent.name == "snapshots" else folder
 
 
-MODEL_TYPE = "unmask"  # what transformers calls our models
+@FORMATS.register("huggingface")
+class HuggingFaceFormat(Format):
+    """Our models in the layout of the Hugging Face hub, which transformers reads."""
+
+    @classmethod
+    def matches(cls, path: Path) -> bool:
+        """True by the type in config.json."""
+        return (hub_config(path) or {}).get("model_type") == MODEL_TYPE
+
+    @classmethod
+    def read(cls, path: Path) -> Bundle:
+        """The model that `write` wrote, or that transformers wrote after it."""
+        return read(path)
+
+    @classmethod
+    def write(cls, bundle: Bundle, folder: Path) -> None:
+        """Writes the folder, with a model card."""
+        write(bundle, folder)
+
+    @classmethod
+    def check_target(cls, folder: Path) -> None:
+        """Raises an error without huggingface_hub, or for a folder of others; `write` looks closer."""
+        if not _is_ours(folder / "config.json"):
+            super().check_target(folder)
+        extra("huggingface_hub", "--pretrained", "hub")

@@ -22,6 +22,7 @@ _REGISTRIES = {
     "loggers": ("unmask.training.logs.loggers", "LOGGERS"),
     "tokenizers": ("unmask.data.tokenizers.tokenizer", "TOKENIZERS"),
     "sources": ("unmask.data.sources.corpus", "SOURCES"),
+    "formats": ("unmask.formats.format", "FORMATS"),
 }
 _HEADINGS = ("model", "parameters", "tokens", "length", "bound", "licence of the data", "size")
 

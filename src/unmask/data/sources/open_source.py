@@ -10,6 +10,10 @@ def open_corpus(source: str, reading: Reading) -> Corpus:
     Args:
         source: `builtin:pydoc`, `hf:OWNER/NAME`, `-`, a file, a folder, or a scheme of a plugin.
         reading: the settings by which files and records become documents.
+
+    Example:
+        >>> open_corpus("builtin:pydoc", Reading("line", "text")).name
+        'builtin:pydoc'
     """
     found = scheme_of(source)
     if found is not None:
