@@ -46,7 +46,7 @@ def test_saving_replaces_a_model_and_nothing_else(model, left_to_right, tmp_path
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "diary.txt").write_text("dear diary")
-    with pytest.raises(UnmaskError, match="no exported model"):
+    with pytest.raises(UnmaskError, match="no model of ours"):
         model.save(notes)
     assert (notes / "diary.txt").read_text() == "dear diary"
 

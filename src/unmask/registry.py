@@ -55,13 +55,22 @@ class Registry(Generic[T]):
         load_plugins()
         return iter(sorted(self._entries))
 
+    def in_order(self) -> Iterator[type[T]]:
+        """The classes in the order of registration; plugins are imported when the package's own end."""
+        own = dict(self._entries)
+        yield from own.values()
+        load_plugins()
+        yield from [entry for name, entry in self._entries.items() if name not in own]
+
     def build(self, name: str, **fields: Any) -> T:
         """An instance of the component `name`."""
         return self[name](**fields)
 
     def name_of(self, component: object) -> str:
-        """The name under which a component's class is registered."""
-        return next(name for name, entry in self._entries.items() if entry is type(component))
+        """The name under which a class or a component's class, or the nearest above it, is registered."""
+        kind = component if isinstance(component, type) else type(component)
+        names = {entry: name for name, entry in self._entries.items()}
+        return next(names[above] for above in kind.__mro__ if above in names)
 
     def summaries(self) -> dict[str, str]:
         """Each name with the first line of its docstring."""

@@ -19,7 +19,7 @@ import unmask
 import unmask.integrations.transformers
 from unmask.data.data_config import Portion
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
-from unmask.formats import huggingface
+from unmask.formats import foreign_format, huggingface
 from unmask.formats import read as reading
 
 NAMES = (
@@ -247,7 +247,7 @@ def test_a_tokenizer_from_the_hub_is_called_by_its_name(hub, tmp_path):
 
 
 def test_a_checkpoint_without_a_tokenizer_takes_the_usual_one(hub, tmp_path, monkeypatch):
-    monkeypatch.setitem(reading._USUAL_TOKENIZERS, 98, "somebody/words")
+    monkeypatch.setitem(foreign_format._USUAL_TOKENIZERS, 98, "somebody/words")
     words = [f"w{i}" for i in range(95)]
     (tmp_path / "vocab.txt").write_text("\n".join([*words, "[CLS]", "[SEP]"]))
     hub.served = tmp_path

@@ -205,7 +205,7 @@ def test_what_does_not_fit_is_named(folder, name):
         ({"n_heads": "4"}, "n_heads is '4', and no int"),
         ({"n_blocks": 10**9}, "backbone.depth must lie between"),
         ({"n_blocks": 3}, "is missing"),
-        ({"model_type": "llama"}, "type 'llama'; those that are read: unmask, mdlm"),
+        ({"model_type": "llama"}, "type 'llama'; those that are read: bert, gpt2"),
     ],
 )
 def test_settings_that_do_not_fit_are_named(folder, settings, message):

@@ -109,7 +109,7 @@ def trainer(
 ) -> Trainer:
     """A trainer of the tiny method; options are the trainer's or the configuration's."""
     method = TinyMethod() if method is None else method
-    own = {"loader", "validate", "sample", "say", "fingerprint", "seed", "auto_batch"}
+    own = {"loader", "validate", "sample", "say", "fingerprint", "seed", "auto_batch", "stream"}
     given = {name: options.pop(name) for name in own & options.keys()}
     defaults = {"batch": 8, "lr": 0.01, "warmup": 3, "ema": 0.9, "device": "cpu"}
     config = TrainingConfig(**{**defaults, **options})

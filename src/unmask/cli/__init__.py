@@ -34,7 +34,7 @@ _COMMANDS = {
     "plan": ("plan",),
     "listing": (
         *("models", "recipes", "methods", "samplers", "grids", "schedules", "times"),
-        *("backbones", "loggers"),
+        *("backbones", "loggers", "tokenizers", "sources", "formats"),
     ),
 }
 

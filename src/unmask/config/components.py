@@ -14,7 +14,7 @@ from unmask.registry import Registry
 from unmask.vocabulary import Vocabulary
 
 # stands for a vocabulary that is not known yet: it has everything that a component may ask for
-_ANY = Vocabulary(size=2, mask_id=1, pad_id=0, bos_id=0, eos_id=0, label_ids=(0,))
+_ANY = Vocabulary(2, 1, pad_id=0, bos_id=0, eos_id=0, label_ids=(0,), complement_ids=(0, 1))
 
 
 def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:

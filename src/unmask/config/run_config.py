@@ -13,6 +13,7 @@ from unmask import recipes
 from unmask.backbones.backbone import BACKBONES
 from unmask.config.values import read_value
 from unmask.data.data_config import DataConfig
+from unmask.data.tokenizers.tokenizer import TOKENIZERS, TokenizerConfig
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.errors import UnmaskError
@@ -108,7 +109,7 @@ def _merge(base: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]
     merged = {key: _section(key, value) for key, value in base.items()}
     for key, value in update.items():
         new, old = _section(key, value), merged.get(key, {})
-        merged[key] = new if _renames(key, old, new) else _overlay(old, new)
+        merged[key] = new if _renames(key, old, new) else _overlay(old, new, key)
     return merged
 
 
@@ -119,10 +120,16 @@ def _renames(key: str, old: Any, new: Any) -> bool:
     return new.get("name", before) != before
 
 
-def _overlay(old: Any, new: Any) -> Any:
+def _overlay(old: Any, new: Any, at: str) -> Any:
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return new
-    return {**old, **{key: _overlay(old.get(key), value) for key, value in new.items()}}
+    if at == "data.tokenizer" and "kind" in new:  # the old kind's own settings go with it
+        known = {f.name for f in fields(_tokenizer_config(new, at))}
+        old = {name: value for name, value in old.items() if name in known}
+    return {
+        **old,
+        **{key: _overlay(old.get(key), value, _join(at, key)) for key, value in new.items()},
+    }
 
 
 def _section(key: str, value: Any) -> Any:
@@ -170,6 +177,8 @@ def _parse(hint: Any, value: Any, at: str) -> Any:
     """A value of the type that the field declares."""
     if hint is Choice:
         return _choose(value, at)
+    if hint is TokenizerConfig:
+        return _build(_tokenizer_config(value, at), value, at)
     if is_dataclass(hint):
         return _build(cast(type, hint), value, at)
     if isinstance(value, list | tuple) and (record := _record(hint)):
@@ -180,6 +189,15 @@ def _parse(hint: Any, value: Any, at: str) -> Any:
     try:
         return read_value(hint, value)
     except ValueError as error:
+        raise UnmaskError(f"{at}: {error}") from None
+
+
+def _tokenizer_config(tree: Any, at: str) -> type:
+    """The dataclass of the tokenizer kind that a section names."""
+    kind = tree.get("kind", TokenizerConfig.kind) if isinstance(tree, Mapping) else None
+    try:
+        return TOKENIZERS[str(kind or TokenizerConfig.kind)].Config
+    except UnmaskError as error:
         raise UnmaskError(f"{at}: {error}") from None
 
 

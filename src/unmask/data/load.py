@@ -19,22 +19,22 @@ from unmask.data.rows.encode import Encode, encoding
 from unmask.data.rows.packing import pack
 from unmask.data.rows.row_cache import UnfinishedRows, cache_key, making, stored_rows
 from unmask.data.rows.row_counts import Table, Totals
+from unmask.data.rows.stream_rows import StreamRows
 from unmask.data.rows.token_rows import Layout, Mixture, Rows
-from unmask.data.sources.corpus import Corpus, SetAside, sample
+from unmask.data.sources.corpus import Corpus, SetAside, beginning, sample
 from unmask.data.sources.open_source import open_corpus
 from unmask.data.tokenizers.kinds import build_tokenizer
-from unmask.data.tokenizers.subwords import SubwordTokenizer
-from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.tokenizer import TOKENIZERS, Tokenizer
 from unmask.errors import UnmaskError
 from unmask.files.storage import cache_folder
 
 
 @dataclass(frozen=True)
 class Data:
-    """What a run trains on and is validated on, and what a user should hear about it."""
+    """The rows that a run trains on and is validated on, and notes for the user."""
 
     tokenizer: Tokenizer
-    train: Rows
+    train: Rows | StreamRows
     valid: Rows
     notes: tuple[str, ...] = ()
 
@@ -69,6 +69,9 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
     """
     weights = [portion.weight for portion in config.portions]
     corpora = [_opened(portion.text, config) for portion in config.portions]
+    for corpus in corpora:
+        if corpus.endless:
+            return _streamed(corpus, config, tokenizer)
     with ExitStack() as stack:
         if config.valid:
             train = [_Part.all_of(corpus) for corpus in corpora]
@@ -95,22 +98,52 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
     )
 
 
+def _streamed(stream: Corpus, config: DataConfig, tokenizer: Tokenizer | None) -> Data:
+    """The data of a run on a stream: nothing is held out of it, and its classes cannot be known."""
+    if len(config.portions) > 1:
+        raise UnmaskError(f"{stream.name} is a stream, which is trained on alone: drop the others")
+    if config.label_field:
+        raise UnmaskError(
+            f"{stream.name} is a stream, which has no classes: clear data.label_field"
+        )
+    if not config.valid:
+        raise UnmaskError(f"{stream.name} is a stream: name a file or folder in data.valid")
+    valid = _Part.all_of(_finite(_opened(config.valid, config)))
+    tokenizer = tokenizer or _learned([_Part.all_of(stream)], [1.0], config)
+    rows = StreamRows(stream, tokenizer, config.length, _packer(config), _layout(config))
+    measured = _rows(valid, tokenizer, config)
+    return Data(tokenizer, rows, measured, tuple(told(valid.corpus.name, measured.faults)))
+
+
+def _finite(corpus: Corpus) -> Corpus:
+    """The corpus, or an error if it has no end."""
+    if corpus.endless:
+        raise UnmaskError(f"{corpus.name} is a stream without an end: name a file or a folder here")
+    return corpus
+
+
 def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> Tokenizer:
     """The tokenizer of the training documents, which are read once, with their classes.
 
-    A bpe learns from at most its sample, of each corpus its share.
+    A kind that samples learns from at most its sample, of each corpus its share. Of a stream every
+    kind that learns reads as many characters and no more.
     """
     classes, source = Classes(config.label_field), config.tokenizer.source
     noted = (classes.noting(part.documents()) for part in parts)
     read: Iterable[Iterable[str]] = noted
+    endless = parts[0].corpus.endless
     if source:
-        read, weights = [iter(_opened(source, config))], [1.0]
+        corpus = _opened(source, config)
+        read, weights, endless = [iter(corpus)], [1.0], corpus.endless
     texts = sides(chain.from_iterable(read))
-    if config.tokenizer.kind == "bpe":
+    kind = TOKENIZERS[config.tokenizer.kind]
+    if endless:
+        texts = beginning(texts, config.tokenizer.sample)
+    elif kind.learns and kind.samples:
         room = [config.tokenizer.sample * weight / sum(weights) for weight in weights]
         texts = chain.from_iterable(map(sample, read, room, repeat(cache_folder(config.cache))))
     tokenizer = build_tokenizer(config.tokenizer, texts)
-    if config.packing not in STREAMS and isinstance(tokenizer, SubwordTokenizer):
+    if config.packing not in STREAMS:
         tokenizer = tokenizer.with_pad()
     if config.label_field:
         for _ in chain.from_iterable(noted):  # those that the tokenizer did not read
@@ -132,7 +165,7 @@ def rows_from(
         paired = config.paired
         source = _open_pairs(source, config) if paired else open_corpus(source, _reading(config))
     if isinstance(source, Corpus):
-        corpus = _detokenized(source, config)
+        corpus = _finite(_detokenized(source, config))
         return _rows(_Part.all_of(corpus), tokenizer, config)
     if not isinstance(source, Iterable):
         raise UnmaskError("text is measured as a list of texts or pairs, or the name of a source")
@@ -193,7 +226,8 @@ def pairs_from(source: str | None, config: DataConfig) -> Iterator[Pair]:
     A source is read strictly: a score of a part of a set is not the set's.
     """
     if source or config.valid:
-        documents = iter(_open_pairs(source or config.valid, replace(config, corrupt=0.0)))
+        opened = _open_pairs(source or config.valid, replace(config, corrupt=0.0))
+        documents = iter(_finite(opened))
     else:
         corpora = (_open_pairs(portion.text, config) for portion in config.portions)
         parts = (corpus.part(config.holdout, held=True) for corpus in corpora)
@@ -239,12 +273,13 @@ def _detokenized(corpus: Corpus, config: DataConfig) -> Corpus:
         return corpus
     detokenize = DETOKENIZERS.build(config.detokenizer)
 
-    def read() -> Iterator[str]:
-        for document in corpus.read():
+    def mended(documents: Iterator[str]) -> Iterator[str]:
+        for document in documents:
             text = detokenize(document)
             yield Labelled(text, document.label) if isinstance(document, Labelled) else text
 
-    return replace(corpus, read=read)
+    read_on = (lambda start: mended(corpus.documents(start))) if corpus.endless else None
+    return replace(corpus, read=lambda: mended(corpus.read()), read_on=read_on)
 
 
 def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.data.rows.shuffle import Shares, drawn
+from unmask.data.rows.stream_rows import StreamLoader
 from unmask.data.rows.token_rows import Rows
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
@@ -69,9 +70,13 @@ class Loader:
         """Which tokens of those rows are seen and not predicted; None if the rows are no pairs."""
         return self.rows.given(self.indices(step, part))
 
+    def counted(self, step: int, part: range) -> Int64[Tensor, "part"]:
+        """Tokens of each of those rows that the mean loss is per."""
+        return self.rows.counted(self.indices(step, part))
+
     def count(self, step: int, part: range) -> int:
         """How many tokens of those rows the mean loss is per."""
-        return int(self.rows.counted(self.indices(step, part)).sum())
+        return int(self.counted(step, part).sum())
 
     def indices(self, step: int, part: range) -> NDArray[np.int64]:
         """Which rows those are."""
@@ -86,7 +91,7 @@ SHORTEST = 3  # BOS, a token and EOS
 class ShortRows:
     """A loader of which a share of the rows ends, with EOS, at a uniformly drawn length."""
 
-    def __init__(self, loader: Loader, share: float, eos_id: int) -> None:
+    def __init__(self, loader: Loader | StreamLoader, share: float, eos_id: int) -> None:
         self.loader, self.share, self.eos_id = loader, share, eos_id
 
     def batch(
@@ -105,7 +110,7 @@ class ShortRows:
 
     def count(self, step: int, part: range) -> int:
         """How many tokens of those rows the mean loss is per."""
-        whole = self.loader.rows.counted(self.loader.indices(step, part))
+        whole = self.loader.counted(step, part)
         return int(torch.minimum(whole, self._ends(step, part)).sum())
 
     def _ends(self, step: int, part: range) -> Int64[Tensor, "part"]:

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from unmask.errors import UnmaskError
 from unmask.formats.foreign import Parts, Settings, as_float, renamed
+from unmask.formats.foreign_format import ForeignFormat
+from unmask.formats.format import FORMATS
 
 _BERT_LAYER = {
     "attention.output.dense": "out",
@@ -190,3 +192,19 @@ def _take(tensors: dict[str, Tensor], name: str, where: str) -> Tensor:
     if name not in tensors:
         raise UnmaskError(f"{where} does not fit: {name} is missing")
     return tensors.pop(name)
+
+
+@FORMATS.register("bert")
+class BertFormat(ForeignFormat):
+    """BERT and RoBERTa with their masked-LM head, in the layout of transformers."""
+
+    model_types = ("bert", "roberta")
+    parts = staticmethod(read_bert)
+
+
+@FORMATS.register("gpt2")
+class GPT2Format(ForeignFormat):
+    """GPT-2 in the layout of transformers."""
+
+    model_types = ("gpt2",)
+    parts = staticmethod(read_gpt2)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -61,7 +61,6 @@ def grown(table: Tensor, size: int) -> Tensor:
     return torch.cat([table, table.mean(0, keepdim=True).expand(new, *table.shape[1:])])
 
 
-Reader = Callable[[Mapping[str, Any], Mapping[str, Tensor], str], Parts]
 _PICKLED = "pytorch_model.bin"
 
 
@@ -101,6 +100,16 @@ def _json(path: Path) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise UnmaskError(f"{path} holds no table of settings")
     return tree
+
+
+def hub_config(folder: Path) -> dict[str, Any] | None:
+    """The settings of a folder in a layout of the hub; None if it has none that can be read."""
+    if (folder / "model.json").exists() or not (folder / "config.json").is_file():
+        return None
+    try:
+        return _json(folder / "config.json")
+    except (UnmaskError, OSError):
+        return None
 
 
 T = TypeVar("T", int, float, str, bool)

@@ -11,12 +11,14 @@ from torch import Tensor
 
 from unmask.bundle import Bundle
 from unmask.config.run_config import from_dict, to_dict
-from unmask.data.tokenizers.kinds import parse_tokenizer
+from unmask.data.tokenizers.kinds import TextFiles, parse_tokenizer
+from unmask.data.tokenizers.no_tokenizer import AbsentTokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.files.storage import atomic_folder, write_json
 from unmask.files.untrusted import foreign_text, refusing
-from unmask.formats.foreign import FLOATS, as_float
+from unmask.formats.foreign import FLOATS, as_float, hub_config, read_tensors
+from unmask.formats.format import FORMATS, Format
 from unmask.formats.model_card import hub_page
 from unmask.formats.redact import travelling
 from unmask.formats.tokenizer_files import tokenizer_files
@@ -30,7 +32,6 @@ GENERATION = "generation_config.json"
 TOKENIZER = "tokenizer"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = "5GB"  # weights beyond it go into several files
-_OURS = ("vocabulary.json", "tokenizer.json", "alphabet.json")  # in that folder
 _THEIRS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _WRITTEN = {"config.json", GENERATION, TOKENIZER, "README.md", WEIGHTS, INDEX, *_THEIRS}
 
@@ -180,8 +181,9 @@ def generation_json(bundle: Bundle) -> dict[str, Any]:
     return {**given, **bundle.defaults}
 
 
-def read(folder: Path, tree: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Bundle:
+def read(folder: Path) -> Bundle:
     """The model that `write` wrote, or that transformers wrote after it."""
+    tree, tensors = hub_config(folder) or {}, read_tensors(folder)
     with refusing(f"{folder} cannot be read"):
         config = from_dict(tree["run"])
         usual = _generation(folder, tree)
@@ -208,22 +210,17 @@ def _generation(folder: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
 def _tokenizer(folder: Path, tree: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer in our files, or else in those of transformers; without any there is no text."""
     if (folder / TOKENIZER).is_dir():
-        found = [
-            folder / TOKENIZER / name for name in _OURS if (folder / TOKENIZER / name).exists()
-        ]
-        return parse_tokenizer(
-            {path.name: foreign_text(path, inside=_home(folder)) for path in found}
-        )
+        return parse_tokenizer(TextFiles(folder / TOKENIZER, inside=_home(folder)))
     state = {"kind": "subwords", **tree.get("tokenizer", {}), "vocabulary": tree["vocabulary"]}
-    files = {}
-    if (folder / "tokenizer.json").is_file():
-        files["tokenizer.json"] = foreign_text(folder / "tokenizer.json", inside=_home(folder))
-        if state["kind"] == "characters":
-            ids = json.loads(files["tokenizer.json"])["model"]["vocab"]
-            files["alphabet.json"] = json.dumps([*ids])
-    elif state["kind"] in ("subwords", "characters"):  # others need no file
-        state["kind"] = "absent"
-    return parse_tokenizer({**files, "vocabulary.json": json.dumps(state)})
+    files, name = TextFiles(folder, inside=_home(folder)), "tokenizer.json"
+    theirs = {name: files[name]} if name in files else {}
+    try:
+        return parse_tokenizer({**theirs, "vocabulary.json": json.dumps(state)})
+    except KeyError:
+        if theirs:
+            raise
+        state["kind"] = AbsentTokenizer.kind  # of the kinds that need a file
+        return parse_tokenizer({"vocabulary.json": json.dumps(state)})
 
 
 def _home(folder: Path) -> Path:
@@ -234,4 +231,28 @@ def _home(folder: Path) -> Path:
     return folder.parent.parent if folder.parent.name == "snapshots" else folder
 
 
-MODEL_TYPE = "unmask"  # what transformers calls our models
+@FORMATS.register("huggingface")
+class HuggingFaceFormat(Format):
+    """Our models in the layout of the Hugging Face hub, which transformers reads."""
+
+    @classmethod
+    def matches(cls, path: Path) -> bool:
+        """True by the type in config.json."""
+        return (hub_config(path) or {}).get("model_type") == MODEL_TYPE
+
+    @classmethod
+    def read(cls, path: Path) -> Bundle:
+        """The model that `write` wrote, or that transformers wrote after it."""
+        return read(path)
+
+    @classmethod
+    def write(cls, bundle: Bundle, folder: Path) -> None:
+        """Writes the folder, with a model card."""
+        write(bundle, folder)
+
+    @classmethod
+    def check_target(cls, folder: Path) -> None:
+        """Raises an error without huggingface_hub, or for a folder of others; `write` looks closer."""
+        if not _is_ours(folder / "config.json"):
+            super().check_target(folder)
+        extra("huggingface_hub", "--pretrained", "hub")

@@ -2,14 +2,19 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
+from unmask.files.untrusted import refusing
 from unmask.formats.foreign import Parts, Settings, as_float, renamed
-from unmask.formats.pickle import plain, with_own_data
+from unmask.formats.foreign_format import ForeignFormat, assembled, find_tokenizer
+from unmask.formats.format import FORMATS
+from unmask.formats.pickle import plain, read_pickle, with_own_data
 
 EPSILON = 1e-3  # of their log-linear and cosine noise
 _PREFIX = "backbone."
@@ -220,3 +225,40 @@ def _rows(weights: Mapping[str, Tensor], where: str) -> int:
     if table is None or table.ndim != 2:
         raise UnmaskError(f"{where} does not fit: {_PREFIX}vocab_embed.embedding is missing")
     return len(table)
+
+
+@FORMATS.register("mdlm")
+class MDLMFormat(ForeignFormat):
+    """Models that the authors of MDLM published on the hub, as kuleshov-group/mdlm-owt."""
+
+    model_types = ("mdlm",)
+    parts = staticmethod(read_mdlm)
+
+
+@FORMATS.register("sedd")
+class SEDDFormat(ForeignFormat):
+    """Models that the authors of SEDD published on the hub, as louaaron/sedd-small."""
+
+    parts = staticmethod(read_sedd)
+
+    @classmethod
+    def fits(cls, settings: Mapping[str, Any]) -> bool:
+        """True if config.json has a graph and no type."""
+        return settings.get("model_type") is None and "graph" in settings
+
+
+@FORMATS.register("lightning")
+class LightningFormat(ForeignFormat):
+    """A file of the trainer of MDLM's authors (.ckpt), which `unmask convert` reads."""
+
+    @classmethod
+    def matches(cls, path: Path) -> bool:
+        """True of any file: models of other formats are folders."""
+        return path.is_file()
+
+    @classmethod
+    def read(cls, path: Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
+        """The model, with averaged weights or the last ones."""
+        with refusing(f"{path} cannot be read"):
+            parts = read_lightning(read_pickle(path, objects=True), str(path), averaged)
+        return assembled(parts, find_tokenizer(path.parent, parts, tokenizer), str(path))

@@ -1,17 +1,19 @@
-"""The own format of model folders: weights, tokenizer, configuration and defaults of `generate`."""
+"""The own formats: model folders (weights, tokenizer, configuration, defaults of `generate`) and runs."""
 
 from pathlib import Path
 
 from unmask.bundle import Bundle
-from unmask.config.run_config import from_dict, to_dict
+from unmask.config.run_config import from_dict, load_recipe, resolve, to_dict
 from unmask.data.tokenizers.kinds import load_tokenizer
-from unmask.errors import UnmaskError, unknown
+from unmask.errors import unknown
 from unmask.files.storage import Damaged, atomic_folder, read_json, verify, write_json
 from unmask.files.tensors import read_tensors, write_weights
 from unmask.files.untrusted import within
+from unmask.formats.format import FORMATS, Format, ReadFormat
 from unmask.formats.weights import restored, stored
 from unmask.generation.sampling_params import checked_defaults
 from unmask.runtime.device import PRECISIONS
+from unmask.training.checkpoints.checkpoint import run_weights
 
 
 def write_folder(bundle: Bundle, folder: str | Path, precision: str = "fp32") -> None:
@@ -19,8 +21,7 @@ def write_folder(bundle: Bundle, folder: str | Path, precision: str = "fp32") ->
     target = Path(folder)
     if precision not in PRECISIONS:
         raise unknown("precision", precision, PRECISIONS)
-    if target.exists() and not (target / "model.json").exists():
-        raise UnmaskError(f"{target} is there already and is no exported model")
+    NativeFormat.check_target(target)
     content = {"format": 1, "precision": precision, "config": to_dict(bundle.config)}
     if bundle.defaults:
         content["defaults"] = checked_defaults(bundle.defaults)
@@ -46,3 +47,44 @@ def read_folder(folder: Path) -> Bundle:
     where, weights = folder / "model.safetensors", read_tensors(folder)
     method = restored(config, tokenizer.vocabulary, weights, where, PRECISIONS[precision])
     return Bundle(method, tokenizer, config, defaults)
+
+
+@FORMATS.register("unmask")
+class NativeFormat(Format):
+    """A folder that `unmask export` writes: safetensors, JSON, the tokenizer and a manifest of hashes."""
+
+    @classmethod
+    def matches(cls, path: Path) -> bool:
+        """True by model.json."""
+        return (path / "model.json").exists()
+
+    @classmethod
+    def read(cls, path: Path) -> Bundle:
+        """The model, held against the manifest."""
+        return read_folder(path)
+
+    @classmethod
+    def write(cls, bundle: Bundle, folder: Path) -> None:
+        """Writes the folder in fp32."""
+        write_folder(bundle, folder)
+
+
+@FORMATS.register("run")
+class RunFormat(ReadFormat):
+    """A run folder that `unmask train` made: its exported model, or its best weights so far."""
+
+    @classmethod
+    def matches(cls, path: Path) -> bool:
+        """True by config.yaml, where neither model.json nor config.json is."""
+        others = ("model.json", "config.json")
+        return (path / "config.yaml").exists() and not any((path / n).exists() for n in others)
+
+    @classmethod
+    def read(cls, path: Path) -> Bundle:
+        """The exported model, or one of the best checkpoint."""
+        if (path / "model").is_dir():
+            return read_folder(within(path, "model"))
+        config = resolve(load_recipe(str(within(path, "config.yaml"))))
+        tokenizer = load_tokenizer(within(path, "tokenizer"))
+        method = restored(config, tokenizer.vocabulary, run_weights(path, print), path)
+        return Bundle(method, tokenizer, config)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from unmask.config.run_config import RunConfig
 from unmask.data.data_config import DataConfig, Portion
 from unmask.data.sources.corpus import ELSEWHERE
+from unmask.data.sources.open_source import scheme_of
 from unmask.files.hub import hub_name
 
-_NO_FILES = ("builtin:", "hf:")
 _UNNAMED = "data"  # a path without a name, such as the folder where one stands
 
 
@@ -57,12 +57,18 @@ def nameless(text: str, config: RunConfig) -> str:
 
 def _source(text: str) -> str:
     """A source of text: a file or folder by its name."""
-    return text if text.startswith(_NO_FILES) else _name(text.removeprefix(ELSEWHERE))
+    return text if _anywhere(text) else _name(text.removeprefix(ELSEWHERE))
 
 
 def _elsewhere(name: str) -> str:
     """A file or folder by a name that nothing here has."""
-    return name if not name or name.startswith(_NO_FILES) else ELSEWHERE + name
+    return name if not name or _anywhere(name) else ELSEWHERE + name
+
+
+def _anywhere(text: str) -> bool:
+    """True for a source that names the same text on every machine."""
+    found = scheme_of(text)
+    return found is not None and found.anywhere
 
 
 def _model(text: str) -> str:

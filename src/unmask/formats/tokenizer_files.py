@@ -3,12 +3,9 @@
 import json
 from typing import Any
 
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, processors
 from tokenizers import Tokenizer as Backend
 
-from unmask.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer, Text8Tokenizer
-from unmask.data.tokenizers.no_tokenizer import AbsentTokenizer
-from unmask.data.tokenizers.subwords import SubwordTokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 
@@ -16,10 +13,10 @@ _NAMES = {"mask": "[MASK]", "pad": "[PAD]", "bos": "[BOS]", "eos": "[EOS]"}
 
 
 def tokenizer_files(tokenizer: Tokenizer, length: int) -> dict[str, str]:
-    """tokenizer.json and what goes with it; nothing for a tokenizer that is not there."""
-    if isinstance(tokenizer, AbsentTokenizer):
+    """The text of tokenizer.json and of what goes with it; nothing for a tokenizer without a backend."""
+    backend = tokenizer.backend()
+    if backend is None:
         return {}
-    backend = _backend(tokenizer)
     named = _add_special(backend, tokenizer)
     v = tokenizer.vocabulary
     if v.bos_id is not None and v.eos_id is not None:  # rows begin and end as in training
@@ -40,52 +37,6 @@ def tokenizer_files(tokenizer: Tokenizer, length: int) -> dict[str, str]:
         "tokenizer_config.json": json.dumps(settings, indent=1) + "\n",
         "special_tokens_map.json": json.dumps(special, indent=1) + "\n",
     }
-
-
-def _backend(tokenizer: Tokenizer) -> Backend:
-    """The library's tokenizer that makes the same ids of a text."""
-    match tokenizer:
-        case SubwordTokenizer():
-            return Backend.from_str(tokenizer.files()["tokenizer.json"])
-        case Text8Tokenizer():
-            return _characters(tokenizer.alphabet, " ", _only_letters())
-        case CharacterTokenizer():
-            return _characters(tokenizer.alphabet, "\N{REPLACEMENT CHARACTER}")
-        case ByteTokenizer():
-            return _bytes(tokenizer)
-    raise UnmaskError(f"a tokenizer of kind {tokenizer.kind} cannot be written for transformers")
-
-
-def _characters(
-    alphabet: str, unknown: str, normalizer: normalizers.Normalizer | None = None
-) -> Backend:
-    """A word list of single characters."""
-    ids = {character: index for index, character in enumerate(alphabet)}
-    backend = Backend(models.WordLevel(ids, unk_token=unknown))
-    if normalizer is not None:
-        backend.normalizer = normalizer
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    backend.decoder = decoders.Fuse()
-    return backend
-
-
-def _only_letters() -> normalizers.Normalizer:
-    """Capitals of the alphabet become small; what is no letter of it is unknown, which is a space."""
-    return normalizers.Sequence(
-        [normalizers.Replace(capital, capital.lower()) for capital in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
-    )
-
-
-def _bytes(tokenizer: ByteTokenizer) -> Backend:
-    """A byte-level BPE that merges nothing, each byte under its own id."""
-    names = sorted(pre_tokenizers.ByteLevel.alphabet())
-    own = [name for name in names if ord(name) < 256]
-    rest = sorted(set(range(256)) - set(map(ord, own)))
-    ids = {name: ord(name) for name in own} | dict(zip(names[len(own) :], rest, strict=True))
-    backend = Backend(models.BPE(ids, []))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.decoder = decoders.ByteLevel()
-    return backend
 
 
 def _add_special(backend: Backend, tokenizer: Tokenizer) -> dict[str, str]:

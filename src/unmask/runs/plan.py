@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from unmask.config.components import outline
 from unmask.config.run_config import RunConfig
+from unmask.data.tokenizers.tokenizer import TOKENIZERS
 from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
 
@@ -139,10 +140,6 @@ def step_bytes(work: Work, strategy: str, gpus: int, passes: int) -> float:
     return 2 * share * 4.0 * work.parameters  # there and back
 
 
-_KNOWN = {"gpt2": 50_258, "bert-base-uncased": 30_522}  # with MASK
-_FIXED = {"bytes": 260, "text8": 28}
-
-
 @dataclass(frozen=True)
 class Option:
     """One way to spread the work: the largest micro-batch that fits, or the smallest that does not."""
@@ -233,9 +230,7 @@ def work_of(config: RunConfig, vocabulary: int) -> Work:
 
 def _vocabulary(config: RunConfig) -> int:
     tokenizer = config.data.tokenizer
-    if tokenizer.kind == "bpe":
-        return tokenizer.size
-    known = _KNOWN.get(tokenizer.path) if tokenizer.kind == "hf" else _FIXED.get(tokenizer.kind)
+    known = TOKENIZERS[tokenizer.kind].planned_size(tokenizer)
     if known is None:
         raise UnmaskError("the vocabulary of this tokenizer is not known here: give --vocabulary")
     return known

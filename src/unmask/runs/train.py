@@ -12,6 +12,7 @@ from unmask.config.run_config import RunConfig, dump_yaml, to_dict
 from unmask.data.load import Data, first_sources, load_data
 from unmask.data.loader import LabelDropout, Loader, ShortRows
 from unmask.data.rows.first_rows import FirstRows
+from unmask.data.rows.stream_rows import StreamLoader, StreamRows
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
@@ -74,8 +75,7 @@ def _prepared(
     start = _starting(config, tokenizer) if config.initial and not begun else None
     learned = start.tokenizer if start else tokenizer
     data = group.in_turn(lambda: _data(config, run, learned, begun, group))
-    corpus = {"rows": len(data.train), "tokens": data.train.tokens}
-    fingerprint = {**to_dict(config), "corpus": corpus}
+    fingerprint = {**to_dict(config), "corpus": data.train.facts}
     if begun:  # before anything in the folder is touched
         group.told(lambda: _agreed(run, begun, fingerprint))
     torch.manual_seed(config.seed)  # the initial weights
@@ -96,8 +96,7 @@ def _prepared(
         sources = first_sources(data, 2) if model.conditional else None
         return written_together(group, model, sources, row_seeds(config.seed, 2))
 
-    dropout = LabelDropout(data.tokenizer, config.data.label_dropout)
-    loader = Loader(data.train, config.training.batch, config.seed, dropout)
+    loader = _loader(data, config)
     trainer = Trainer(
         method,
         _shortened(loader, config, data.tokenizer),
@@ -111,6 +110,7 @@ def _prepared(
         auto_batch,
         config.distributed,
         group,
+        loader if isinstance(loader, StreamLoader) else None,
     )
     if group.main:
         (run / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
@@ -118,7 +118,7 @@ def _prepared(
         seal(run, *SEALED)
     parameters = sum(p.numel() for p in method.parameters())
     say(
-        f"{config.method.name}, {parameters / 1e6:.1f}M parameters; {len(data.train):,} rows of "
+        f"{config.method.name}, {parameters / 1e6:.1f}M parameters; {data.train.amount} of "
         f"{config.data.length} tokens to train on, {len(data.valid):,} to validate"
     )
     for note in data.notes:
@@ -152,7 +152,17 @@ def _starting(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
     return Model(method, found.tokenizer, config)
 
 
-def _shortened(loader: Loader, config: RunConfig, tokenizer: Tokenizer) -> Loader | ShortRows:
+def _loader(data: Data, config: RunConfig) -> Loader | StreamLoader:
+    """The batches of a run: shuffled rows, or a stream as it comes."""
+    if isinstance(data.train, StreamRows):
+        return StreamLoader(data.train, config.training.batch, config.seed)
+    dropout = LabelDropout(data.tokenizer, config.data.label_dropout)
+    return Loader(data.train, config.training.batch, config.seed, dropout)
+
+
+def _shortened(
+    loader: Loader | StreamLoader, config: RunConfig, tokenizer: Tokenizer
+) -> Loader | StreamLoader | ShortRows:
     """The loader with some rows cut short, if they are to be."""
     eos_id = tokenizer.vocabulary.eos_id
     if not config.data.shorten or eos_id is None:

@@ -1,7 +1,7 @@
 """The training loop, top to bottom.
 
-Data, noise and dropout of a step are functions of (seed, step, row) and everything else is in the
-checkpoint, so a run that was killed and resumed ends with the same bits as one that was not.
+Data, noise and dropout of a step are functions of (seed, step, row) and everything else, the place of
+a stream included, is in the checkpoint, so a run that was killed and resumed ends with the same bits as one that was not.
 """
 
 import time
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from unmask.backbones.compile import recompute_blocks
 from unmask.data.loader import BatchSource
+from unmask.data.rows.stream_rows import StreamLoader
 from unmask.errors import UnmaskError
 from unmask.files.storage import full_disk
 from unmask.methods.method import Method
@@ -64,6 +65,7 @@ class Trainer:
         auto_batch: bool = False,
         distributed: DistributedConfig | None = None,
         group: Group | None = None,
+        stream: StreamLoader | None = None,
     ) -> None:
         self.device = local_device(resolve_device(config.device))
         config = replace(config, precision=resolve_precision(config.precision, self.device))
@@ -87,7 +89,7 @@ class Trainer:
         self.losses: list[Tensor] = []  # (loss, norm) of steps the device may still be working on
         snapshot = Snapshot(self.strategy, self.trained, self.optimizer, self.ema)
         self.saver = Saver(run, Retention(config.keep, config.keep_best, config.keep_every))
-        self.keeper = Keeper(run, fingerprint, snapshot, self.saver, self.group, self.say)
+        self.keeper = Keeper(run, fingerprint, snapshot, self.saver, self.group, self.say, stream)
         self.micro = MicroBatch(len(rows), config.micro_batch, auto_batch, say)
         self.signals = Signals()
         self.clock = time.perf_counter()

@@ -5,9 +5,11 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
-from unmask.cli.parser import Commands, given
+from unmask.cli.parser import Commands, Parser, given
 from unmask.errors import UnmaskError
 from unmask.files.storage import check_place
+
+OWN, HUB = "unmask", "huggingface"  # formats that have options of their own
 
 
 def add(commands: Commands) -> None:
@@ -33,11 +35,7 @@ def _add_export(commands: Commands) -> None:
         metavar="NAME=VALUE",
         help="how it writes unless told otherwise, as length=200 or steps=32; repeatable",
     )
-    parser.add_argument(
-        "--pretrained",
-        action="store_true",
-        help="in the layout of the Hugging Face hub, which transformers reads",
-    )
+    _add_format(parser)
     parser.add_argument(
         "--onnx", type=Path, metavar="FILE", help="the network as an ONNX file, for onnxruntime"
     )
@@ -50,7 +48,7 @@ def _add_convert(commands: Commands) -> None:
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help="a Lightning checkpoint, a folder in the hub's layout, or owner/name on the hub",
+        help="a Lightning checkpoint, a folder of any format, or owner/name on the hub",
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where to write the model")
     parser.add_argument(
@@ -63,12 +61,25 @@ def _add_convert(commands: Commands) -> None:
         action="store_true",
         help="the last weights of a Lightning checkpoint, not the averages",
     )
-    parser.add_argument(
-        "--pretrained",
-        action="store_true",
-        help="write it in the layout of the Hugging Face hub, which transformers reads",
-    )
+    _add_format(parser)
     parser.set_defaults(execute=convert)
+
+
+def _add_format(parser: Parser) -> None:
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--format",
+        default=OWN,
+        metavar="NAME",
+        help=f"the layout to write ('unmask formats' lists them); {OWN} unless given",
+    )
+    choice.add_argument(
+        "--pretrained",
+        dest="format",
+        action="store_const",
+        const=HUB,
+        help=f"short for --format {HUB}, which transformers reads",
+    )
 
 
 def export(args: Namespace) -> None:
@@ -77,14 +88,15 @@ def export(args: Namespace) -> None:
         options["defaults"] = dict(map(_pair, args.default))
     if args.folder is None and args.onnx is None:
         raise UnmaskError("say where to write it: a folder, or --onnx FILE")
-    if (args.pretrained or args.folder is None) and options:
+    if (args.format != OWN or args.folder is None) and options:
         raise UnmaskError("--precision and --default go with a folder of our own layout")
-    if args.pretrained and args.folder is None:
-        raise UnmaskError("--pretrained needs a folder to write to")
+    if args.format != OWN and args.folder is None:
+        raise UnmaskError("a format needs a folder to write to")
     if args.onnx is not None:
         check_place(args.onnx)
     if args.folder is not None:
-        _check_target(args.folder, args.pretrained)
+        _check_target(args.folder, args.format)
+    from unmask.formats.format import FORMATS
     from unmask.model import load
 
     model = load(args.model)
@@ -95,23 +107,22 @@ def export(args: Namespace) -> None:
         print(f"{args.onnx} is ready for onnxruntime")
     if args.folder is None:
         return
-    if args.pretrained:
+    if args.format == OWN:
+        model.save(args.folder, **options)
+    elif args.format == HUB:
         model.save_pretrained(args.folder, card=_card(Path(args.model)))
     else:
-        model.save(args.folder, **options)
+        FORMATS[args.format].write(model, args.folder)
     print(f"{args.folder} is ready: unmask generate {args.folder}")
 
 
 def convert(args: Namespace) -> None:
-    _check_target(args.folder, args.pretrained)
-    from unmask.formats import huggingface, native
+    _check_target(args.folder, args.format)
+    from unmask.formats.format import FORMATS
     from unmask.formats.read import read
 
     model = read(args.source, args.tokenizer, averaged=not args.raw)
-    if args.pretrained:
-        huggingface.write(model, args.folder)
-    else:
-        native.write_folder(model, args.folder)
+    FORMATS[args.format].write(model, args.folder)
     method, backbone = model.config.method.name, model.config.backbone.name
     parameters = sum(p.numel() for p in model.method.parameters())
     print(
@@ -120,29 +131,18 @@ def convert(args: Namespace) -> None:
     )
 
 
-def _check_target(folder: Path, pretrained: bool) -> None:
-    """Before gigabytes are read: a folder that a model can be written to, in the layout that is wanted."""
+def _check_target(folder: Path, layout: str) -> None:
+    """Raises an error, before gigabytes are read, if the model cannot be written there in that layout."""
+    from unmask.formats.format import FORMATS
+
+    wanted = FORMATS[layout]
     parents = folder.resolve().parents
     parent = next((parent for parent in parents if parent.exists()), folder)
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise UnmaskError(
             f"{folder} cannot be written: {parent} is no folder that you may write to"
         )
-    if folder.exists() and not _replaceable(folder, pretrained):
-        raise UnmaskError(f"{folder} is there already and is no model of ours: give another folder")
-    if pretrained:
-        from unmask.imports import extra
-
-        extra("huggingface_hub", "--pretrained", "hub")
-
-
-def _replaceable(folder: Path, pretrained: bool) -> bool:
-    """True for a folder that looks like a model in that layout; the writer looks closer."""
-    if not pretrained:
-        return (folder / "model.json").is_file()
-    config = folder / "config.json"
-    ours = config.is_file() and '"unmask"' in config.read_text("utf-8", "replace")
-    return ours or (folder.is_dir() and not any(folder.iterdir()))
+    wanted.check_target(folder)
 
 
 def _card(model: Path) -> str | None:

@@ -20,6 +20,9 @@ _REGISTRIES = {
     "times": ("unmask.diffusion.time_sampler", "TIME_SAMPLERS"),
     "backbones": ("unmask.backbones.backbone", "BACKBONES"),
     "loggers": ("unmask.training.logs.loggers", "LOGGERS"),
+    "tokenizers": ("unmask.data.tokenizers.tokenizer", "TOKENIZERS"),
+    "sources": ("unmask.data.sources.corpus", "SOURCES"),
+    "formats": ("unmask.formats.format", "FORMATS"),
 }
 _HEADINGS = ("model", "parameters", "tokens", "length", "bound", "licence of the data", "size")
 

@@ -63,6 +63,16 @@ class Rows:
         return hashlib.blake2b(self.taken(some).tobytes(), digest_size=8).hexdigest()
 
     @property
+    def facts(self) -> dict[str, int]:
+        """The numbers by which a resumed run knows its rows again."""
+        return {"rows": len(self), "tokens": self.tokens}
+
+    @property
+    def amount(self) -> str:
+        """The number of rows in words."""
+        return f"{len(self):,} rows"
+
+    @property
     def unread(self) -> str:
         """In words what of the corpus could not be read."""
         return "; ".join(told("the text", self.faults))

@@ -1,24 +1,28 @@
-"""Documents from wherever text lives, one at a time, and a hash of their content.
+"""Documents from wherever text lives, one at a time, and a hash of their content; the registry of sources.
 
 A source is `builtin:pydoc`, a file, a folder, `-` (standard input, plain text), parallel files
-(`train.{de,en}`), or `hf:OWNER/NAME[/CONFIG][:SPLIT]` (a dataset of the hub; the split is `train`
-unless named).
+(`train.{de,en}`), `hf:OWNER/NAME[/CONFIG][:SPLIT]` (a dataset of the hub; the split is `train`
+unless named), or what a plugin opens.
 """
 
 import hashlib
 import json
 import tempfile
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from unmask.data.documents.fields import Reading
 from unmask.data.documents.labels import Labelled
 from unmask.data.documents.pairs import Pair, sides
 from unmask.data.documents.read_errors import Faults
 from unmask.errors import UnmaskError
+from unmask.registry import Registry
 
 ELSEWHERE = "elsewhere:"  # before the name of a file on the machine that a model comes from
 _HASH_FRACTION = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
@@ -27,18 +31,50 @@ _IN_MEMORY = 2**26  # bytes of documents that are set aside in memory; more go t
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents that can be read again and again, and the hash of what they are read from."""
+    """Documents that can be read again and again, and the hash of what they are read from.
+
+    A stream has no hash: it may have no end, nothing is held out of it, and its rows are kept nowhere.
+    """
 
     name: str
     read: Callable[[], Iterator[str]]
-    hash_content: Callable[[], str]
+    hash_content: Callable[[], str] | None
     has_fields: bool = False  # beside the text: plain text has none
     faults: Faults = field(default_factory=Faults)  # of the last reading
+    read_on: Callable[[int], Iterator[str]] | None = None  # the documents from a number on
+
+    @classmethod
+    def stream(
+        cls, name: str, documents: Callable[[int], Iterator[str]], has_fields: bool = False
+    ) -> "Corpus":
+        """A corpus without an end, or one whose end is far.
+
+        Args:
+            name: the source as a user gave it.
+            documents: the documents from a number on (0 is the first), the same at each call.
+            has_fields: True if documents can be pairs.
+
+        Example:
+            >>> from itertools import count
+            >>> squares = Corpus.stream("squares:", lambda start: (str(n * n) for n in count(start)))
+            >>> next(squares.documents(12)), squares.digest
+            ('144', None)
+        """
+        return cls(name, partial(documents, 0), None, has_fields, read_on=documents)
 
     @cached_property
-    def digest(self) -> str:
-        """The hash of the content, wherever it lies; taken once."""
-        return self.hash_content()
+    def digest(self) -> str | None:
+        """The hash of the content, wherever it lies, taken once; None of a stream."""
+        return self.hash_content() if self.hash_content else None
+
+    @property
+    def endless(self) -> bool:
+        """True of a stream."""
+        return self.hash_content is None
+
+    def documents(self, start: int) -> Iterator[str]:
+        """The documents from a number on, blank ones included."""
+        return self.read_on(start) if self.read_on else islice(self.read(), start, None)
 
     def __iter__(self) -> Iterator[str]:
         """The documents in order, blank ones left out."""
@@ -82,6 +118,25 @@ class Corpus:
                 aside.add(document)
         if aside is not None:
             aside.complete = True
+
+
+class Source(ABC):
+    """Opens the corpora of a scheme, such as `hf:`; the registered name ends with the colon."""
+
+    anywhere: ClassVar[bool] = False  # a name means the same text on every machine
+
+    @classmethod
+    @abstractmethod
+    def open(cls, spec: str, fields: Reading) -> Corpus:
+        """The corpus of a source.
+
+        Args:
+            spec: the name of the source behind the scheme.
+            fields: the settings by which files and records become documents.
+        """
+
+
+SOURCES: Registry[Source] = Registry("source")
 
 
 class SetAside:
@@ -136,6 +191,15 @@ def sample(documents: Iterable[str], most: float, folder: Path) -> Iterator[str]
             places.append(_spread(index))
     border = _border(most, total)
     return sides(document for place, document in zip(places, kept, strict=True) if place < border)
+
+
+def beginning(texts: Iterable[str], most: int) -> Iterator[str]:
+    """The first texts, of `most` characters or a little more; a stream is read no further."""
+    for text in texts:
+        yield text
+        most -= len(text)
+        if most <= 0:
+            return
 
 
 def _spread(index: int) -> int:

@@ -4,18 +4,25 @@ from collections.abc import Iterator
 
 from unmask.data.documents.fields import Reading
 from unmask.data.documents.read_errors import Faults
-from unmask.data.sources.corpus import Corpus, _hash_documents
+from unmask.data.sources.corpus import SOURCES, Corpus, Source, _hash_documents
 from unmask.errors import UnmaskError
 from unmask.files.hub import asked_once
 from unmask.imports import extra
 
 
-def _dataset(name: str, reading: Reading) -> Corpus:
-    """A dataset of the Hugging Face hub; with one slash the name is OWNER/NAME, not NAME/CONFIG."""
-    path, _, split = name.partition(":")
-    parts = path.split("/")
-    repository, config = "/".join(parts[:2]), "/".join(parts[2:]) or None
-    return hub_corpus(name, reading, repository, config, split=split or "train")
+@SOURCES.register("hf:")
+class HubDataset(Source):
+    """A dataset of the Hugging Face hub: hf:OWNER/NAME[/CONFIG][:SPLIT]."""
+
+    anywhere = True
+
+    @classmethod
+    def open(cls, spec: str, fields: Reading) -> Corpus:
+        """The dataset; with one slash the name is OWNER/NAME, not NAME/CONFIG."""
+        path, _, split = spec.partition(":")
+        parts = path.split("/")
+        repository, config = "/".join(parts[:2]), "/".join(parts[2:]) or None
+        return hub_corpus(spec, fields, repository, config, split=split or "train")
 
 
 def hub_corpus(name: str, reading: Reading, *where: str | None, **options: str) -> Corpus:

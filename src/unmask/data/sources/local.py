@@ -11,8 +11,15 @@ from pathlib import Path
 
 from unmask.data.documents.fields import Reading
 from unmask.data.documents.read_errors import Faults
-from unmask.data.sources.corpus import Corpus, _hash_documents, _python_topics
-from unmask.data.sources.parallel import read_parallel
+from unmask.data.sources.corpus import (
+    ELSEWHERE,
+    SOURCES,
+    Corpus,
+    Source,
+    _hash_documents,
+    _python_topics,
+)
+from unmask.data.sources.parallel import parallel_files, read_parallel
 from unmask.data.sources.text_files import (
     digest_of,
     has_fields,
@@ -32,15 +39,51 @@ def _is_text(source: str) -> bool:
     return long or b"\n" in name
 
 
-def _builtin(name: str) -> Corpus:
-    if name != "pydoc":
-        raise unknown("builtin corpus", name, ["pydoc"])
+@SOURCES.register("builtin:")
+class Builtin(Source):
+    """Text that comes with Python: builtin:pydoc, its documentation."""
 
-    def read() -> Iterator[str]:
-        topics = _python_topics()
-        return (topics[topic].strip() for topic in sorted(topics))
+    anywhere = True
 
-    return Corpus("builtin:pydoc", read, lambda: _hash_documents(read()))
+    @classmethod
+    def open(cls, spec: str, fields: Reading) -> Corpus:
+        """The corpus of that name."""
+        if spec != "pydoc":
+            raise unknown("builtin corpus", spec, ["pydoc"])
+
+        def read() -> Iterator[str]:
+            topics = _python_topics()
+            return (topics[topic].strip() for topic in sorted(topics))
+
+        return Corpus("builtin:pydoc", read, lambda: _hash_documents(read()))
+
+
+@SOURCES.register(ELSEWHERE)
+class Elsewhere(Source):
+    """A file of the machine that a model was trained on, which is not here."""
+
+    @classmethod
+    def open(cls, spec: str, fields: Reading) -> Corpus:
+        """Nothing that could be opened."""
+        raise UnmaskError(f"the text {spec!r} lies where the model was trained")
+
+
+@SOURCES.register("path")
+class LocalPath(Source):
+    """A file, a folder, or parallel files such as train.{de,en}."""
+
+    @classmethod
+    def open(cls, spec: str, fields: Reading) -> Corpus:
+        """The documents of a file, of all files of a folder, or of parallel files."""
+        if _is_text(spec):
+            raise UnmaskError(
+                f"no file is called {spec[:40]!r}…; texts themselves are given as a list"
+            )
+        if not spec:
+            raise UnmaskError("the name of a source is empty; . is the folder here")
+        if paths := parallel_files(spec):
+            return _parallel(spec, paths, fields)
+        return _files(Path(spec), fields)
 
 
 def _files(path: Path, reading: Reading) -> Corpus:
@@ -99,8 +142,17 @@ def _inside(folder: Path) -> list[Path]:
     return paths
 
 
+@SOURCES.register("-")
+class StandardInput(Source):
+    """Standard input, plain text."""
+
+    @classmethod
+    def open(cls, spec: str, fields: Reading) -> Corpus:
+        """Standard input, kept in a file that vanishes with the process: a corpus is read twice."""
+        return _standard_input(fields)
+
+
 def _standard_input(reading: Reading) -> Corpus:
-    """Standard input, kept in a file that vanishes with the process: a corpus is read twice."""
     kept: list[int] = []
     faults = Faults(reading.corrupt)
 

@@ -1,12 +1,23 @@
 """Tokenizers without training: characters of an alphabet, text8's 27 symbols, bytes."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as Backend
 
-from unmask.data.tokenizers.tokenizer import Ids, Tokenizer, encoded, own_specials
+from unmask.data.tokenizers.subwords import byte_names
+from unmask.data.tokenizers.tokenizer import (
+    TOKENIZERS,
+    Ids,
+    Tokenizer,
+    TokenizerConfig,
+    encoded,
+    own_specials,
+)
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -18,16 +29,30 @@ def _codes(text: str) -> Ids:
     return np.frombuffer(encoded(text, _UTF32), dtype="<u4")
 
 
+@TOKENIZERS.register("characters")
 class CharacterTokenizer(Tokenizer):
     """One token a character; characters outside the alphabet become U+FFFD, which is always in it."""
 
-    kind = "characters"
-    leading_space = False
+    learns = True
+    samples = False
+    _unknown = UNKNOWN
 
     def __init__(self, alphabet: Iterable[str]) -> None:
         self.alphabet = "".join(sorted({UNKNOWN, *alphabet}))
         self._table = _lookup(self.alphabet, UNKNOWN)
         super().__init__(own_specials(len(self.alphabet)))
+
+    @classmethod
+    def build(cls, config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
+        """The characters of the texts."""
+        return cls(chain.from_iterable(map(set, texts)))
+
+    @classmethod
+    def parse(cls, files: Mapping[str, str]) -> Tokenizer:
+        """The alphabet of its file, or else that of the file that transformers reads."""
+        if "alphabet.json" in files:
+            return cls(json.loads(files["alphabet.json"]))
+        return cls(json.loads(files["tokenizer.json"])["model"]["vocab"])
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """The ids of each text, without special ones."""
@@ -36,7 +61,7 @@ class CharacterTokenizer(Tokenizer):
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of ids; special ones are dropped."""
-        return _codes(self.alphabet)[self._content(ids)].tobytes().decode(_UTF32)
+        return _codes(self.alphabet)[self.content(ids)].tobytes().decode(_UTF32)
 
     def covered(self, text: str, tokens: int) -> int:
         """How many characters of a text its first `tokens` tokens stand for."""
@@ -52,15 +77,25 @@ class CharacterTokenizer(Tokenizer):
         known: list[bytes | None] = [character.encode() for character in self.alphabet]
         return known + [None] * (self.vocabulary.size - len(known))
 
+    def backend(self) -> Backend:
+        """A word list of single characters."""
+        ids = {character: index for index, character in enumerate(self.alphabet)}
+        backend = Backend(models.WordLevel(ids, unk_token=self._unknown))
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+        backend.decoder = decoders.Fuse()
+        return backend
+
     def files(self) -> dict[str, str]:
-        """What `save` writes, by file name: everything that changes ids."""
+        """The content of the files that `save` writes, by name: everything that changes ids."""
         return super().files() | {"alphabet.json": json.dumps(self.alphabet) + "\n"}
 
 
+@TOKENIZERS.register("text8")
 class Text8Tokenizer(CharacterTokenizer):
-    """text8's 27 symbols: capitals become small, everything else but a-z becomes a space."""
+    """The 27 symbols of text8: capitals become small, everything else but a-z becomes a space."""
 
-    kind = "text8"
+    learns = False
+    _unknown = " "
 
     def __init__(self) -> None:
         self.alphabet = " " + LETTERS
@@ -69,15 +104,47 @@ class Text8Tokenizer(CharacterTokenizer):
             self._table[ord(letter.upper())] = self._table[ord(letter)]
         Tokenizer.__init__(self, own_specials(len(self.alphabet)))
 
+    @classmethod
+    def build(cls, config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
+        """The one that there is."""
+        return cls()
 
+    @classmethod
+    def parse(cls, files: Mapping[str, str]) -> Tokenizer:
+        """The one that there is."""
+        return cls()
+
+    def backend(self) -> Backend:
+        """A word list of letters, behind capitals made small; what is no letter is unknown, a space."""
+        backend = super().backend()
+        small = [normalizers.Replace(letter.upper(), letter) for letter in LETTERS]
+        backend.normalizer = normalizers.Sequence(small)
+        return backend
+
+
+@TOKENIZERS.register("bytes")
 class ByteTokenizer(Tokenizer):
     """One token a byte of UTF-8; a broken character decodes to U+FFFD."""
 
-    kind = "bytes"
-    leading_space = False
-
     def __init__(self) -> None:
         super().__init__(own_specials(256))
+
+    @classmethod
+    def build(cls, config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
+        """The one that there is."""
+        return cls()
+
+    @classmethod
+    def parse(cls, files: Mapping[str, str]) -> Tokenizer:
+        """The one that there is."""
+        return cls()
+
+    def backend(self) -> Backend:
+        """A byte-level BPE that merges nothing, each byte under its own id."""
+        backend = Backend(models.BPE(byte_names(), []))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.decoder = decoders.ByteLevel()
+        return backend
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """The ids of each text, without special ones."""
@@ -85,7 +152,7 @@ class ByteTokenizer(Tokenizer):
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of ids; special ones are dropped."""
-        return self._content(ids).astype(np.uint8).tobytes().decode("utf-8", "replace")
+        return self.content(ids).astype(np.uint8).tobytes().decode("utf-8", "replace")
 
     def covered(self, text: str, tokens: int) -> int:
         """How many characters of a text its first `tokens` tokens stand for."""

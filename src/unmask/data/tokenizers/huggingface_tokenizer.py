@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from unmask.data.tokenizers.subwords import SubwordTokenizer, byte_level
+from unmask.data.tokenizers.tokenizer import TOKENIZERS, Tokenizer, TokenizerConfig
 from unmask.errors import UnmaskError
 from unmask.files.untrusted import foreign_text, refusing
 from unmask.imports import extra
@@ -27,6 +29,30 @@ _USUAL = {
     "bos": ("[CLS]", "<s>", "<bos>", "<|endoftext|>"),
     "eos": ("[SEP]", "</s>", "<eos>", "<|endoftext|>"),
 }
+_SIZES = {"gpt2": 50_258, "bert-base-uncased": 30_522}  # of well-known names, with MASK
+
+
+@TOKENIZERS.register("hf")
+class HuggingFaceTokenizer(SubwordTokenizer):
+    """A Hugging Face tokenizer by folder or hub name (`path`), read without running remote code."""
+
+    learns = False
+
+    @classmethod
+    def build(cls, config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
+        """The tokenizer of that folder or name."""
+        return hugging_face(config.path)
+
+    @classmethod
+    def check(cls, config: TokenizerConfig) -> None:
+        """Raises an error without a path."""
+        if not config.path:
+            raise UnmaskError("tokenizer.kind hf needs tokenizer.path: a folder or a hub name")
+
+    @classmethod
+    def planned_size(cls, config: TokenizerConfig) -> int | None:
+        """The size of the vocabulary of a well-known tokenizer."""
+        return _SIZES.get(config.path)
 
 
 def hugging_face(path: str) -> SubwordTokenizer:

@@ -1,36 +1,24 @@
 """A tokenizer by its configuration, and a saved one by its folder."""
 
 import json
-from collections.abc import Callable, Iterable
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from unmask.data.tokenizers.characters import (
-    ByteTokenizer,
-    CharacterTokenizer,
-    Text8Tokenizer,
-)
 from unmask.data.tokenizers.huggingface_tokenizer import hugging_face
 from unmask.data.tokenizers.no_tokenizer import AbsentTokenizer
-from unmask.data.tokenizers.subwords import parse_subwords, train_bpe
-from unmask.data.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from unmask.errors import UnmaskError, unknown
+from unmask.data.tokenizers.subwords import SubwordTokenizer
+from unmask.data.tokenizers.tokenizer import TOKENIZERS, Tokenizer, TokenizerConfig
+from unmask.errors import UnmaskError
 from unmask.files.untrusted import foreign_text, refusing
 from unmask.vocabulary import Vocabulary
 
-_FILES = ("vocabulary.json", "tokenizer.json", "alphabet.json")
+# kinds that files call by another name than configurations do
+_STORED = {kind.kind: kind for kind in (SubwordTokenizer, AbsentTokenizer)}
 
 
 def build_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
-    """The configured tokenizer; bpe and characters learn from `texts`, the others never read them."""
-    builders: dict[str, Callable[[], Tokenizer]] = {
-        "bpe": lambda: train_bpe(texts, config.size),
-        "bytes": ByteTokenizer,
-        "characters": lambda: CharacterTokenizer(chain.from_iterable(map(set, texts))),
-        "hf": lambda: hugging_face(config.path),
-        "text8": Text8Tokenizer,
-    }
-    return builders[config.kind]()
+    """The configured tokenizer; only a kind that learns reads the texts."""
+    return TOKENIZERS[config.kind].build(config, texts)
 
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:
@@ -41,28 +29,41 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
     if not (folder / "vocabulary.json").exists():
         return hugging_face(str(folder))
     with refusing(f"the tokenizer in {folder} is damaged"):
-        names = (name for name in _FILES if (folder / name).exists())
-        return parse_tokenizer({name: foreign_text(folder / name, inside=folder) for name in names})
+        return parse_tokenizer(TextFiles(folder))
 
 
-def parse_tokenizer(files: dict[str, str]) -> Tokenizer:
+def parse_tokenizer(files: Mapping[str, str]) -> Tokenizer:
     """The tokenizer that `files` described."""
-    parsers: dict[str, Callable[[], Tokenizer]] = {
-        "absent": lambda: AbsentTokenizer(
-            Vocabulary(**json.loads(files["vocabulary.json"])["vocabulary"])
-        ),
-        "bytes": ByteTokenizer,
-        "characters": lambda: CharacterTokenizer(json.loads(files["alphabet.json"])),
-        "subwords": lambda: parse_subwords(files),
-        "text8": Text8Tokenizer,
-    }
     state = json.loads(files["vocabulary.json"])
-    if state["kind"] not in parsers:
-        raise unknown("tokenizer kind", state["kind"], parsers)
-    tokenizer = parsers[state["kind"]]()
-    if "labels" not in state:
+    kind = state["kind"]
+    tokenizer = (_STORED[kind] if kind in _STORED else TOKENIZERS[str(kind)]).parse(files)
+    if "labels" not in state and tokenizer.vocabulary.pad_id is not None:
         return tokenizer
-    vocabulary, labels = Vocabulary(**state["vocabulary"]), state["labels"]
+    vocabulary, labels = Vocabulary(**state["vocabulary"]), state.get("labels", {})
     if sorted(labels.values()) != list(range(vocabulary.size - len(labels), vocabulary.size)):
         raise UnmaskError("its classes have other ids than those behind its tokens")
     return tokenizer.having(vocabulary, labels)
+
+
+class TextFiles(Mapping[str, str]):
+    """The text files of a folder by name, read when they are looked up; anybody may have written them.
+
+    Args:
+        folder: the folder.
+        inside: the folder that links may not leave; the folder itself unless given.
+    """
+
+    def __init__(self, folder: Path, inside: Path | None = None) -> None:
+        self._folder, self._inside = folder, inside or folder
+
+    def __getitem__(self, name: str) -> str:
+        path = self._folder / name
+        if path.name != name or not path.exists():
+            raise KeyError(name)
+        return foreign_text(path, inside=self._inside)
+
+    def __iter__(self) -> Iterator[str]:
+        return (path.name for path in sorted(self._folder.iterdir()) if path.is_file())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -1,19 +1,30 @@
 """The tokenizer of a model that came without one."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from numpy.typing import ArrayLike
 
-from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
+from unmask.data.tokenizers.tokenizer import Ids, Tokenizer, TokenizerConfig
 from unmask.errors import UnmaskError
+from unmask.vocabulary import Vocabulary
 
 
 class AbsentTokenizer(Tokenizer):
     """Knows how many ids there are, and no text: a network can be asked, but not in words."""
 
     kind = "absent"
-    leading_space = False
+
+    @classmethod
+    def build(cls, config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
+        """Nothing that could be done."""
+        raise NotImplementedError("no configuration names this kind")
+
+    @classmethod
+    def parse(cls, files: Mapping[str, str]) -> Tokenizer:
+        """The size and the special ids that a file tells."""
+        return cls(Vocabulary(**json.loads(files["vocabulary.json"])["vocabulary"]))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Nothing that could be done."""

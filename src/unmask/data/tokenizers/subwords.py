@@ -2,8 +2,7 @@
 
 import json
 from array import array
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 
@@ -12,7 +11,14 @@ from numpy.typing import ArrayLike
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from unmask.data.tokenizers.tokenizer import Ids, Tokenizer, encoded, own_specials
+from unmask.data.tokenizers.tokenizer import (
+    TOKENIZERS,
+    Ids,
+    Tokenizer,
+    TokenizerConfig,
+    encoded,
+    own_specials,
+)
 from unmask.data.tokenizers.word_cache import Units, cuttable
 from unmask.errors import UnmaskError
 from unmask.files.untrusted import stopped
@@ -20,12 +26,18 @@ from unmask.vocabulary import Vocabulary
 
 _ID = np.dtype(np.uintc)  # what array calls I
 _SPACE = "Ġ"  # GPT-2's character for it
+_LEAST = 260  # 256 bytes, BOS, EOS, PAD and MASK
 
 
+@TOKENIZERS.register("bpe")
 class SubwordTokenizer(Tokenizer):
-    """A tokenizer of the `tokenizers` library with its special tokens told apart from text."""
+    """A byte-level BPE of `size` ids in all, trained on the training documents.
+
+    It holds any tokenizer of the `tokenizers` library, with special tokens told apart from text.
+    """
 
     kind = "subwords"
+    learns = True
     leading_space = True
 
     def __init__(self, backend: Backend, vocabulary: Vocabulary) -> None:
@@ -39,6 +51,30 @@ class SubwordTokenizer(Tokenizer):
         word = self._encoded_word if isinstance(backend.model, models.BPE) else None
         self._units = Units(self._encoded, word) if cuttable(backend) else None
         super().__init__(vocabulary)
+
+    @classmethod
+    def build(cls, config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
+        """A byte-level BPE that learns from the texts."""
+        return train_bpe(texts, config.size)
+
+    @classmethod
+    def parse(cls, files: Mapping[str, str]) -> Tokenizer:
+        """The tokenizer that `files` described."""
+        vocabulary = Vocabulary(**json.loads(files["vocabulary.json"])["vocabulary"])
+        return SubwordTokenizer(Backend.from_str(files["tokenizer.json"]), vocabulary)
+
+    @classmethod
+    def check(cls, config: TokenizerConfig) -> None:
+        """Raises an error for fewer ids than bytes and special tokens."""
+        if config.size < _LEAST:
+            raise UnmaskError(
+                f"tokenizer.size is {config.size}; a byte-level BPE needs at least {_LEAST}"
+            )
+
+    @classmethod
+    def planned_size(cls, config: TokenizerConfig) -> int | None:
+        """The size of the vocabulary; a short text gives fewer ids."""
+        return config.size
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """The ids of each text, without special ones."""
@@ -57,7 +93,7 @@ class SubwordTokenizer(Tokenizer):
     def decode(self, ids: ArrayLike) -> str:
         """The text of ids; special ones are dropped."""
         with stopped():
-            return str(self._backend.decode(self._content(ids).tolist()))
+            return str(self._backend.decode(self.content(ids).tolist()))
 
     def covered(self, text: str, tokens: int) -> int:
         """How many characters of a text its first `tokens` tokens stand for."""
@@ -90,15 +126,12 @@ class SubwordTokenizer(Tokenizer):
         ]
 
     def files(self) -> dict[str, str]:
-        """What `save` writes, by file name: everything that changes ids."""
+        """The content of the files that `save` writes, by name: everything that changes ids."""
         return super().files() | {"tokenizer.json": self._backend.to_str() + "\n"}
 
-    def with_pad(self) -> "SubwordTokenizer":
-        """The same tokenizer with a pad id: its own, or the next free one, behind MASK."""
-        v = self.vocabulary
-        if v.pad_id is not None:
-            return self
-        return self.having(replace(v, size=v.size + 1, pad_id=v.size), self.labels)
+    def backend(self) -> Backend:
+        """A copy of the library's tokenizer."""
+        return Backend.from_str(self._backend.to_str())
 
     def _encoded(self, texts: list[str]) -> list[bytes]:
         """The library's ids, as bytes; over all cores."""
@@ -141,7 +174,7 @@ def byte_level(model: models.BPE, prefix_space: bool = False) -> Backend:
 
 
 @cache
-def _byte_names() -> dict[str, int]:
+def byte_names() -> dict[str, int]:
     """GPT-2's character for every byte: the printable ones stand for themselves, the rest follow."""
     names = sorted(pre_tokenizers.ByteLevel.alphabet())
     own = [name for name in names if ord(name) < 256]
@@ -151,7 +184,7 @@ def _byte_names() -> dict[str, int]:
 
 def _spelled(name: str) -> bytes:
     """The bytes of a byte-level token; one that was added by hand is spelled plainly."""
-    table = _byte_names()
+    table = byte_names()
     plain = not all(character in table for character in name)
     return name.encode() if plain else bytes(table[character] for character in name)
 
@@ -166,9 +199,3 @@ def train_bpe(texts: Iterable[str], size: int) -> SubwordTokenizer:
     backend = byte_level(models.BPE())
     backend.train_from_iterator(texts, trainer)
     return SubwordTokenizer(backend, own_specials(backend.get_vocab_size()))
-
-
-def parse_subwords(files: dict[str, str]) -> SubwordTokenizer:
-    """The tokenizer that `files` described."""
-    vocabulary = Vocabulary(**json.loads(files["vocabulary.json"])["vocabulary"])
-    return SubwordTokenizer(Backend.from_str(files["tokenizer.json"]), vocabulary)

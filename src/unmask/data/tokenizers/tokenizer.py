@@ -1,4 +1,4 @@
-"""What every tokenizer does: text to ids and back, and a fingerprint of all that changes them."""
+"""Tokenizers: text to ids and back, and a fingerprint of all that changes them; their registry."""
 
 import hashlib
 import json
@@ -13,18 +13,20 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unmask.errors import UnmaskError, unknown
+from unmask.errors import UnmaskError
+from unmask.options import check_options
+from unmask.registry import Registry
 from unmask.vocabulary import Vocabulary
 
-KINDS = ("bpe", "bytes", "characters", "hf", "text8")
-LEARNED = ("bpe", "characters")
+TOKENIZERS: Registry["Tokenizer"] = Registry("tokenizer kind")
 
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """Which tokenizer: a kind, the ids in all (bpe; specials included), a folder or hub name (hf).
+    """A tokenizer by its kind, the ids in all (bpe; specials included), a folder or hub name (hf).
 
-    What bpe and characters learn from is the training text, or another source.
+    A kind that learns does so from the training text, or from another source. A kind with settings of
+    its own has a nested `Config` that extends this class.
     """
 
     kind: str = "bpe"
@@ -34,17 +36,18 @@ class TokenizerConfig:
     sample: int = 10**9  # characters that a bpe learns from at most
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise unknown("tokenizer kind", self.kind, KINDS)
-        # 256 bytes, BOS, EOS, PAD and MASK.
-        if self.kind == "bpe" and self.size < 260:
-            raise UnmaskError(f"tokenizer.size is {self.size}; a byte-level BPE needs at least 260")
-        if self.kind == "hf" and not self.path:
-            raise UnmaskError("tokenizer.kind hf needs tokenizer.path: a folder or a hub name")
-        if self.source and self.kind not in LEARNED:
-            raise UnmaskError(f"tokenizer.source is for {' and '.join(LEARNED)}, not {self.kind}")
+        kind = TOKENIZERS[self.kind]
+        if not isinstance(self, kind.Config):
+            raise UnmaskError(
+                f"tokenizer.kind {self.kind} has settings of its own: use {kind.Config.__qualname__}"
+            )
+        kind.check(self)
+        if self.source and not kind.learns:
+            learned = " and ".join(name for name in TOKENIZERS if TOKENIZERS[name].learns)
+            raise UnmaskError(f"tokenizer.source is for {learned}, not {self.kind}")
         if self.sample < 1:
             raise UnmaskError(f"tokenizer.sample is {self.sample}; it must be at least 1")
+        check_options(self)
 
 
 Ids = NDArray[np.integer]
@@ -55,12 +58,47 @@ _LOCALE = "; a command line is read in UTF-8 where the locale is, as LC_ALL=C.UT
 class Tokenizer(ABC):
     """Text to ids and back; the special ids never come out of text."""
 
-    kind: ClassVar[str]
-    leading_space: ClassVar[bool]  # whether a token carries the space before its word
+    Config: ClassVar[type[TokenizerConfig]] = TokenizerConfig
+    learns: ClassVar[bool] = False  # from texts
+    samples: ClassVar[bool] = True  # learns from `tokenizer.sample` characters; else from all
+    leading_space: ClassVar[bool] = False  # a token carries the space before its word
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.labels: dict[str, int] = {}  # the class tokens by name
+
+    @classmethod
+    @abstractmethod
+    def build(cls, config: Any, texts: Iterable[str]) -> "Tokenizer":
+        """The configured tokenizer; a kind that does not learn never reads the texts.
+
+        Args:
+            config: an instance of `Config`.
+            texts: the training documents, or a sample of them.
+        """
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, files: Mapping[str, str]) -> "Tokenizer":
+        """The tokenizer that `files` described; anybody may have written them.
+
+        Args:
+            files: the content of each file by its name; reading is put off until a name is looked up.
+        """
+
+    @classmethod  # noqa: B027
+    def check(cls, config: Any) -> None:
+        """Raises an error for settings that the kind cannot work with."""
+
+    @classmethod
+    def planned_size(cls, config: Any) -> int | None:
+        """The size of the vocabulary before any text is read; None if only the text tells it."""
+        return None if cls.learns else cls.build(config, ()).vocabulary.size
+
+    @property
+    def kind(self) -> str:
+        """The kind as files name it: the name under which the class is registered."""
+        return TOKENIZERS.name_of(self)
 
     @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
@@ -87,8 +125,15 @@ class Tokenizer(ABC):
         """The bytes of every id, None for special ones; None if a text is not its pieces in a row."""
         return None
 
+    def backend(self) -> Any:
+        """The tokenizer of the `tokenizers` library with the same ids, without special tokens.
+
+        transformers reads it in exported folders. None (the default) leaves its files out of them.
+        """
+        return None
+
     def files(self) -> dict[str, str]:
-        """What `save` writes, by file name: everything that changes ids."""
+        """The content of the files that `save` writes, by name: everything that changes ids."""
         vocabulary = replace(self.vocabulary, label_ids=()).to_dict()  # `labels` has them by name
         state: dict[str, Any] = {"kind": self.kind, "vocabulary": vocabulary}
         if self.labels:
@@ -112,7 +157,14 @@ class Tokenizer(ABC):
         """The same tokenizer with a token for each class, behind every other id."""
         v = self.vocabulary
         labels = {name: v.size + index for index, name in enumerate(names)}
-        return self.having(replace(v, size=v.size + len(labels)), labels)
+        return self.having(v.extended(v.size + len(labels)), labels)
+
+    def with_pad(self) -> Self:
+        """The same tokenizer with a pad id: its own, or the next free one."""
+        v = self.vocabulary
+        if v.pad_id is not None:
+            return self
+        return self.having(v.extended(v.size + 1, pad_id=v.size), self.labels)
 
     def having(self, vocabulary: Vocabulary, labels: Mapping[str, int]) -> Self:
         """The same tokenizer with other special ids."""
@@ -122,7 +174,7 @@ class Tokenizer(ABC):
         other.__dict__.pop("fingerprint", None)
         return other
 
-    def _content(self, ids: ArrayLike) -> Ids:
+    def content(self, ids: ArrayLike) -> Ids:
         """The ids without special ones."""
         array = np.asarray(ids, dtype=np.int64)
         return array[~np.isin(array, self._special)]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from unmask.data.rows.stream_rows import StreamLoader
 from unmask.training.checkpoints import checkpoint
 from unmask.training.checkpoints.background_writer import Saver
 from unmask.training.checkpoints.snapshot import Snapshot
@@ -24,14 +25,21 @@ class Keeper:
         saver: Saver,
         group: Group,
         say: Callable[[str], None],
+        stream: StreamLoader | None = None,
     ) -> None:
-        self.run, self.fingerprint = run, fingerprint
+        self.run, self.fingerprint, self.stream = run, fingerprint, stream
         self.snapshot, self.saver, self.group, self.say = snapshot, saver, group, say
 
     def keep(self, state: TrainingState, good: bool) -> None:
         """Have this moment written; a good one is one to go back to."""
         parts = self.snapshot.take()
-        content = {"state": state.to_dict(), "good": good, "fingerprint": self.fingerprint}
+        content: dict[str, Any] = {
+            "state": state.to_dict(),
+            "good": good,
+            "fingerprint": self.fingerprint,
+        }
+        if self.stream:
+            content["stream"] = self.stream.place
         if self.group.main:
             self.saver.save(state.step, parts, content, log_sizes(self.run))
         self.saver.asked = state.step
@@ -52,9 +60,12 @@ class Keeper:
         if not found:
             return None
         self.snapshot.load(Path(found))
-        content = self.group.told(lambda: checkpoint.standing_at(self.run, Path(found), self.say))
+        told = self.group.told(lambda: checkpoint.standing_at(self.run, Path(found), self.say))
         self.saver.stand_at(Path(found))
-        return TrainingState.from_dict(json.loads(content)["state"])
+        content = json.loads(told)
+        if self.stream:
+            self.stream.go_to(content.get("stream"))
+        return TrainingState.from_dict(content["state"])
 
     def _newest(self) -> Path | None:
         found = checkpoint.recovered(self.run, self.say)

@@ -1,0 +1,125 @@
+"""Formats of others: their parts, a tokenizer and a network of ours put together."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from unmask.bundle import Bundle
+from unmask.config.run_config import from_dict
+from unmask.data.tokenizers.kinds import load_tokenizer
+from unmask.data.tokenizers.no_tokenizer import AbsentTokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.errors import UnmaskError
+from unmask.files.hub import at_revision, hub_name
+from unmask.files.untrusted import refusing
+from unmask.formats.foreign import Parts, grown, hub_config, read_tensors
+from unmask.formats.format import ReadFormat
+from unmask.formats.weights import restored
+from unmask.imports import extra
+from unmask.vocabulary import Vocabulary
+
+OF_TOKENIZERS = ["tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "alphabet.json"]
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "vocabulary.json")
+_TABLES = ("embedding.weight", "head.weight", "head.bias")
+# whose tokenizer a checkpoint without one has, by the rows of its tables
+_USUAL_TOKENIZERS = {
+    50257: "openai-community/gpt2",
+    50258: "openai-community/gpt2",
+    30522: "google-bert/bert-base-uncased",
+}
+
+
+class ForeignFormat(ReadFormat):
+    """A folder in the hub's layout: config.json, weights, and a tokenizer or none."""
+
+    model_types: ClassVar[tuple[str, ...]]
+
+    @staticmethod
+    @abstractmethod
+    def parts(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Parts:
+        """The model in our words: sections of a configuration, and weights by our names."""
+
+    @classmethod
+    def fits(cls, settings: Mapping[str, Any]) -> bool:
+        """True if config.json is of this format."""
+        return settings.get("model_type") in cls.model_types
+
+    @classmethod
+    def matches(cls, path: Path) -> bool:
+        """True by config.json."""
+        settings = hub_config(path)
+        return settings is not None and cls.fits(settings)
+
+    @classmethod
+    def read(cls, path: Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
+        """The model in our words.
+
+        Args:
+            path: the folder.
+            tokenizer: a folder or a hub name, in place of the folder's own tokenizer.
+            averaged: take averaged weights, where a checkpoint has raw ones too.
+        """
+        with refusing(f"{path} cannot be read"):
+            parts = cls.parts(hub_config(path) or {}, read_tensors(path), str(path))
+        return assembled(parts, find_tokenizer(path, parts, tokenizer), str(path))
+
+
+def find_tokenizer(folder: Path, parts: Parts, given: str | None = None) -> Tokenizer:
+    """The tokenizer that was given, the folder's own, or the one that such checkpoints have."""
+    if given is not None:
+        return load_tokenizer(given if Path(given).is_dir() else _tokenizer_of(given))
+    if any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        return load_tokenizer(folder)
+    try:
+        return load_tokenizer(_tokenizer_of(_USUAL_TOKENIZERS[parts.size]))
+    except (KeyError, UnmaskError):  # none is known, or it cannot be had: said when text comes
+        if not parts.exact and parts.sections["method"]["name"] == "mdlm":
+            raise UnmaskError(
+                f"{folder} has no tokenizer, and one of its ids is [MASK]: put its tokenizer files there, "
+                "or name one with 'unmask convert --tokenizer'"
+            ) from None
+        mask_id = parts.size - 1 if parts.exact else parts.size  # one that no token has
+        return AbsentTokenizer(Vocabulary(mask_id + 1, mask_id))
+
+
+def assembled(parts: Parts, tokenizer: Tokenizer, where: str) -> Bundle:
+    """The model of these parts; tables grow where the tokenizer has more ids than the checkpoint."""
+    vocabulary = tokenizer.vocabulary
+    if (
+        vocabulary.size < parts.size and not parts.exact
+    ):  # rows that no token has, as in GPU-friendly sizes
+        vocabulary = vocabulary.extended(parts.size)
+        tokenizer = tokenizer.having(vocabulary, tokenizer.labels)
+    if vocabulary.size != parts.size and parts.exact:
+        raise UnmaskError(
+            f"{where} has {parts.size:,} ids, MASK included, and the tokenizer {vocabulary.size:,}: "
+            "it belongs to another model"
+        )
+    weights = dict(parts.weights)
+    for name in _TABLES:
+        if not parts.exact and name in weights and len(weights[name]) == parts.size:
+            weights[name] = grown(weights[name], vocabulary.size)
+    data = {"length": parts.length, "tokenizer": {"kind": "hf", "path": where}}
+    config = from_dict({**parts.sections, "data": data})
+    named = {f"backbone.{name}": tensor for name, tensor in weights.items()}
+    return Bundle(restored(config, vocabulary, named, Path(where)), tokenizer, config)
+
+
+def snapshot(name: str, patterns: list[str]) -> Path:
+    """Some files of a model on the hub, from the local cache where they are there."""
+    found, revision = at_revision(hub_name(name) or name)
+    hub = extra("huggingface_hub", f"the model {found!r} (no such folder here)", "hub")
+    try:
+        return Path(hub.snapshot_download(found, revision=revision, allow_patterns=patterns))
+    except Exception as error:  # the library's, its HTTP client's, the system's
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise UnmaskError(
+            f"no folder {found!r} here, and the hub does not give it: {reason}"
+        ) from None
+
+
+def _tokenizer_of(name: str) -> Path:
+    return snapshot(name, OF_TOKENIZERS)

@@ -1,0 +1,29 @@
+"""A source without an end: sums by the number of the document, `sums:SEED`."""
+
+from collections.abc import Iterator
+from itertools import count
+from random import Random
+
+from unmask.data.documents.fields import Reading
+from unmask.data.sources.corpus import SOURCES, Corpus, Source
+from unmask.errors import UnmaskError
+
+
+@SOURCES.register("sums:")
+class Sums(Source):
+    """Sums such as 3+4=7 without end, by a seed: sums:SEED."""
+
+    anywhere = True  # the same sums on every machine
+
+    @classmethod
+    def open(cls, spec: str, fields: Reading) -> Corpus:
+        if not spec.isdecimal():
+            raise UnmaskError(f"sums:{spec} has no seed: give a whole number, as in sums:3")
+
+        def documents(start: int) -> Iterator[str]:
+            for number in count(start):
+                dice = Random(f"{spec}/{number}")
+                a, b = dice.randrange(100), dice.randrange(100)
+                yield f"{a}+{b}={a + b}"
+
+        return Corpus.stream(f"sums:{spec}", documents)
