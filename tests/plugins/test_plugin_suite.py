@@ -56,14 +56,14 @@ def test_the_table_has_its_columns_and_json_all_fields(suite, run, model, tmp_pa
 
 def test_a_wrong_value_is_one_line(suite, run, model, capsys):
     for argv, message in [
-        ("--texts 0", "argument --texts: texts must be at least 1, not 0"),
-        ("--words 1,0", "argument --words: words must be at least 1, not 0"),
+        ("--texts 0", "texts must be 1 or more, not 0"),
+        ("--words 1,0", "words must be 1 or more, not 0"),
         ("--draws 2", "unrecognized arguments: --draws 2"),
     ]:
         assert main(["evaluate", suite, str(run), *argv.split()]) == 2
         error = capsys.readouterr().err
         assert message in error and error.count("\n") == 1
-    with pytest.raises(UnmaskError, match="texts must be at least 1, not 0"):
+    with pytest.raises(UnmaskError, match="texts must be 1 or more, not 0"):
         SUITES.build(suite).measure(model, texts=0)
 
 

@@ -166,10 +166,7 @@ def _checked(one: Option, read: Callable[[str], Any]) -> Callable[[str], Any]:
 
     def checked(text: str) -> Any:
         value = read(text)
-        try:
-            one.check(value)
-        except UnmaskError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
+        one.check(value)
         return value
 
     checked.__name__ = getattr(read, "__name__", "")  # argparse names it: invalid int value
