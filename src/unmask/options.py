@@ -60,7 +60,7 @@ class Option:
 
     @property
     def number(self) -> bool:
-        """True if the type says bool, int or float, perhaps None, and nothing else."""
+        """True for bool, int and float, with or without None."""
         return all(member in (bool, int, float) for member in self._members)
 
     @property

@@ -1,15 +1,16 @@
 """Options are declared once: a surface shows those that name it, and nothing else."""
 
 import argparse
-from typing import get_args, get_type_hints
+from typing import Literal, get_args, get_type_hints
 
 import pytest
 
 from unmask.cli import build_parser
+from unmask.config.values import read_option
 from unmask.errors import UnmaskError
 from unmask.generation.sampling_params import Sampling
 from unmask.integrations.lm_eval.model_args import Options
-from unmask.options import options_of
+from unmask.options import Option, options_of
 from unmask.play.controls import menu
 from unmask.samplers.core.token_sampler import STRATEGIES
 from unmask.serve.app import create_app
@@ -87,3 +88,18 @@ def test_a_wrong_value_is_one_line(options, message):
     with pytest.raises(UnmaskError) as caught:
         Sampling.of(options)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("hint", "text", "value"),
+    [
+        (int | None, "3", 3),
+        (bool, "true", True),
+        (Literal[1, 2], "2", 2),
+        (list[float], ["0.5", 1], [0.5, 1.0]),
+        (str | None, "none", "none"),  # a label may have this name
+        (Literal["a", "b"], "b", "b"),
+    ],
+)
+def test_an_option_of_any_type_is_read_from_text(hint, text, value):
+    assert read_option(Option("x", hint, None), text) == value

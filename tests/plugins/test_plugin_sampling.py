@@ -244,6 +244,7 @@ def test_the_schema_shows_them(client):
     about = {"title": "Mass", "description": "share of the probability to keep"}
     assert schemas["typical"]["properties"] == {"mass": mass | about}
     assert schemas["typical"]["additionalProperties"] is False
+    assert "<code>typical.mass</code>" in client.get("/docs").text
 
 
 def test_the_playground_has_controls_for_them(client):

@@ -80,6 +80,21 @@ def test_a_causal_text_is_that_of_the_plain_path(eos, device, monkeypatch):
     assert torch.equal(texts(fast, LeftToRight(), seeds, 140, eos_id=eos), expected)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("name", "sampler"), [("mdlm", Ancestral(6)), ("autoregressive", LeftToRight())]
+)
+def test_a_processor_is_asked_where_graphs_draw_without_one(name, sampler, device):
+    def barring(log_probabilities, z, at):
+        return log_probabilities.index_fill(1, torch.tensor([1], device=device), -torch.inf)
+
+    method = small_method(name).double().to(device)
+    method.serving = Serving(fixed=True)
+    seeds = list(range(BATCH))
+    assert (texts(method, sampler, seeds, 9) == 1).any()
+    assert not (texts(method, sampler, seeds, 9, processors=(barring,)) == 1).any()
+
+
 def test_an_end_that_is_seen_late_is_as_if_it_had_been_seen_at_once(monkeypatch):
     canvas, rules = canvas_of(5, 24, 30, share=0.2), plan(24, eos_id=2)
     at_once = last_frame(LeftToRight().generate(smooth, canvas, rules), canvas)

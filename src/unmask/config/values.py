@@ -86,6 +86,7 @@ def _value(hint: Any, field: str, text: Any) -> Any:
 
 def read_option(one: Option, value: Any) -> Any:
     """The value of an option, checked; numbers may be given as text, and text is left as it is."""
-    found = _value(one.hint, one.name, value) if one.number else value
+    numbers = one.number or ((one.choices or one.many) and one.kind is not str)
+    found = _value(one.hint, one.name, value) if numbers else value
     one.check(found)
     return found

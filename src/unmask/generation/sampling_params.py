@@ -36,7 +36,7 @@ _WRITERS = ("cli", "http")
 
 @dataclass(frozen=True)
 class Sampling:
-    """Every field is an option of generate, fill, edit and stream; `on` says which surfaces show it."""
+    """Every field is an option of generate, fill, edit and stream; `on` names the surfaces that show it."""
 
     n: int = option(1, ge=1, le=MOST_TEXTS, help="texts for each prompt", on=_WRITERS)
     sampler: str | Sampler | None = option(

@@ -50,19 +50,22 @@ def _routes(document: dict[str, Any]) -> Iterator[str]:
             yield f"<p>{escape(route.get('description', ''))}</p>"
             body = route.get("requestBody", {}).get("content", {}).get("application/json", {})
             if "$ref" in (schema := body.get("schema", {})):
-                yield from _fields(_named(document, schema["$ref"]))
+                yield "<table><tr><th>field</th><th>type</th><th>unless given</th><th></th></tr>"
+                yield from _fields(document, schema["$ref"])
+                yield "</table>"
 
 
-def _fields(schema: dict[str, Any]) -> Iterator[str]:
-    """A table of the fields of a body."""
-    yield "<table><tr><th>field</th><th>type</th><th>unless given</th><th></th></tr>"
-    required = schema.get("required", [])
+def _fields(document: dict[str, Any], reference: str, within: str = "") -> Iterator[str]:
+    """A line for each field of a body, and behind an object those of its own fields."""
+    schema = _named(document, reference)
     for name, field in schema["properties"].items():
-        default = "needed" if name in required else repr(field.get("default"))
-        cells = [f"<code>{escape(name)}</code>", _type(field), default]
+        default = "needed" if name in schema.get("required", []) else repr(field.get("default"))
+        cells = [f"<code>{escape(within + name)}</code>", _type(field), default]
         cells.append(field.get("description", ""))
         yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in (cells[0], *map(escape, cells[1:])))}</tr>"
-    yield "</table>"
+        for part in field.get("anyOf", ()):
+            if "$ref" in part:
+                yield from _fields(document, part["$ref"], f"{within}{name}.")
 
 
 def _type(field: dict[str, Any]) -> str:

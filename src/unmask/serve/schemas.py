@@ -160,7 +160,7 @@ def with_options(request: type[M]) -> type[M]:
     It is made with the application: plugins register processors and samplers before.
     """
     options = {one.name: one for one in options_of(Sampling, "http")}
-    del options["seed"]  # the server draws one: its field says so
+    del options["seed"]  # the server draws one: `Sampled` declares it
     about = f"{options['sampler'].help}: {spelled_samplers()}"
     options["sampler"] = replace(options["sampler"], help=about)
     fields: dict[str, Any] = _fields(options.values(), usual=USUAL)

@@ -74,7 +74,7 @@ class Options:
 
 
 def decoding(usual: Mapping[str, Any], own: Mapping[str, Any], asked: Mapping[str, Any]) -> dict:
-    """Options of a text: greedy, unless the task asks for draws; what model_args say goes before it.
+    """Options of a text: greedy, unless the task asks for draws; model_args go before the task's.
 
     A logits processor in model_args asks for draws too: it changes their distribution.
     """

@@ -91,17 +91,17 @@ export class SamplerPicker {
 
 /** A field for an option as the server describes it; an empty one leaves the value to the server. */
 function declared({ name, kind, default: usual, choices, help, min, max }, value, onchange, listed = choices) {
-  const told = { onchange: (event) => onchange(event.target.value), title: help || null };
+  const common = { onchange: (event) => onchange(event.target.value), title: help || null };
   const standard = usual !== null ? String(usual) : kind === "text" ? "none" : "usual";
   const values = kind === "bool" ? ["true", "false"] : listed;
   let control;
   if (values) {
     const others = values.filter((other) => other !== standard);
-    control = el("select", told, el("option", { value: "" }, standard), ...others.map((other) => el("option", { value: other }, other)));
+    control = el("select", common, el("option", { value: "" }, standard), ...others.map((other) => el("option", { value: other }, other)));
   } else if (kind === "text") {
-    control = el("input", { ...told, type: "text", placeholder: standard });
+    control = el("input", { ...common, type: "text", placeholder: standard });
   } else {
-    control = el("input", { ...told, type: "number", min, max, step: kind === "float" ? "any" : 1, placeholder: standard });
+    control = el("input", { ...common, type: "number", min, max, step: kind === "float" ? "any" : 1, placeholder: standard });
   }
   control.value = value ?? "";
   return field(name.replace(/[._]/g, " "), control);
@@ -192,12 +192,12 @@ export class Settings {
   #more() {
     this.others = this.menu.options.filter(({ name }) => !APART.includes(name));
     this.more = new URLSearchParams(this.state.get("more"));
-    const told = (name) => (value) => {
+    const change = (name) => (value) => {
       if (value === "") this.more.delete(name);
       else this.more.set(name, value);
       this.state.set({ more: this.more.toString() });
     };
-    const fields = this.others.map((each) => declared(each, this.more.get(each.name), told(each.name)));
+    const fields = this.others.map((each) => declared(each, this.more.get(each.name), change(each.name)));
     return el("details", { class: "more", open: this.state.get("more") !== "" }, el("summary", {}, "More options"), el("div", { class: "fields" }, ...fields));
   }
 
