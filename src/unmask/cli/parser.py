@@ -59,7 +59,10 @@ class Parser(argparse.ArgumentParser):
         if self.usual:
             args = self._with_usual(args or ())
         if not self.overrides:
-            return super().parse_known_args(args, namespace)
+            parsed, extras = super().parse_known_args(args, namespace)
+            if extras and self._subparsers is None:  # the command's own page helps, not that of all
+                self.error(f"unrecognized arguments: {' '.join(extras)}")
+            return parsed, extras
         own, overrides = self._split(args or ())
         parsed, extras = super().parse_known_args(own, namespace)
         parsed.overrides = overrides
