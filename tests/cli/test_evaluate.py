@@ -205,7 +205,10 @@ def test_the_help_lists_the_suites_and_each_has_its_own_options(capsys):
     ("options", "message"),
     [
         ("run --gap 3", "unrecognized arguments: --gap 3"),
-        ("infilling run --shard 0/2", "unrecognized arguments: --shard 0/2"),
+        (
+            "infilling run --shard 0/2",
+            "unrecognized arguments: --shard 0/2; see 'unmask evaluate infilling --help'",
+        ),
         ("zero-shot run --data text.txt", "unrecognized arguments: --data text.txt"),
         ("likelyhood run", "unknown suite 'likelyhood'; did you mean 'likelihood'?"),
         ("zero-shot", "the following arguments are required: MODEL"),

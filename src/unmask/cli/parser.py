@@ -62,19 +62,20 @@ class Parser(argparse.ArgumentParser):
             args = self._with_usual(args or ())
         if not self.overrides:
             parsed, extras = super().parse_known_args(args, namespace)
-            self._refuse_misspelled(extras)
+            if extras and self._subparsers is None:  # the command's own page helps, not that of all
+                self._refuse(extras)
             return parsed, extras
         own, overrides = self._split(args or ())
         parsed, extras = super().parse_known_args(own, namespace)
         parsed.overrides = overrides
         return parsed, extras
 
-    def _refuse_misspelled(self, extras: Sequence[str]) -> None:
-        """An unknown option with a near name is an error that names it; argparse refuses all others."""
-        for extra in extras:
-            near = get_close_matches(extra.partition("=")[0], self._option_string_actions, 1)
-            if extra.startswith("--") and near:
-                self.error(f"unrecognized arguments: {' '.join(extras)}; did you mean {near[0]!r}?")
+    def _refuse(self, extras: Sequence[str]) -> NoReturn:
+        """Raises an error for unknown arguments, with the nearest name that an option has."""
+        flag = next((extra.partition("=")[0] for extra in extras if extra.startswith("--")), "")
+        near = get_close_matches(flag, self._option_string_actions, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        self.error(f"unrecognized arguments: {' '.join(extras)}{hint}")
 
     def _with_usual(self, args: Sequence[str]) -> Sequence[str]:
         """The arguments, with the usual sub-command where they name none; two names are no model."""
