@@ -145,6 +145,17 @@ def test_everything_on_the_page_runs(page, models, folder, monkeypatch, capsys):
                 assert block.language == "text", f"{block.place}: what is {block.language!r}?"
 
 
+def test_extending_shows_the_plugins_as_they_are():
+    shown = {}
+    for block in blocks(ROOT / "docs" / "extending.md"):
+        first, _, rest = block.text.partition("\n")
+        if first.startswith("# tests/plugins/"):
+            shown[first.removeprefix("# ")] = rest
+    files = sorted((ROOT / "tests" / "plugins").glob("*.py"))
+    plugins = [file for file in files if not file.name.startswith("test_")]
+    assert shown == {name_of(file): file.read_text(encoding="utf-8") for file in plugins}
+
+
 def run(command: str, monkeypatch) -> int:
     """A line of a shell, here: its exit code."""
     if command in KNOWN:

@@ -22,7 +22,9 @@ class BothStrands(Backbone):
     def __init__(self, config, vocabulary):
         super().__init__(config, vocabulary)
         if vocabulary.complement_ids is None:
-            raise UnmaskError("both_strands needs a tokenizer with complements, as dna_letters has")
+            raise UnmaskError(
+                "both_strands needs a tokenizer with complements: set data.tokenizer.kind dna"
+            )
         self.partner = torch.tensor(vocabulary.complement_ids, device="cpu")
         self.embedding = nn.Embedding(vocabulary.size, config.width)
         size = 2 * config.reach + 1

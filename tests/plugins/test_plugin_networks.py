@@ -243,3 +243,63 @@ def test_an_encoder_and_a_decoder_read_pairs(runs, tmp_path, capsys):
         other = [v.bos_id, *ids("abd"), *row[4:]]
         one, two = h(torch.tensor([row])), h(torch.tensor([other]))
         assert not torch.allclose(one[0, -1], two[0, -1])
+
+
+def test_a_network_sees_both_strands_of_dna(runs, tmp_path, capsys):
+    letters = "\n".join("ACGTTGCAAN"[i:] + "GGATCCTA"[: i + 2] for i in range(6))
+    (tmp_path / "dna.txt").write_text(letters)
+    data = {"train": str(tmp_path / "dna.txt"), "tokenizer": {"kind": "dna"}}
+    with plugged("dna_letters", "both_strands"):
+        recipe = runs.recipe({"backbone": {"name": "both_strands", "width": 16}}, data)
+        assert main(["train", recipe, "--data.tokenizer.kind", "bytes", "--run", "runs/x"]) == 2
+        assert "set data.tokenizer.kind dna" in capsys.readouterr().err
+        model = saved(runs.both(recipe), tmp_path / "saved")
+        assert set(model.fill("ACG[MASK:3]T")[0].text) <= set("ACGTN")
+        v = model.tokenizer.vocabulary
+        partner = torch.tensor(v.complement_ids)
+        x = torch.tensor([[*model.tokenizer.encode("ACGGTNA"), v.mask_id, v.eos_id]])
+        network = model.method.backbone
+        ours, theirs = (network.logits(network.features(z)) for z in (x, partner[x].flip(1)))
+        torch.testing.assert_close(theirs, ours.flip(1)[..., partner])
+
+
+@pytest.mark.parametrize("plugin", ["gated_recurrence", "gaussian_codes"])
+def test_a_plugin_is_served_and_in_the_playgrounds_menu(plugin, runs):
+    from fastapi.testclient import TestClient
+
+    from unmask.play.page_routes import router
+    from unmask.serve.app import create_app
+    from unmask.serve.execution.engine import Engine
+
+    sections = {
+        "gated_recurrence": {
+            "method": "autoregressive",
+            "backbone": {"name": "gated_recurrence", "width": 16, "causal": True},
+        },
+        "gaussian_codes": {
+            "method": "gaussian_codes",
+            "backbone": {
+                "name": "dit",
+                "width": 32,
+                "depth": 1,
+                "heads": 2,
+                "time_conditioning": True,
+            },
+        },
+    }
+    with plugged(plugin):
+        run = runs.train(runs.recipe(sections[plugin]), "run")
+        model = unmask.load(run, device="cpu")
+        with Engine({"own": model}) as engine:
+            app = create_app(engine, routers=[router(engine)])
+            with TestClient(app, base_url="http://localhost") as client:
+                asked = {"prompt": "The", "max_tokens": 4, "seed": 3, "steps": 2}
+                if model.method.capabilities.causal:
+                    del asked["steps"]
+                answer = client.post("/v1/completions", json=asked)
+                assert answer.status_code == 200, answer.text
+                menu = client.get("/play/menu").json()
+        [own] = menu["models"]
+        assert own["sampler"] == model.method.sampler
+        assert own["sampler"] in own["samplers"]
+        assert ("ancestral" in own["samplers"]) is False
