@@ -3,6 +3,7 @@ the playground read name, type, default, range and help from there."""
 
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -154,6 +155,17 @@ def option(
 
 def options_of(cls: type, surface: str | None = None) -> list[Option]:
     """The options of a dataclass in the order of its fields, all of them or those of one surface."""
+    return [one for one in _all_options(cls) if surface is None or surface in one.on]
+
+
+def check_options(options: Any) -> None:
+    """Raises an error for the first field of an options dataclass whose value is out of range."""
+    for one in options_of(type(options)):
+        one.check(getattr(options, one.name))
+
+
+@cache
+def _all_options(cls: type) -> tuple[Option, ...]:
     hints = get_type_hints(cls)
     found = []
     for part in fields(cls):
@@ -162,13 +174,7 @@ def options_of(cls: type, surface: str | None = None) -> list[Option]:
         default = part.default if part.default_factory is MISSING else part.default_factory()
         about = part.metadata.get(_KEY, {})
         found.append(Option(part.name, hints[part.name], default, **about))
-    return [one for one in found if surface is None or surface in one.on]
-
-
-def check_options(options: Any) -> None:
-    """Raises an error for the first field of an options dataclass whose value is out of range."""
-    for one in options_of(type(options)):
-        one.check(getattr(options, one.name))
+    return tuple(found)
 
 
 def _number(value: float | None) -> str:

@@ -137,7 +137,7 @@ def test_it_is_active_if_one_of_its_options_is_given(model):
 def test_a_processor_that_bars_all_is_one_line(model, monkeypatch):
     kind = LOGITS_PROCESSORS["typical"]
     monkeypatch.setattr(kind, "__call__", lambda self, p, ids, at: p - torch.inf)
-    with pytest.raises(UnmaskError, match="the logits processor Typical leaves no token") as caught:
+    with pytest.raises(UnmaskError, match="a logits processor leaves no token") as caught:
         model.generate(**OPTIONS, **TYPICAL)
     one_line(caught)
 

@@ -91,7 +91,7 @@ class Plan:
         """Draws a token at each place, or takes the likeliest; hybrid does so where `greedy`."""
         manner = self.manner
         sharp = manner.sharpen(log_probabilities)
-        for process in self.processors:
+        for process in self.processors if len(sharp) else ():
             sharp = _processed(process, sharp, z, at)
         drawn = manner.pick(sharp, uniforms)
         if self.strategy != "hybrid" or greedy is None:
@@ -162,10 +162,7 @@ def _processed(
     """The distributions after a processor, normalised; tokens that were barred before it stay so."""
     changed = process(log_probabilities, z, at).masked_fill(log_probabilities.isneginf(), -math.inf)
     if not changed.amax(-1).isfinite().all():
-        name = type(process).__name__
-        raise UnmaskError(
-            f"the logits processor {name} leaves no token to draw: give other options"
-        )
+        raise UnmaskError("a logits processor leaves no token to draw: give it other options")
     return changed.log_softmax(-1)
 
 
