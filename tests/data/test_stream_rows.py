@@ -139,6 +139,7 @@ def test_a_stream_needs_a_finite_text_to_validate_on(words, tmp_path):
             load_data(replace(config, **message))
     for ask in (
         lambda: rows_from("words:", BYTES, config),
+        lambda: load_data(replace(config, train=config.valid, valid="words:")),
         lambda: list(pairs_from("words:", replace(config, source_field="a", target_field="b", packing="pad"))),
     ):  # fmt: skip
         with pytest.raises(UnmaskError, match="without an end"):

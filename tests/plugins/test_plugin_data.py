@@ -202,6 +202,7 @@ def test_a_format_is_written_and_read_by_every_command(dna, tmp_path, capsys):
     own, read = unmask.load(run), unmask.load(tmp_path / "npz")
     assert read.digest == own.digest and torch.equal(logits(read), logits(own))
     assert main(["export", str(run), str(tmp_path / "npz"), "--format", "npz"]) == 0  # replaced
+    assert main(["check", str(tmp_path / "npz")]) == 0
     assert main(["convert", str(tmp_path / "npz"), str(tmp_path / "back")]) == 0
     assert unmask.load(tmp_path / "back").digest == own.digest
     assert main(["convert", str(run), str(tmp_path / "again"), "--format", "npz"]) == 0

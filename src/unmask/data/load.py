@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from unmask.data.corpora import detokenized, fields_of, finite, opened, opened_pairs
 from unmask.data.data_config import STREAMS, DataConfig
-from unmask.data.documents.detokenizers import DETOKENIZERS
-from unmask.data.documents.fields import Reading
-from unmask.data.documents.labels import Classes, Labelled
+from unmask.data.documents.labels import Classes
 from unmask.data.documents.pairs import Pair, pair_of, sides
 from unmask.data.documents.read_errors import told
 from unmask.data.rows.encode import Encode, encoding
@@ -68,14 +67,14 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
     Of a mixture each corpus is held out from by itself, and all that is held out is validated on.
     """
     weights = [portion.weight for portion in config.portions]
-    corpora = [_opened(portion.text, config) for portion in config.portions]
+    corpora = [opened(portion.text, config) for portion in config.portions]
     for corpus in corpora:
         if corpus.endless:
             return _streamed(corpus, config, tokenizer)
     with ExitStack() as stack:
         if config.valid:
             train = [_Part.all_of(corpus) for corpus in corpora]
-            valid = [_Part.all_of(_opened(config.valid, config))]
+            valid = [_Part.all_of(finite(opened(config.valid, config)))]
         else:
             folder = cache_folder(config.cache)
             asides = [stack.enter_context(closing(SetAside(folder))) for _ in corpora]
@@ -108,18 +107,11 @@ def _streamed(stream: Corpus, config: DataConfig, tokenizer: Tokenizer | None) -
         )
     if not config.valid:
         raise UnmaskError(f"{stream.name} is a stream: name a file or folder in data.valid")
-    valid = _Part.all_of(_finite(_opened(config.valid, config)))
+    valid = _Part.all_of(finite(opened(config.valid, config)))
     tokenizer = tokenizer or _learned([_Part.all_of(stream)], [1.0], config)
     rows = StreamRows(stream, tokenizer, config.length, _packer(config), _layout(config))
     measured = _rows(valid, tokenizer, config)
     return Data(tokenizer, rows, measured, tuple(told(valid.corpus.name, measured.faults)))
-
-
-def _finite(corpus: Corpus) -> Corpus:
-    """The corpus, or an error if it has no end."""
-    if corpus.endless:
-        raise UnmaskError(f"{corpus.name} is a stream without an end: name a file or a folder here")
-    return corpus
 
 
 def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> Tokenizer:
@@ -133,7 +125,7 @@ def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> To
     read: Iterable[Iterable[str]] = noted
     endless = parts[0].corpus.endless
     if source:
-        corpus = _opened(source, config)
+        corpus = opened(source, config)
         read, weights, endless = [iter(corpus)], [1.0], corpus.endless
     texts = sides(chain.from_iterable(read))
     kind = TOKENIZERS[config.tokenizer.kind]
@@ -162,10 +154,10 @@ def rows_from(
     A source is detokenized as the configuration says; texts are taken as they are.
     """
     if isinstance(source, str):
-        paired = config.paired
-        source = _open_pairs(source, config) if paired else open_corpus(source, _reading(config))
+        pairs = config.paired
+        source = opened_pairs(source, config) if pairs else open_corpus(source, fields_of(config))
     if isinstance(source, Corpus):
-        corpus = _finite(_detokenized(source, config))
+        corpus = finite(detokenized(source, config))
         return _rows(_Part.all_of(corpus), tokenizer, config)
     if not isinstance(source, Iterable):
         raise UnmaskError("text is measured as a list of texts or pairs, or the name of a source")
@@ -198,7 +190,7 @@ def _document(given: object, number: int, config: DataConfig) -> str:
 
 def first_rows(corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, limit: int) -> Rows:
     """The first rows of a corpus that is packed as a stream, reading no more of it than they need."""
-    return _in_memory(_detokenized(corpus, config), tokenizer, config, limit)
+    return _in_memory(detokenized(corpus, config), tokenizer, config, limit)
 
 
 def _in_memory(
@@ -209,41 +201,19 @@ def _in_memory(
     return Rows(np.concatenate(tables), totals, _layout(config))
 
 
-def _open_pairs(source: str, config: DataConfig) -> Corpus:
-    """The pairs that a source holds in the fields of the configuration."""
-    corpus = open_corpus(source, _reading(config))
-    if not corpus.has_fields:
-        raise UnmaskError(
-            f"{corpus.name} is plain text, which has no field {config.source_field!r}: pairs need "
-            "JSON lines, CSV, TSV, Parquet, hf: or parallel files such as train.{de,en}"
-        )
-    return corpus
-
-
 def pairs_from(source: str | None, config: DataConfig) -> Iterator[Pair]:
     """The pairs of a source, or (None) those that the configuration validates on.
 
     A source is read strictly: a score of a part of a set is not the set's.
     """
     if source or config.valid:
-        opened = _open_pairs(source or config.valid, replace(config, corrupt=0.0))
-        documents = iter(_finite(opened))
+        corpus = opened_pairs(source or config.valid, replace(config, corrupt=0.0))
+        documents = iter(finite(corpus))
     else:
-        corpora = (_open_pairs(portion.text, config) for portion in config.portions)
+        corpora = (opened_pairs(portion.text, config) for portion in config.portions)
         parts = (corpus.part(config.holdout, held=True) for corpus in corpora)
         documents = chain.from_iterable(parts)
     return (document for document in documents if isinstance(document, Pair))
-
-
-def _reading(config: DataConfig) -> Reading:
-    return Reading(
-        config.separator,
-        config.text_field,
-        config.label_field,
-        config.source_field,
-        config.target_field,
-        config.corrupt,
-    )
 
 
 def _layout(config: DataConfig) -> Layout:
@@ -252,34 +222,6 @@ def _layout(config: DataConfig) -> Layout:
 
 def _packer(config: DataConfig) -> str:
     return "pairs" if config.paired else config.packing
-
-
-def _opened(source: str, config: DataConfig) -> Corpus:
-    """A corpus of the run, which must be able to hold the classes or pairs that the configuration asks for."""
-    if config.paired:
-        return _open_pairs(source, config)
-    corpus = open_corpus(source, _reading(config))
-    if config.label_field and not corpus.has_fields:
-        raise UnmaskError(
-            f"{corpus.name} is plain text, which has no field {config.label_field!r}: "
-            "data.label_field needs JSON lines, CSV, TSV, Parquet or hf:"
-        )
-    return _detokenized(corpus, config)
-
-
-def _detokenized(corpus: Corpus, config: DataConfig) -> Corpus:
-    """The corpus with its documents as they are measured."""
-    if not config.detokenizer:
-        return corpus
-    detokenize = DETOKENIZERS.build(config.detokenizer)
-
-    def mended(documents: Iterator[str]) -> Iterator[str]:
-        for document in documents:
-            text = detokenize(document)
-            yield Labelled(text, document.label) if isinstance(document, Labelled) else text
-
-    read_on = (lambda start: mended(corpus.documents(start))) if corpus.endless else None
-    return replace(corpus, read=lambda: mended(corpus.read()), read_on=read_on)
 
 
 def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:

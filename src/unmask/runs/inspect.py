@@ -49,7 +49,8 @@ def is_run(folder: Path) -> bool:
 
 def inspect(run: Path) -> list[Part]:
     """Every part of a run, or of an exported model, held against its hashes."""
-    if (run / "model.json").is_file():
+    exported = (run / MANIFEST).is_file() and not is_run(run)  # in whatever format
+    if exported or (run / "model.json").is_file():
         return [Part(run.name, tuple(damages(run)))]
     if not is_run(run):
         raise UnmaskError(f"{run} is no run: it has neither config.yaml nor checkpoints")

@@ -1,0 +1,70 @@
+"""The corpora that a data configuration names, with their documents as a run reads them."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from unmask.data.data_config import DataConfig
+from unmask.data.documents.detokenizers import DETOKENIZERS
+from unmask.data.documents.fields import Reading
+from unmask.data.documents.labels import Labelled
+from unmask.data.sources.corpus import Corpus
+from unmask.data.sources.open_source import open_corpus
+from unmask.errors import UnmaskError
+
+
+def opened(source: str, config: DataConfig) -> Corpus:
+    """A corpus of the run, which must be able to hold the classes or pairs that the configuration asks for."""
+    if config.paired:
+        return opened_pairs(source, config)
+    corpus = open_corpus(source, fields_of(config))
+    if config.label_field and not corpus.has_fields:
+        raise UnmaskError(
+            f"{corpus.name} is plain text, which has no field {config.label_field!r}: "
+            "data.label_field needs JSON lines, CSV, TSV, Parquet or hf:"
+        )
+    return detokenized(corpus, config)
+
+
+def opened_pairs(source: str, config: DataConfig) -> Corpus:
+    """The pairs that a source holds in the fields of the configuration."""
+    corpus = open_corpus(source, fields_of(config))
+    if not corpus.has_fields:
+        raise UnmaskError(
+            f"{corpus.name} is plain text, which has no field {config.source_field!r}: pairs need "
+            "JSON lines, CSV, TSV, Parquet, hf: or parallel files such as train.{de,en}"
+        )
+    return corpus
+
+
+def detokenized(corpus: Corpus, config: DataConfig) -> Corpus:
+    """The corpus with its documents as they are measured."""
+    if not config.detokenizer:
+        return corpus
+    detokenize = DETOKENIZERS.build(config.detokenizer)
+
+    def mended(documents: Iterator[str]) -> Iterator[str]:
+        for document in documents:
+            text = detokenize(document)
+            yield Labelled(text, document.label) if isinstance(document, Labelled) else text
+
+    read_on = (lambda start: mended(corpus.documents(start))) if corpus.endless else None
+    return replace(corpus, read=lambda: mended(corpus.read()), read_on=read_on)
+
+
+def finite(corpus: Corpus) -> Corpus:
+    """The corpus, or an error if it has no end."""
+    if corpus.endless:
+        raise UnmaskError(f"{corpus.name} is a stream without an end: name a file or a folder here")
+    return corpus
+
+
+def fields_of(config: DataConfig) -> Reading:
+    """The settings by which files and records become documents."""
+    return Reading(
+        config.separator,
+        config.text_field,
+        config.label_field,
+        config.source_field,
+        config.target_field,
+        config.corrupt,
+    )
