@@ -18,7 +18,7 @@ from torch import Tensor
 from unmask.methods.mdlm import MDLM
 from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.core.canvas import Canvas, Frame
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.shapes import At
 
 STEPS, LENGTH, VOCABULARY = 1000, 256, 8_192
@@ -67,7 +67,7 @@ class Ours:
         mask_id = method.vocabulary.mask_id
         self.method, self.sampler = method, Ancestral(steps)
         self.canvas = Canvas(torch.full((rows, length), mask_id), mask_id)
-        self.plan = Plan(list(range(rows)), method.schedule, watched=False)
+        self.plan = SamplingTask(list(range(rows)), method.schedule, watched=False)
 
     def frames(self) -> Iterator[Frame]:
         return self.sampler.generate(self.method.denoiser(), self.canvas, self.plan)

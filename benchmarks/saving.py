@@ -26,11 +26,11 @@ from unmask.data.loader import Loader
 from unmask.data.rows.first_rows import FirstRows
 from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import likelihood
-from unmask.training.checkpoints.background_writer import Parts, Saver
+from unmask.training.checkpoints.background_writer import BackgroundWriter, Parts
 from unmask.training.trainer import Trainer
 
 
-class Timed(Saver):
+class Timed(BackgroundWriter):
     """A saver that knows how long the loop stood still for it."""
 
     still = 0.0  # seconds

@@ -30,7 +30,7 @@ from unmask import load
 from unmask.config.components import build_method
 from unmask.config.run_config import resolve
 from unmask.data.data_config import DataConfig
-from unmask.data.documents.fields import Reading
+from unmask.data.documents.fields import Fields
 from unmask.data.sources.open_source import open_corpus
 from unmask.data.tokenizers.kinds import build_tokenizer
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
@@ -81,7 +81,7 @@ def random_model(width: int, depth: int, length: int, vocabulary: int, method: s
         *((f"backbone.{name}", str(value)) for name, value in shape.items()),
     ]
     config = resolve({}, choices)
-    texts = open_corpus(config.data.train, Reading(config.data.separator, DataConfig.text_field))
+    texts = open_corpus(config.data.train, Fields(config.data.separator, DataConfig.text_field))
     tokenizer = build_tokenizer(TokenizerConfig(size=vocabulary), texts)
     built = build_method(config, tokenizer.vocabulary)
     generator = torch.Generator().manual_seed(0)

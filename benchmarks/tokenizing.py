@@ -17,7 +17,7 @@ import numpy as np
 from tokenizers import Tokenizer as Backend
 
 from unmask.data.data_config import DataConfig
-from unmask.data.documents.fields import Reading
+from unmask.data.documents.fields import Fields
 from unmask.data.rows.packing import pack
 from unmask.data.rows.row_counts import Totals
 from unmask.data.sources.open_source import open_corpus
@@ -32,7 +32,7 @@ LENGTH = 1024  # tokens of a row
 def documents(source: str, separator: str, megabytes: float) -> list[str]:
     """The first documents of a source."""
     taken, size = [], 0
-    for document in open_corpus(source, Reading(separator, DataConfig.text_field)):
+    for document in open_corpus(source, Fields(separator, DataConfig.text_field)):
         taken.append(document)
         size += len(document.encode())
         if size >= megabytes * 1e6:

@@ -23,7 +23,7 @@ from kit import Language, Scores, distance
 from unmask.diffusion.schedule import LogLinear
 from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.core.canvas import Canvas, last_frame
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -74,7 +74,7 @@ def measure(language: Language, name: str, sampler: Sampler, steps: int | None, 
     start = time.perf_counter()
     canvas = Canvas(torch.full((rows, language.length), language.size), language.size)
     schedule = LogLinear()
-    plan = Plan(list(range(rows)), schedule)
+    plan = SamplingTask(list(range(rows)), schedule)
     frame = last_frame(sampler.generate(Scores(language, schedule), canvas, plan), canvas)
     found = counted(language, language.index(frame.tokens, language.size))
     return Point(

@@ -22,7 +22,7 @@ from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.mdlm import MDLM
 from unmask.methods.method import Method
 from unmask.samplers.core.canvas import Canvas, last_frame
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS
 from unmask.training.logs.run_log import read_log
 from unmask.training.trainer import Trainer
@@ -171,7 +171,7 @@ def sample(method: Method, setting: Setting, sampler: str, runs: int) -> dict[st
 
     def fill(run: int) -> None:
         seeds = range(run * setting.batch, (run + 1) * setting.batch)
-        plan = Plan(list(seeds), method.schedule, watched=False)
+        plan = SamplingTask(list(seeds), method.schedule, watched=False)
         with torch.inference_mode():
             frames = SAMPLERS.build(sampler, **options).generate(method.denoiser(), canvas, plan)
             last = last_frame(frames, canvas)

@@ -30,9 +30,9 @@ def test_the_batch_size_changes_nothing(either, batch):
 
 def test_texts_come_as_soon_as_they_are_finished(either, monkeypatch):
     monkeypatch.setattr(running, "_BUSY", 2 * LENGTH + 1)  # tokens of two rows
-    written, batch = [], running.Running._batch
+    written, batch = [], running.Generator._batch
     monkeypatch.setattr(
-        running.Running,
+        running.Generator,
         "_batch",
         lambda *args, **how: written.append(args[1]) or batch(*args, **how),
     )

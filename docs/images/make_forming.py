@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 
 import unmask
-from unmask.samplers import Ancestral, Canvas, Plan
+from unmask.samplers import Ancestral, Canvas, SamplingTask
 
 COLUMNS = 76
 CELL, LINE, MARGIN = 9.03, 23, 22  # of a monospaced font of 15 pixels
@@ -41,7 +41,7 @@ def generate(
     tokens = tokens.to(next(model.method.parameters()).device)
     banned = tuple(i for i in (v.bos_id, v.eos_id, v.pad_id) if i is not None)
     schedule = model.method.schedule
-    plan = Plan([seed], schedule, temperature, banned=banned)
+    plan = SamplingTask([seed], schedule, temperature, banned=banned)
     frames = Ancestral(length).generate(model.method.denoiser(), Canvas(tokens, v.mask_id), plan)
     appeared = torch.zeros_like(tokens)
     with torch.inference_mode():

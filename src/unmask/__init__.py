@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from unmask.config.run_config import RunConfig
     from unmask.evaluation.suites.sample_quality import compare
     from unmask.generation.generator import Result
-    from unmask.generation.sampling_params import Sampling
+    from unmask.generation.sampling_params import SamplingParams
     from unmask.likelihood.bound import Bound
     from unmask.model import Model, load
     from unmask.runs.train import train
@@ -24,7 +24,7 @@ __all__ = [
     "Model",
     "Result",
     "RunConfig",
-    "Sampling",
+    "SamplingParams",
     "UnmaskError",
     "Vocabulary",
     "__version__",
@@ -39,7 +39,7 @@ _HOMES = {
     "Model": "unmask.model",
     "Result": "unmask.generation.generator",
     "RunConfig": "unmask.config.run_config",
-    "Sampling": "unmask.generation.sampling_params",
+    "SamplingParams": "unmask.generation.sampling_params",
     "compare": "unmask.evaluation.suites.sample_quality",
     "load": "unmask.model",
     "train": "unmask.runs.train",

@@ -12,7 +12,7 @@ from unmask.formats.native import write_folder
 from unmask.formats.read import read_bundle
 from unmask.generation.display import watch
 from unmask.generation.edit import Edit, rows_to_edit
-from unmask.generation.generator import Result, Running
+from unmask.generation.generator import Generator, Result
 from unmask.generation.prompts import Prompts, rows_to_fill, rows_to_write
 from unmask.generation.sampling_params import (
     EDITING,
@@ -196,7 +196,7 @@ class Model(Bundle):
         fill: str | Sequence[int] | None,
         edit: str | None,
         options: Mapping[str, Any],
-    ) -> Running:
+    ) -> Generator:
         """What the one of generate, fill and edit that is asked for would do."""
         if sum(text is not None for text in (prompts, fill, edit)) > 1:
             raise UnmaskError("give one of prompts, fill and edit")
@@ -215,18 +215,18 @@ class Model(Bundle):
         length: Length = None,
         stop: bool = True,
         **options: Any,
-    ) -> Running:
+    ) -> Generator:
         sampling, length = params_to_generate(self.defaults, options, length)
-        return Running(self, rows_to_write(self, prompts, length, stop, sampling), sampling)
+        return Generator(self, rows_to_write(self, prompts, length, stop, sampling), sampling)
 
-    def _filling(self, text: str | Sequence[int], /, **options: Any) -> Running:
+    def _filling(self, text: str | Sequence[int], /, **options: Any) -> Generator:
         sampling = params_to_fill(self.defaults, options)
-        return Running(self, rows_to_fill(self, text, sampling), sampling)
+        return Generator(self, rows_to_fill(self, text, sampling), sampling)
 
-    def _editing(self, text: str, /, **options: Any) -> Running:
+    def _editing(self, text: str, /, **options: Any) -> Generator:
         edit = Edit(**{name: options.pop(name) for name in EDITING if name in options})
         sampling = params_to_fill(self.defaults, options, EDITING)
-        return Running(self, rows_to_edit(self, text, edit, sampling), sampling)
+        return Generator(self, rows_to_edit(self, text, edit, sampling), sampling)
 
 
 def load(

@@ -13,15 +13,15 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from unmask.data.documents.fields import Reading
+from unmask.data.documents.fields import Fields
 from unmask.data.sources.open_source import open_corpus
 from unmask.errors import UnmaskError
 
-READING = Reading("<|endoftext|>", "text")
+READING = Fields("<|endoftext|>", "text")
 
 
 def documents(source, separator="<|endoftext|>", text_field="text"):
-    return list(open_corpus(str(source), Reading(separator, text_field)))
+    return list(open_corpus(str(source), Fields(separator, text_field)))
 
 
 def digest(source):
@@ -259,7 +259,7 @@ def test_digest_is_of_the_content_not_of_the_path(tmp_path):
 
 def test_holdout_is_spread_and_leaves_nothing_out(tmp_path):
     path = write(tmp_path / "a.txt", "\n".join(map(str, range(1000))))
-    corpus = open_corpus(str(path), Reading("line", "text"))
+    corpus = open_corpus(str(path), Fields("line", "text"))
     held = list(map(int, corpus.part(0.1, True)))
     kept = list(map(int, corpus.part(0.1, False)))
     assert sorted(held + kept) == list(range(1000))

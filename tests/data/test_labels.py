@@ -12,7 +12,7 @@ import torch
 
 from unmask.data.data_config import DataConfig
 from unmask.data.documents import labels
-from unmask.data.documents.fields import Reading
+from unmask.data.documents.fields import Fields
 from unmask.data.documents.labels import Classes, Labelled, label_of
 from unmask.data.load import load_data, rows_from
 from unmask.data.loader import LabelDropout, Loader
@@ -27,7 +27,7 @@ from unmask.data.tokenizers.subwords import train_bpe
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 
-READING = Reading("<|endoftext|>", "text", "kind")
+READING = Fields("<|endoftext|>", "text", "kind")
 
 
 def write(path, records):

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from unmask.data.data_config import DataConfig, Portion
-from unmask.data.documents.fields import Reading
+from unmask.data.documents.fields import Fields
 from unmask.data.load import load_data, rows_from
 from unmask.data.sources import line_reader as lines
 from unmask.data.sources.open_source import open_corpus
@@ -20,7 +20,7 @@ from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 
 FINE = 300
-READING = Reading("line", "text", corrupt=0.05)
+READING = Fields("line", "text", corrupt=0.05)
 
 
 def read(path, reading=READING):
@@ -53,10 +53,10 @@ def test_a_bad_record_is_passed_over_and_the_first_is_named(tmp_path, bad, reaso
     assert documents == [f"text {i}" for i in range(FINE) if i not in (100, 200)]
     assert (faults.passed, faults.seen) == (2, FINE)
     with pytest.raises(UnmaskError, match=f"a.jsonl{reason}") as caught:
-        read(path, Reading("line", "text", corrupt=0.005))
+        read(path, Fields("line", "text", corrupt=0.005))
     assert "(2 of 300 lines or records cannot be read; data.corrupt allows 0.005" in str(caught)
     with pytest.raises(UnmaskError, match=reason):
-        read(path, Reading("line", "text"))
+        read(path, Fields("line", "text"))
 
 
 @pytest.mark.parametrize("bad", [b"too,many,fields", b'1,"no end', b"\xff,x", b"a\x00,x"])
@@ -74,7 +74,7 @@ def test_a_bad_line_takes_its_parallel_line_with_it(tmp_path):
     sides["en"][7] = b"\xff"
     for name, side in sides.items():
         (tmp_path / f"t.{name}").write_bytes(b"\n".join(side))
-    pairs = Reading("line", "text", source_field="de", target_field="en", corrupt=0.05)
+    pairs = Fields("line", "text", source_field="de", target_field="en", corrupt=0.05)
     documents, faults = read(tmp_path / "t.{de,en}", pairs)
     assert [(d.source, str(d)) for d in documents] == [
         (f"satz {i}", f"line {i}") for i in range(50) if i != 7
@@ -101,7 +101,7 @@ def test_a_compressed_file_is_read_up_to_where_it_is_damaged(tmp_path, suffix, c
     (told,) = faults.files
     assert f"is damaged or cut short: {len(documents):,} lines of it were read" in told
     with pytest.raises(UnmaskError, match="lines of it were read, the rest is left out"):
-        read(path, Reading("line", "text"))
+        read(path, Fields("line", "text"))
 
 
 def test_a_parquet_file_is_read_up_to_where_it_is_damaged(tmp_path):

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Backend
 
 from unmask.data.tokenizers import word_cache as units
 from unmask.data.tokenizers.subwords import SubwordTokenizer, byte_level, train_bpe
-from unmask.data.tokenizers.word_cache import Units, cuttable
+from unmask.data.tokenizers.word_cache import WordCache, cuttable
 from unmask.errors import UnmaskError
 
 PARTS = [
@@ -160,7 +160,7 @@ def test_units_are_encoded_once():
         asked.extend(texts)
         return [text.encode() for text in texts]
 
-    table = Units(encode)
+    table = WordCache(encode)
     texts = ["the cat, the cat; the cat (the cat), " * 3, "the cat. " * 9]
     assert table.encode_batch(texts) == [text.encode() for text in texts]
     assert sorted(asked) == [" ", " (", " cat", " the", "),", ",", ".", ";", "the"]
@@ -177,7 +177,7 @@ def test_plain_words_go_straight_to_the_model():
         rest.extend(texts)
         return [text.encode() for text in texts]
 
-    table = Units(encode, lambda word: words.append(word) or word.encode())
+    table = WordCache(encode, lambda word: words.append(word) or word.encode())
     text = "the cat's 3rd café, (1990)\nnaïve 42"
     assert table.encode_batch([text]) == [text.encode()]
     assert words == ["the", " cat", " (", "1990", ")", " 42"]
@@ -186,7 +186,7 @@ def test_plain_words_go_straight_to_the_model():
 
 def test_texts_without_words_are_encoded_as_they_are():
     asked: list[list[str]] = []
-    table = Units(lambda texts: asked.append(texts) or [text.encode() for text in texts])
+    table = WordCache(lambda texts: asked.append(texts) or [text.encode() for text in texts])
     texts = ["日本語の文章には空白がありません。" * 3, "but here", "それで全部一度に。" * 4]
     assert table.encode_batch(texts) == [text.encode() for text in texts]
     assert asked == [["but"], [" here"], [texts[0], texts[2]]]
@@ -196,7 +196,7 @@ def test_texts_without_words_are_encoded_as_they_are():
 def test_the_table_stays_small(monkeypatch):
     monkeypatch.setattr(units, "_ROOM", 20_000)
     monkeypatch.setattr(units, "_WIDE", 1000)
-    table = Units(lambda texts: [text.encode() for text in texts])
+    table = WordCache(lambda texts: [text.encode() for text in texts])
     for number in range(300):
         text = f"the cat {number} sat {'x' * 100}{number} on {number * 7}"
         assert table.encode_batch([text]) == [text.encode()]
@@ -240,7 +240,7 @@ def test_other_tokenizers_are_left_to_the_library(change):
     assert not cuttable(backend)
     tokenizer = SubwordTokenizer(backend, BPE.vocabulary)
     assert tokenizer.encode(text) == library(tokenizer, text)
-    tokenizer._units = Units(tokenizer._encoded)
+    tokenizer._units = WordCache(tokenizer._encoded)
     assert tokenizer.encode(text) != library(tokenizer, text)  # which would have been wrong
 
 

@@ -16,7 +16,7 @@ from unmask.generation.guidance import ClassifierFree, ClassifierGuided
 from unmask.methods.token_classifier import TokenClassifier
 from unmask.samplers.ancestral import Ancestral, FirstHitting
 from unmask.samplers.core.canvas import Canvas, last_frame
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.left_to_right import LeftToRight
 from unmask.samplers.sampler import Sampler
 
@@ -71,7 +71,9 @@ def test_classifier_free_guidance_is_the_enumerated_power_at_every_state(weight)
 
 def sampled(sampler, denoise, rows: int, first: int = GOOD) -> tuple[torch.Tensor, torch.Tensor]:
     canvas = Canvas(torch.tensor([[first, MASK, MASK, MASK]]).repeat(rows, 1), MASK)
-    frames = sampler.generate(denoise, canvas, Plan(list(range(rows)), schedule("loglinear")))
+    frames = sampler.generate(
+        denoise, canvas, SamplingTask(list(range(rows)), schedule("loglinear"))
+    )
     frame = last_frame(frames, canvas)
     return frame.tokens, frame.calls
 
@@ -187,7 +189,7 @@ def test_a_denoiser_with_a_cache_serves_both_halves():
 @torch.inference_mode()
 def written(denoise, start: torch.Tensor, seeds: list[int], sampler: Sampler) -> torch.Tensor:
     canvas = Canvas(start, 10)
-    plan = Plan(seeds, schedule("loglinear"), banned=(7, 8, 9))
+    plan = SamplingTask(seeds, schedule("loglinear"), banned=(7, 8, 9))
     return last_frame(sampler.generate(denoise, canvas, plan), canvas).tokens
 
 

@@ -8,7 +8,7 @@ import pytest
 from unmask.cli import build_parser
 from unmask.config.values import read_option
 from unmask.errors import UnmaskError
-from unmask.generation.sampling_params import Sampling
+from unmask.generation.sampling_params import SamplingParams
 from unmask.integrations.lm_eval.model_args import Options
 from unmask.options import Option, options_of
 from unmask.play.controls import menu
@@ -25,7 +25,7 @@ COMMANDS = {
 
 
 def declared(surface: str) -> set[str]:
-    return {one.name for one in options_of(Sampling, surface)}
+    return {one.name for one in options_of(SamplingParams, surface)}
 
 
 @pytest.mark.parametrize("command", ["generate", "fill", "edit"])
@@ -33,7 +33,7 @@ def test_the_command_line_has_the_declared_options_and_shows_their_help(command)
     parser = build_parser(["generate"])[1].choices[command]
     flags = {action.dest: action for action in parser._actions}
     assert flags.keys() - COMMANDS == declared("cli")
-    for one in options_of(Sampling, "cli"):
+    for one in options_of(SamplingParams, "cli"):
         assert one.help and one.help in flags[one.name].help
         assert flags[one.name].default is argparse.SUPPRESS
 
@@ -44,7 +44,7 @@ def test_requests_have_the_declared_options_with_help_and_range(model):
     for request in (Completing, Filling, Watching):
         fields = schemas[request.__name__]["properties"]
         assert fields.keys() == {*request.model_fields, *declared("http")}
-        for one in options_of(Sampling, "http"):
+        for one in options_of(SamplingParams, "http"):
             assert fields[one.name]["description"].startswith(one.help)
     top_k, top_p, strategy = (fields[name] for name in ("top_k", "top_p", "strategy"))
     assert top_k["anyOf"][0] == {"type": "integer", "minimum": 1, "maximum": 2**31}
@@ -53,7 +53,7 @@ def test_requests_have_the_declared_options_with_help_and_range(model):
 
 
 def test_the_harness_takes_the_declared_options_and_no_other():
-    for one in options_of(Sampling):
+    for one in options_of(SamplingParams):
         arguments = {"path": "x", one.name: 1}
         if "harness" in one.on:
             assert Options.of(arguments).sampling == {one.name: 1}
@@ -71,9 +71,9 @@ def test_the_playground_has_a_control_for_each_declared_option(model):
 
 
 def test_an_option_for_programs_is_on_no_surface():
-    hidden = {one.name for one in options_of(Sampling) if not one.on}
+    hidden = {one.name for one in options_of(SamplingParams) if not one.on}
     assert hidden == {"batch", "allowed", "processors"}
-    assert get_args(get_type_hints(Sampling)["strategy"]) == STRATEGIES
+    assert get_args(get_type_hints(SamplingParams)["strategy"]) == STRATEGIES
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_an_option_for_programs_is_on_no_surface():
 )
 def test_a_wrong_value_is_one_line(options, message):
     with pytest.raises(UnmaskError) as caught:
-        Sampling.of(options)
+        SamplingParams.of(options)
     assert message in str(caught.value)
 
 

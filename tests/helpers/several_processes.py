@@ -32,7 +32,7 @@ from unmask.methods.method import METHODS, Method
 from unmask.registry import import_plugin
 from unmask.training import trainer
 from unmask.training.distributed import ddp_fsdp as _  # noqa: F401  # before the forks
-from unmask.training.distributed.process_group import Group, joined
+from unmask.training.distributed.process_group import ProcessGroup, joined
 from unmask.training.signals import Interrupted
 from unmask.training.trainer import Trainer
 from unmask.training.training_config import DistributedConfig, TrainingConfig
@@ -46,7 +46,7 @@ FAULT = "fault"  # a file beside the run: the fault has happened
 class Rows(TinyLoader):
     """The tiny rows; keeps a hash of each, and goes wrong in one process at one step if told to."""
 
-    def __init__(self, group: Group, run: Path, fault: dict[str, Any]) -> None:
+    def __init__(self, group: ProcessGroup, run: Path, fault: dict[str, Any]) -> None:
         super().__init__()
         self.group, self.run, self.fault = group, run, fault
         self.seen = run.with_name(f"{run.name}-rows-{group.rank}-of-{group.world}.jsonl")

@@ -10,7 +10,7 @@ from kit import Language, Scores
 from torch import Tensor
 
 from unmask.samplers.core.canvas import Canvas, Frame, last_frame
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 
 SIZE, MASK = 7, 6
@@ -68,8 +68,8 @@ def canvas_of(seed: int, rows: int, length: int, share: float = 0.3) -> Canvas:
     return Canvas(tokens.masked_fill(is_open, MASK), MASK)
 
 
-def plan(rows: int, name: str = "loglinear", **fields: object) -> Plan:
-    return dataclasses.replace(Plan(list(range(rows)), schedule(name)), **fields)
+def plan(rows: int, name: str = "loglinear", **fields: object) -> SamplingTask:
+    return dataclasses.replace(SamplingTask(list(range(rows)), schedule(name)), **fields)
 
 
 def run(sampler: Sampler, canvas: Canvas, denoise=smooth, **fields: object) -> Frame:
@@ -102,7 +102,7 @@ def texts(
     start = torch.full((language.length,), language.size) if start is None else start
     canvas = Canvas(start.expand(len(seeds), -1).clone(), language.size)
     noise = schedule(name)
-    frames = sampler.generate(Scores(language, noise, scale), canvas, Plan(seeds, noise))
+    frames = sampler.generate(Scores(language, noise, scale), canvas, SamplingTask(seeds, noise))
     return last_frame(frames, canvas).tokens
 
 

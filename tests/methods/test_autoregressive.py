@@ -5,7 +5,7 @@ from builders import small_method
 
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.samplers.core.canvas import Canvas, last_frame
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.left_to_right import LeftToRight
 
 SIZE, LENGTH, ROWS = 11, 7, 5
@@ -56,7 +56,7 @@ def test_cache_computes_only_what_is_new():
 
     method.backbone.features = counted
     canvas = Canvas(torch.full_like(x, MASK), MASK)
-    plan = Plan(list(range(ROWS)), SCHEDULES.build("loglinear"))
+    plan = SamplingTask(list(range(ROWS)), SCHEDULES.build("loglinear"))
     last_frame(LeftToRight().generate(method.denoiser(), canvas, plan), canvas)
     assert widths == [1] * LENGTH
 
@@ -70,9 +70,9 @@ def test_prompts_of_different_lengths_can_share_a_batch():
     noise = SCHEDULES.build("loglinear")
     seeds = list(range(ROWS))
     together = last_frame(
-        LeftToRight().generate(method.denoiser(), canvas, Plan(seeds, noise)), canvas
+        LeftToRight().generate(method.denoiser(), canvas, SamplingTask(seeds, noise)), canvas
     )
     for row in seeds:
         one = Canvas(canvas.tokens[[row]], MASK)
-        frames = LeftToRight().generate(method.denoiser(), one, Plan([row], noise))
+        frames = LeftToRight().generate(method.denoiser(), one, SamplingTask([row], noise))
         assert torch.equal(last_frame(frames, one).tokens[0], together.tokens[row])

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import count
 from random import Random
 
-from unmask.data.documents.fields import Reading
+from unmask.data.documents.fields import Fields
 from unmask.data.sources.corpus import SOURCES, Corpus, Source
 from unmask.errors import UnmaskError
 
@@ -16,7 +16,7 @@ class Sums(Source):
     anywhere = True  # the same sums on every machine
 
     @classmethod
-    def open(cls, spec: str, fields: Reading) -> Corpus:
+    def open(cls, spec: str, fields: Fields) -> Corpus:
         if not spec.isdecimal():
             raise UnmaskError(f"sums:{spec} has no seed: give a whole number, as in sums:3")
 

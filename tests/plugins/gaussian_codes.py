@@ -19,7 +19,7 @@ from unmask.methods.method import (
 )
 from unmask.randomness import row_uniforms
 from unmask.runtime.device import to_device
-from unmask.samplers.core.sampler_state import Draft
+from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.sampler import SAMPLERS, Sampler
 
 
@@ -113,7 +113,7 @@ class DenoiseCodes(Sampler):
     steps: int = 64
 
     def generate(self, denoise, canvas, plan):
-        draft, rows = Draft(denoise, canvas, plan), len(canvas.tokens)
+        draft, rows = SamplerState(denoise, canvas, plan), len(canvas.tokens)
         known, fixed = denoise.codes(canvas.tokens), ~canvas.open[..., None]
         shape, at = known.shape, canvas.open.nonzero(as_tuple=True)
         times = torch.linspace(1, denoise.config.t_min, self.steps + 1, dtype=torch.float64)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from unmask.diffusion.denoiser import Denoiser
 from unmask.options import check_options, option
-from unmask.samplers import SAMPLERS, Canvas, Draft, Frame, Plan, Sampler
+from unmask.samplers import SAMPLERS, Canvas, Frame, Sampler, SamplerState, SamplingTask
 
 
 @SAMPLERS.register("outside_in")
@@ -18,9 +18,9 @@ class OutsideIn(Sampler):
     def __post_init__(self) -> None:
         check_options(self)
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
         """Open place number i of n has its turn at 2i from the left, or 2(n - 1 - i) + 1 from the right."""
-        draft = Draft(denoise, canvas, plan)
+        draft = SamplerState(denoise, canvas, plan)
         uniforms = draft.uniforms("token")
         before = canvas.open.cumsum(1) - 1
         behind = canvas.open.sum(1, keepdim=True) - 1 - before

@@ -19,7 +19,7 @@ from unmask.data.tokenizers.characters import CharacterTokenizer
 from unmask.errors import UnmaskError
 from unmask.generation.logits_processor import LOGITS_PROCESSORS, LogitsProcessor
 from unmask.integrations.lm_eval.model_args import Options
-from unmask.integrations.lm_eval.requests import Answers
+from unmask.integrations.lm_eval.requests import RequestRunner
 from unmask.play.page_routes import router
 from unmask.samplers import SAMPLERS
 from unmask.serve.app import create_app
@@ -180,7 +180,7 @@ def test_every_surface_writes_the_same(model, run, client, capsys):
 def test_the_harness_takes_them(model):
     def answer(**more):
         own = Options.of({"path": "unused", **OUTSIDE, **more})
-        return Answers(model, own).generate_until([("The", {"until": ["."]})])
+        return RequestRunner(model, own).generate_until([("The", {"until": ["."]})])
 
     drawn = answer(temperature=1)
     assert answer(**{"typical.mass": 0.3}) != drawn  # it draws, among fewer tokens

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from unmask.runtime import cuda_graphs as replay
-from unmask.runtime.cuda_graphs import WARM_UP, Replay, Replays, doubled, rounded
+from unmask.runtime.cuda_graphs import WARM_UP, CudaGraph, CudaGraphs, doubled, rounded
 from unmask.runtime.device import to_device
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -28,7 +28,7 @@ def test_results_are_those_of_the_inputs_alone_however_often_it_is_asked(device)
         seen.append((tuple(x.shape), tuple(table.shape)))
         return (x[:, None] * table.sum()).cumsum(1)
 
-    measure = Replay(lengths)
+    measure = CudaGraph(lengths)
     results = []
     for call in range(WARM_UP + 4):
         x = torch.arange(1.0, 4 + call % 2, device=device) + call
@@ -43,7 +43,7 @@ def test_results_are_those_of_the_inputs_alone_however_often_it_is_asked(device)
 
 def test_only_so_many_shapes_are_kept(monkeypatch):
     monkeypatch.setattr(replay, "MOST_SHAPES", 3)
-    double = Replay(lambda x: 2 * x)
+    double = CudaGraph(lambda x: 2 * x)
     for size in (4, 5, 6, 7, 4, 5):
         assert double([torch.ones(2)], [size], 2).tolist() == [2.0, 2.0]
         assert len(double._shapes) <= 3
@@ -51,7 +51,7 @@ def test_only_so_many_shapes_are_kept(monkeypatch):
 
 def test_only_so_many_functions_are_kept(monkeypatch):
     monkeypatch.setattr(replay, "MOST_FUNCTIONS", 2)
-    kept = Replays()
+    kept = CudaGraphs()
     first = kept(1, lambda x: x)
     assert kept(1, lambda x: 2 * x) is first
     for key in (2, 3):
@@ -62,7 +62,7 @@ def test_only_so_many_functions_are_kept(monkeypatch):
 
 @needs_gpu
 def test_what_cannot_be_captured_is_called():
-    scale = Replay(lambda x: x * float(x.sum()))
+    scale = CudaGraph(lambda x: x * float(x.sum()))
     for call in range(WARM_UP + 3):
         x = torch.full((2,), call + 1.0, device="cuda")
         assert torch.equal(scale([x], [2], 2), 2 * x * x)

@@ -22,7 +22,7 @@ from kit import (
 from unmask.errors import UnmaskError
 from unmask.samplers.analytic import Analytic
 from unmask.samplers.core.canvas import Canvas, last_frame
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 
 LANGUAGE = Language.random()
 RARELY = 1e-4
@@ -48,7 +48,7 @@ def test_scores_of_another_scale_reveal_at_another_rate(scale):
 def test_a_tenth_less_score_reveals_a_tenth_less():
     noise, rows = schedule("loglinear"), 5000
     canvas = Canvas(torch.full((rows, 3), LANGUAGE.size), LANGUAGE.size)
-    plan = Plan(list(range(rows)), noise)
+    plan = SamplingTask(list(range(rows)), noise)
     frame = next(Analytic(3).generate(Scores(LANGUAGE, noise, 0.9), canvas, plan))
     chance = 0.9 / 3
     error = (chance * (1 - chance) / (3 * rows)) ** 0.5
@@ -70,7 +70,7 @@ def test_a_perfect_sedd_follows_the_reverse_process(name, fields):
     method = table_method("sedd", LANGUAGE, noise)
     canvas = Canvas(torch.full((2500, 3), LANGUAGE.size), LANGUAGE.size)
     with torch.inference_mode():
-        frames = Analytic(3).generate(method.denoiser(), canvas, Plan(SEEDS, noise))
+        frames = Analytic(3).generate(method.denoiser(), canvas, SamplingTask(SEEDS, noise))
         found = counts(LANGUAGE, last_frame(frames, canvas).tokens)
     assert p_value(found, reverse_process(LANGUAGE, noise, 3)) > RARELY
 
@@ -90,13 +90,13 @@ def test_a_model_without_scores_is_refused_before_it_is_asked():
     canvas = Canvas(torch.tensor([[3, 3, 3]]), 3)
     denoiser = table_method("mdlm", LANGUAGE, schedule("loglinear")).denoiser()
     with pytest.raises(UnmaskError, match="method sedd"):
-        Analytic().generate(denoiser, canvas, Plan([0], schedule("loglinear")))
+        Analytic().generate(denoiser, canvas, SamplingTask([0], schedule("loglinear")))
 
 
 def test_every_step_with_masks_left_costs_a_call():
     canvas = Canvas(torch.full((50, 4), 6), 6)
     frames = list(
-        Analytic(10).generate(smooth, canvas, Plan(list(range(50)), schedule("loglinear")))
+        Analytic(10).generate(smooth, canvas, SamplingTask(list(range(50)), schedule("loglinear")))
     )
     before = canvas.tokens
     calls = torch.zeros(50, dtype=torch.long)

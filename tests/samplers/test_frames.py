@@ -13,7 +13,7 @@ from unmask.errors import UnmaskError
 from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.confidence import EntropyBound, Margin, Threshold
 from unmask.samplers.core.canvas import Canvas, last_frame
-from unmask.samplers.core.token_sampler import STRATEGIES, Plan
+from unmask.samplers.core.token_sampler import STRATEGIES, SamplingTask
 from unmask.samplers.gibbs import Gibbs
 from unmask.samplers.left_to_right import LeftToRight
 from unmask.samplers.remasking import PredictorCorrector, Remask
@@ -57,7 +57,7 @@ def test_nothing_stays_masked_where_a_schedule_reaches_its_ends(name, fields, st
     ends = schedule("loglinear", eps=0.0)  # alpha_1 = 0, by which some formulas divide
     canvas = canvas_of(0, 8, 12)
     sampler = build(name, steps=steps, window=8, **fields)
-    frames = sampler.generate(smooth, canvas, Plan(list(range(8)), ends))
+    frames = sampler.generate(smooth, canvas, SamplingTask(list(range(8)), ends))
     assert (last_frame(frames, canvas).tokens != MASK).all()
 
 
@@ -76,7 +76,7 @@ def test_rows_do_not_depend_on_their_batch(name, fields):
     together = run(sampler, canvas)
     for row in range(0, 32, 3):
         one = Canvas(canvas.tokens[[row]], MASK)
-        frames = sampler.generate(smooth, one, Plan([row], schedule("loglinear")))
+        frames = sampler.generate(smooth, one, SamplingTask([row], schedule("loglinear")))
         alone = last_frame(frames, one)
         assert torch.equal(alone.tokens[0], together.tokens[row])
         assert alone.calls[0] == together.calls[row]
@@ -96,7 +96,7 @@ def test_calls_of_ancestral_sampling_are_the_steps_that_reveal_something(name, s
     length, rows = 16, 400
     canvas = canvas_of(0, rows, length, share=-1.0)
     noise = schedule(name)
-    frames = Ancestral(steps).generate(smooth, canvas, Plan(list(range(rows)), noise))
+    frames = Ancestral(steps).generate(smooth, canvas, SamplingTask(list(range(rows)), noise))
     calls = last_frame(frames, canvas).calls.double()
     alpha = noise.alpha(torch.linspace(1, 0, steps + 1, dtype=torch.float64)).detach()
     alpha[-1] = 1

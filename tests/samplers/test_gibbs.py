@@ -8,7 +8,7 @@ from kit import Language, p_value
 
 from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.core.canvas import Canvas, last_frame
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.gibbs import Gibbs
 from unmask.samplers.left_to_right import LeftToRight
 
@@ -32,7 +32,7 @@ def kernel() -> torch.Tensor:
 def revise(texts: torch.Tensor, steps: int) -> torch.Tensor:
     canvas = Canvas(texts, LANGUAGE.size, torch.ones_like(texts).bool())
     frames = Gibbs(steps).generate(
-        LANGUAGE.denoise, canvas, Plan(list(range(len(texts))), schedule("loglinear"))
+        LANGUAGE.denoise, canvas, SamplingTask(list(range(len(texts))), schedule("loglinear"))
     )
     return last_frame(frames, canvas).tokens
 

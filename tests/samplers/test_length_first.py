@@ -7,8 +7,8 @@ from drafts import build, counts
 from kit import Language, p_value
 
 from unmask.samplers.core.canvas import Canvas, last_frame
-from unmask.samplers.core.token_sampler import Plan
-from unmask.samplers.length_first import EndFirst
+from unmask.samplers.core.token_sampler import SamplingTask
+from unmask.samplers.length_first import LengthFirst
 
 EOS = 2
 
@@ -28,8 +28,8 @@ LANGUAGE = ending_language()
 def frames(inner: str, rows: int, start: torch.Tensor | None = None, **fields: object) -> list:
     start = torch.full((LANGUAGE.length,), LANGUAGE.size) if start is None else start
     canvas = Canvas(start.expand(rows, -1).clone(), LANGUAGE.size)
-    plan = Plan(list(range(rows)), schedule("loglinear"), eos_id=EOS, **fields)
-    return list(EndFirst(build(inner)).generate(LANGUAGE.denoise, canvas, plan))
+    plan = SamplingTask(list(range(rows)), schedule("loglinear"), eos_id=EOS, **fields)
+    return list(LengthFirst(build(inner)).generate(LANGUAGE.denoise, canvas, plan))
 
 
 @pytest.mark.parametrize("given", [LANGUAGE.size, 0, 1])
@@ -46,16 +46,16 @@ def test_texts_have_the_distribution_of_the_model(inner, given):
 def test_without_the_last_token_texts_would_come_out_otherwise():
     """The network would still reckon with shorter texts: the test above can tell."""
 
-    class Unsettled(EndFirst):
+    class Unsettled(LengthFirst):
         def generate(self, denoise, canvas, plan):
             whole = super().generate(denoise, canvas, plan)
             first = next(whole)
             rest = Canvas(first.tokens.clone(), canvas.mask_id)
-            words = Plan(plan.seeds, plan.schedule, banned=(EOS,))
+            words = SamplingTask(plan.seeds, plan.schedule, banned=(EOS,))
             yield from self.inner.generate(denoise, rest, words)
 
     canvas = Canvas(torch.full((4000, 4), LANGUAGE.size), LANGUAGE.size)
-    plan = Plan(list(range(4000)), schedule("loglinear"), eos_id=EOS)
+    plan = SamplingTask(list(range(4000)), schedule("loglinear"), eos_id=EOS)
     sampler = Unsettled(build("left_to_right"))
     tokens = last_frame(sampler.generate(LANGUAGE.denoise, canvas, plan), canvas).tokens
     assert p_value(counts(LANGUAGE, tokens), LANGUAGE.table) < 1e-6

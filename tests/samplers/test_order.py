@@ -22,7 +22,7 @@ from unmask.samplers.confidence import (
 from unmask.samplers.core import sampler_state as draft
 from unmask.samplers.core.canvas import Canvas, last_frame
 from unmask.samplers.core.time_grid import grid_times
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 
 LANGUAGE = Language.random()
 RARELY = 1e-4
@@ -59,7 +59,9 @@ def by_place(z, t, at):
 def order(sampler, rows: int = 1) -> list[list[list[int]]]:
     """The columns that each row writes, frame by frame."""
     canvas = Canvas(torch.full((rows, len(PLACES)), 4), 4)
-    frames = sampler.generate(by_place, canvas, Plan(list(range(rows)), schedule("loglinear")))
+    frames = sampler.generate(
+        by_place, canvas, SamplingTask(list(range(rows)), schedule("loglinear"))
+    )
     changed = torch.stack([frame.changed for frame in frames], 1)
     return [[step.nonzero()[:, 0].tolist() for step in row if step.any()] for row in changed]
 
@@ -110,7 +112,7 @@ def test_drawn_tokens_are_kept_by_their_own_probability(monkeypatch):
     monkeypatch.setattr(f"{__name__}.PLACES", torch.tensor([[0.7, 0.3, 0, 0, 0]] * 4).double())
     rows = 2000
     canvas = Canvas(torch.full((rows, 4), 4), 4)
-    plan = Plan(list(range(rows)), schedule("loglinear"))
+    plan = SamplingTask(list(range(rows)), schedule("loglinear"))
     frame = next(Confidence(2, drawn=True).generate(by_place, canvas, plan))
     likely = (frame.tokens == 0).sum(1).double()
     assert ((frame.tokens != 4).sum(1) == 2).all()
@@ -136,7 +138,7 @@ def test_noise_makes_the_order_a_draw_without_replacement_that_gets_surer(noise)
         return fourth[at[1]].log()
 
     canvas = Canvas(torch.full((rows, 4), 41), 41)
-    plan = Plan(list(range(rows)), schedule("loglinear"))
+    plan = SamplingTask(list(range(rows)), schedule("loglinear"))
     frames = list(Confidence(4, noise=noise).generate(denoise, canvas, plan))
     found = torch.stack([frame.changed.long().argmax(1) for frame in frames], 1)
     orders = torch.tensor(list(permutations(range(4))))
@@ -176,7 +178,7 @@ def test_rows_with_fewer_open_places_need_fewer_calls():
     tokens[1, 2:] = 1
     tokens[2, :] = 1
     canvas = Canvas(tokens, 6)
-    plan = Plan([0, 1, 2], schedule("loglinear"))
+    plan = SamplingTask([0, 1, 2], schedule("loglinear"))
 
     def flat(z, t, at):
         return (
@@ -199,7 +201,7 @@ def test_looking_at_some_rows_at_a_time_changes_nothing(sampler, monkeypatch):
 
     start = torch.full((40, LANGUAGE.length), LANGUAGE.size)
     canvas = Canvas(start, LANGUAGE.size)
-    plan = Plan(list(range(40)), schedule("loglinear"))
+    plan = SamplingTask(list(range(40)), schedule("loglinear"))
     whole = last_frame(sampler.generate(denoise, canvas, plan), canvas)
     assert max(looks) == start.numel()
     looks.clear()

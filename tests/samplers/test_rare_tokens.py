@@ -12,7 +12,7 @@ import torch
 from builders import schedule
 
 from unmask.randomness import row_uniforms
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 
 DRAWS, RATE = 10**8, 1e-6
 VOCABULARY, RARE = 2048, 2000  # far into the distribution, where single precision is coarsest
@@ -31,7 +31,7 @@ def distribution(rate: float) -> torch.Tensor:
 
 def choose(log_probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     """What sampling draws with these uniforms."""
-    plan = Plan([], schedule("loglinear"))
+    plan = SamplingTask([], schedule("loglinear"))
     z = torch.zeros(1, 500, dtype=torch.long)
     at = torch.arange(500)
     return torch.cat(

@@ -12,7 +12,7 @@ from unmask.methods.method import Serving
 from unmask.samplers import left_to_right
 from unmask.samplers.ancestral import Ancestral, FirstHitting
 from unmask.samplers.core.canvas import Canvas, last_frame
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.left_to_right import LeftToRight
 from unmask.samplers.sampler import SAMPLERS
 
@@ -35,7 +35,7 @@ def texts(method, sampler, seeds: list[int], length: int, **fields: object) -> t
         start = torch.full((len(some), length), size - 1, device=method.device)
         canvas = Canvas(start, size - 1)
         frames = sampler.generate(
-            denoise, canvas, Plan(some, method.schedule, watched=False, **fields)
+            denoise, canvas, SamplingTask(some, method.schedule, watched=False, **fields)
         )
         parts.append(last_frame(frames, canvas).tokens.cpu())
     return torch.cat(parts)
@@ -132,7 +132,7 @@ def test_the_host_never_waits_for_the_device(sampler):
     name = "autoregressive" if isinstance(sampler, LeftToRight) else "mdlm"
     method = small_method(name, size=SIZE).to("cuda")
     method.serve()
-    rules = Plan(list(range(5)), method.schedule, banned=(2,), watched=False)
+    rules = SamplingTask(list(range(5)), method.schedule, banned=(2,), watched=False)
     canvas = Canvas(torch.full((5, 40), SIZE - 1, device="cuda"), SIZE - 1)
     for _ in range(2):  # shapes are captured in the first
         frames = sampler.generate(method.denoiser(), canvas, rules)

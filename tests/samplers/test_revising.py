@@ -9,9 +9,9 @@ from drafts import MASK, build, canvas_of, plan, run, sample, smooth
 from kit import Language, alphas, distance, finished, p_value, starting, transition
 
 from unmask.samplers.core.canvas import Canvas
-from unmask.samplers.core.sampler_state import Draft
+from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.time_grid import grid_times
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.remasking import RULES, PredictorCorrector, Remask
 
 LANGUAGE = Language.random()
@@ -123,7 +123,7 @@ def test_correctors_come_closer_at_the_same_number_of_steps():
 
 def test_confidence_says_which_tokens_are_hidden():
     canvas = Canvas(torch.full((2, 5), MASK), MASK)
-    draft = Draft(smooth, canvas, Plan([0, 1], schedule("loglinear")))
+    draft = SamplerState(smooth, canvas, SamplingTask([0, 1], schedule("loglinear")))
     draft.z[0, :3] = 0
     draft.confidence[0, :3] = torch.tensor([0.9, 0.1, 0.5])
     alpha_s, alpha_t = torch.tensor([0.8, 0.7]).double()

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 from unmask.serve.app import create_app
 from unmask.serve.execution.engine import Engine
-from unmask.serve.limits import Settings
+from unmask.serve.limits import ServerLimits
 from unmask.serve.server import Server, address, bind
 
 
 class Live:
     """A running server: where it is, and what it runs on."""
 
-    def __init__(self, engine: Engine, settings: Settings, routers=()) -> None:
+    def __init__(self, engine: Engine, settings: ServerLimits, routers=()) -> None:
         self.engine = engine
         self.started = threading.Event()
         self.listening = bind("127.0.0.1", 0)
@@ -42,7 +42,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
 
 @contextmanager
 def live(engine: Engine, routers=(), **settings: object) -> Iterator[Live]:
-    running = Live(engine, Settings(**settings), routers)
+    running = Live(engine, ServerLimits(**settings), routers)
     running.thread.start()
     try:
         assert running.started.wait(10)

@@ -13,7 +13,7 @@ from unmask.backbones.layers.packed_batch import LEAST, Call
 from unmask.constraints.token_automaton import Passes
 from unmask.errors import UnmaskError
 from unmask.samplers import confidence as order
-from unmask.samplers.core.sampler_state import Draft
+from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.sampler import SAMPLERS
 from unmask.serve.execution import batcher as batching
 from unmask.serve.execution.engine import AHEAD, Busy, Closing, Engine, TimedOut
@@ -124,7 +124,7 @@ def test_questions_of_one_kind_go_together(models):
     words, others = models["words"].method, models["timed"].method
     kinds = [(words, places), (words, whole), (others, places), (words, None), (words, places)]
     ticket = batching.Ticket(threading.Semaphore())
-    asked = [batching.Question(ticket, method, 9, call, print) for method, call in kinds]
+    asked = [batching.BatchItem(ticket, method, 9, call, print) for method, call in kinds]
     pending = deque(asked)
     assert batching.company(pending, 1) == [asked[0], asked[4]]
     assert list(pending) == asked[1:4]
@@ -251,11 +251,11 @@ def test_a_job_outside_the_network_ends_too(engine, monkeypatch, busy):
         inside.set()
         left.wait(20)
 
-    class Slow(Draft):
+    class Slow(SamplerState):
         @property
         def masked(self):
             turn()
-            return Draft.masked.fget(self)
+            return SamplerState.masked.fget(self)
 
     allowed = Passes.allowed
 
@@ -267,7 +267,7 @@ def test_a_job_outside_the_network_ends_too(engine, monkeypatch, busy):
         monkeypatch.setattr(Passes, "allowed", slowly)
         options = {"sampler": "ancestral:steps=1", "ban": ["xyz"]}
     else:
-        monkeypatch.setattr(order, "Draft", Slow)
+        monkeypatch.setattr(order, "SamplerState", Slow)
         options = {"sampler": "confidence:steps=1000"}
 
     def work(model):

@@ -18,7 +18,7 @@ from live import Live, live
 from unmask.errors import UnmaskError
 from unmask.serve.app import create_app
 from unmask.serve.execution.engine import Engine
-from unmask.serve.limits import Settings, host_name, is_loopback
+from unmask.serve.limits import ServerLimits, host_name, is_loopback
 from unmask.serve.responses import Events
 
 TOKEN = "a token that nobody can guess"
@@ -83,13 +83,13 @@ def test_only_the_token_opens_the_door(models):
 @pytest.mark.parametrize("token", ["", "short", "x" * 15, "line\nbreak" * 4, "naïve" * 8])
 def test_a_token_that_protects_nothing_is_refused(token):
     with pytest.raises(UnmaskError, match="token"):
-        Settings(token=token)
+        ServerLimits(token=token)
 
 
 @pytest.mark.parametrize("wrong", [{"grace": float("nan")}, {"grace": -1.0}, {"length": 0}])
 def test_limits_that_limit_nothing_are_refused(wrong):
     with pytest.raises(UnmaskError, match="must be"):
-        Settings(**wrong)
+        ServerLimits(**wrong)
 
 
 def test_without_a_token_only_this_machine_is_answered(models):

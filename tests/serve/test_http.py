@@ -13,7 +13,7 @@ from unmask.model import Model
 from unmask.serve import routes
 from unmask.serve.app import create_app
 from unmask.serve.execution.engine import Engine
-from unmask.serve.limits import Settings
+from unmask.serve.limits import ServerLimits
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_a_model_writes_as_it_usually_does(models):
     (result,) = usual.generate("The", length=24, seed=3)
     assert result.text != words.generate("The", length=24, seed=3)[0].text
     with Engine({"usual": usual}, workers=1) as engine:
-        client = TestClient(create_app(engine, Settings(steps=6)), base_url="http://localhost")
+        client = TestClient(create_app(engine, ServerLimits(steps=6)), base_url="http://localhost")
         answer = client.post("/v1/completions", json=asked).json()
         assert "The" + answer["choices"][0]["text"] == result.text
         streamed = client.post("/v1/completions", json={**asked, "stream": True}).text
@@ -156,8 +156,8 @@ def test_a_model_writes_as_it_usually_does(models):
         )
         assert as_usual == cooler != plain
         for limits, wrong in (
-            (Settings(steps=5), "steps must be"),
-            (Settings(length=29), "length"),
+            (ServerLimits(steps=5), "steps must be"),
+            (ServerLimits(length=29), "length"),
         ):
             client = TestClient(create_app(engine, limits), base_url="http://localhost")
             refused = client.post("/v1/stream", json={"prompt": "The"})
@@ -174,7 +174,7 @@ def test_null_is_as_left_out(server):
 
 def test_as_many_texts_as_the_server_allows(models):
     with Engine(models, workers=1) as engine:
-        app = create_app(engine, Settings(texts=70))
+        app = create_app(engine, ServerLimits(texts=70))
         client = TestClient(app, base_url="http://localhost")
         body = {"prompt": "A", "max_tokens": 2, "n": 70}
         assert len(client.post("/v1/completions", json=body).json()["choices"]) == 70
@@ -184,7 +184,7 @@ def test_as_many_texts_as_the_server_allows(models):
 
 def test_a_text_is_no_longer_than_the_server_allows(models):
     with Engine(models, workers=1) as engine:
-        app = create_app(engine, Settings(length=20))
+        app = create_app(engine, ServerLimits(length=20))
         client = TestClient(app, base_url="http://localhost")
         blanks = {"text": "[MASK:65536]" * 1000}
         for route, body in (

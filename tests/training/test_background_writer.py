@@ -22,7 +22,7 @@ from unmask.files.lock import in_use, locked
 from unmask.files.storage import read_json, verify
 from unmask.files.tensors import read_weights
 from unmask.training.checkpoints import checkpoint
-from unmask.training.checkpoints.background_writer import Saver
+from unmask.training.checkpoints.background_writer import BackgroundWriter
 from unmask.training.checkpoints.checkpoint import Entry, Retention
 from unmask.training.signals import Interrupted
 
@@ -51,7 +51,7 @@ def steps_of(run: Path) -> list[int]:
 
 
 def test_a_checkpoint_is_of_its_moment_and_training_does_not_wait(tmp_path, gate):
-    saver, weight = Saver(tmp_path, Retention(2)), torch.zeros(3)
+    saver, weight = BackgroundWriter(tmp_path, Retention(2)), torch.zeros(3)
     saver.save(1, {"model": {"a": weight}}, {"state": {}}, {})
     assert gate.entered.wait(20)
     weight.fill_(9.0)  # the next step
@@ -73,7 +73,7 @@ def test_a_checkpoint_is_of_its_moment_and_training_does_not_wait(tmp_path, gate
 
 
 def test_best_weights_and_a_checkpoint_do_not_wait_for_each_other(tmp_path, gate):
-    saver, weights = Saver(tmp_path, Retention(2)), {"a": torch.zeros(3)}
+    saver, weights = BackgroundWriter(tmp_path, Retention(2)), {"a": torch.zeros(3)}
     saver.save_best(weights, {"step": 4})
     assert gate.entered.wait(20)
     saver.save(4, {"model": weights}, {"state": {}}, {})  # at the same step: the loop goes on

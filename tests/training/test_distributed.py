@@ -25,7 +25,7 @@ from unmask.files.jsonl import JsonLines
 from unmask.files.storage import read_json
 from unmask.files.tensors import read_weights
 from unmask.training.checkpoints.checkpoint import newest
-from unmask.training.distributed.process_group import Group, joined
+from unmask.training.distributed.process_group import ProcessGroup, joined
 from unmask.training.distributed.strategy import choose_strategy
 from unmask.training.training_config import DistributedConfig
 
@@ -164,7 +164,7 @@ def test_a_process_that_hangs_is_named(done):
 @pytest.mark.parametrize("limit, told", [(0.05, "did not answer for 0.05 s"), (60, "has left")])
 def test_a_connection_that_closes_after_the_time_limit_is_a_process_that_hangs(limit, told):
     """torch closes connections when one collective is late, and another may complain of that."""
-    group = Group()
+    group = ProcessGroup()
     group.world, group._store, group.timeout = 2, dist.HashStore(), limit
     closed = pytest.raises(UnmaskError, match=f"rank 1 of 2 {told}.*; stopped")
     with closed, group.watched(lambda: "stopped"), group.stepping():
@@ -181,7 +181,7 @@ def test_where_the_main_process_refuses_the_others_leave_without_a_word(done):
 
 def test_what_the_main_process_makes_may_take_longer_than_the_time_limit():
     """The others are in no collective, which would time out, before it is made."""
-    groups, store, made = [Group(), Group()], dist.HashStore(), threading.Event()
+    groups, store, made = [ProcessGroup(), ProcessGroup()], dist.HashStore(), threading.Event()
     for rank, group in enumerate(groups):
         group.rank, group.world, group._store = rank, 2, store
 
@@ -273,7 +273,7 @@ def test_a_killed_process_and_torchrun_change_nothing(done, tmp_path):
 
 def test_mistakes_are_told_before_anything_is_done(tmp_path, monkeypatch):
     with pytest.raises(UnmaskError, match=r"training\.batch 8 does not split over 3 processes"):
-        group = Group()
+        group = ProcessGroup()
         group.world = 3
         group.share(8)
     with pytest.raises(UnmaskError, match="needs a network made of blocks"):

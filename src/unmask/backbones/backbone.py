@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.backbones.layers.attention import Rule
+from unmask.backbones.layers.attention import AttentionRule
 from unmask.backbones.layers.dropout import Keys, draw_keys
-from unmask.backbones.layers.inference_weights import Freezable
+from unmask.backbones.layers.inference_weights import InferenceWeights
 from unmask.backbones.layers.ops import ALIGNED
 from unmask.backbones.layers.packed_batch import Call
 from unmask.backbones.layers.state import KVState, State
@@ -20,7 +20,7 @@ from unmask.shapes import Inputs
 from unmask.vocabulary import Vocabulary
 
 
-class Backbone(Freezable, ABC):
+class Backbone(InferenceWeights, ABC):
     """inputs -> features -> logits; the head is computed at chosen places only.
 
     A method that diffuses vectors replaces `embedding`, which then reads vectors, and `head`, which then
@@ -50,7 +50,7 @@ class Backbone(Freezable, ABC):
         *,
         valid: Bool[Tensor, "rows length"] | None = None,
         positions: Int[Tensor, "length"] | None = None,
-        rule: Rule | None = None,
+        rule: AttentionRule | None = None,
         state: State | None = None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:

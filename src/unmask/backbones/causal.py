@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.backbones.backbone import BACKBONES, Backbone
-from unmask.backbones.layers.attention import Attended, Rule, attended
+from unmask.backbones.layers.attention import AttentionInputs, AttentionRule, attention_inputs
 from unmask.backbones.layers.dropout import Keys
-from unmask.backbones.layers.packed_batch import Call, SideBySide, Together
+from unmask.backbones.layers.packed_batch import Call, PackedBatch, PackedForward
 from unmask.backbones.layers.state import GraphKVState, State
 from unmask.backbones.layers.transformer_block import (
     Block,
@@ -50,13 +50,13 @@ class Causal(Backbone):
         *,
         valid: Tensor | None = None,
         positions: Tensor | None = None,
-        rule: Rule | None = None,
+        rule: AttentionRule | None = None,
         state: State | None = None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
         """With a state, `inputs` are the next tokens, and those before them are not computed again."""
         head_width = self.config.width // self.config.heads
-        seen = attended(
+        seen = attention_inputs(
             inputs.shape[1], head_width, inputs.device, valid, positions, rule, state, causal=True
         )
         # a cache that grows is another shape with every call, and would be compiled anew each time
@@ -69,7 +69,7 @@ class Causal(Backbone):
 
     def together(self, calls: Sequence[Call]) -> list[Tensor]:
         """In one pass, each call with its own cache."""
-        side = SideBySide(calls, self.config.width // self.config.heads, causal=True)
+        side = PackedForward(calls, self.config.width // self.config.heads, causal=True)
         h = side.apart(Causal.trunk(self, side.tokens, side.seen, None, side.at))
         for call in calls:
             if call.state is not None:
@@ -79,7 +79,7 @@ class Causal(Backbone):
     def trunk(
         self,
         inputs: Inputs,
-        seen: Attended | Together,
+        seen: AttentionInputs | PackedBatch,
         keys: Keys | None,
         at: Int[Tensor, "tokens"] | None,
     ) -> Float[Tensor, "*tokens width"]:

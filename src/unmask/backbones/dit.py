@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.backbones.backbone import BACKBONES, Backbone
-from unmask.backbones.layers.attention import Attended, Rule, attended
+from unmask.backbones.layers.attention import AttentionInputs, AttentionRule, attention_inputs
 from unmask.backbones.layers.dropout import Keys
 from unmask.backbones.layers.ops import modulate, taken
-from unmask.backbones.layers.packed_batch import Call, SideBySide, Together
+from unmask.backbones.layers.packed_batch import Call, PackedBatch, PackedForward
 from unmask.backbones.layers.state import State
 from unmask.backbones.layers.transformer_block import (
     Block,
@@ -88,7 +88,7 @@ class DiT(Backbone):
         *,
         valid: Tensor | None = None,
         positions: Tensor | None = None,
-        rule: Rule | None = None,
+        rule: AttentionRule | None = None,
         state: State | None = None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
@@ -98,12 +98,14 @@ class DiT(Backbone):
         elif condition is None or not self.time_conditioning:
             condition = torch.zeros(1, device=inputs.device)
         head_width = self.config.width // self.config.heads
-        seen = attended(inputs.shape[1], head_width, inputs.device, valid, positions, rule, state)
+        seen = attention_inputs(
+            inputs.shape[1], head_width, inputs.device, valid, positions, rule, state
+        )
         return self.trunk(inputs, condition, seen, self.keys(inputs), at=at)
 
     def together(self, calls: Sequence[Call]) -> list[Tensor]:
         """In one pass; a network without time conditioning reads no condition."""
-        side = SideBySide(calls, self.config.width // self.config.heads, causal=False)
+        side = PackedForward(calls, self.config.width // self.config.heads, causal=False)
         condition = None if self.usable else torch.zeros(1, device=side.tokens.device)
         if self.time_conditioning:
             condition = side.condition
@@ -117,7 +119,7 @@ class DiT(Backbone):
         self,
         inputs: Inputs,
         condition: Float[Tensor, "times"] | None,  # one, one a row, or more than are read
-        seen: Attended | Together,
+        seen: AttentionInputs | PackedBatch,
         keys: Keys | None,
         at: Int[Tensor, "tokens"] | None,
     ) -> Float[Tensor, "*tokens width"]:

@@ -10,7 +10,12 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from unmask.backbones.backbone import BACKBONES, Backbone
-from unmask.backbones.layers.attention import Attended, Features, Rule, attended
+from unmask.backbones.layers.attention import (
+    AttentionInputs,
+    AttentionRule,
+    Features,
+    attention_inputs,
+)
 from unmask.backbones.layers.dropout import Keys, dropout
 from unmask.backbones.layers.ops import taken
 from unmask.backbones.layers.state import State
@@ -21,7 +26,7 @@ from unmask.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
-class ClassicConfig(TransformerConfig):
+class PretrainedConfig(TransformerConfig):
     """The shape of a network with learned positions."""
 
     positions: int = 1024  # rows are at most this long
@@ -40,13 +45,13 @@ class ClassicConfig(TransformerConfig):
             raise UnmaskError(f"epsilon must lie between 0 and 1, not {self.epsilon}")
 
 
-class Classic(Backbone):
+class PretrainedTransformer(Backbone):
     """What BERT and GPT-2 share; attention's own dropout, which neither needs to be itself, is left out."""
 
     norm_first: ClassVar[bool]
     activation: ClassVar[str]  # torch's name of the GELU that it was trained with
 
-    def __init__(self, config: ClassicConfig, vocabulary: Vocabulary) -> None:
+    def __init__(self, config: PretrainedConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
         self.longest = config.positions
         self.embedding = nn.Embedding(vocabulary.size, config.width)
@@ -65,7 +70,7 @@ class Classic(Backbone):
         *,
         valid: Tensor | None = None,
         positions: Tensor | None = None,
-        rule: Rule | None = None,
+        rule: AttentionRule | None = None,
         state: State | None = None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
@@ -78,7 +83,9 @@ class Classic(Backbone):
                     f"this network has {self.config.positions} positions, and the text {start + length}"
                 )
             where = torch.arange(start, start + length, device=inputs.device)
-        seen = attended(length, 2, inputs.device, valid, positions, rule, state, causal=self.causal)
+        seen = attention_inputs(
+            length, 2, inputs.device, valid, positions, rule, state, causal=self.causal
+        )
         keys = self.keys(inputs)
         x = self.embedded(self.embedding(inputs) + self.positions(where), keys)
         for layer, block in enumerate(self.blocks):
@@ -97,13 +104,13 @@ class Classic(Backbone):
 
 
 @BACKBONES.register("bert")
-class Bert(Classic):
+class Bert(PretrainedTransformer):
     """BERT's encoder: bidirectional, learned positions; a start for MDLM from published weights."""
 
     norm_first, activation = False, "none"
 
     @dataclass(frozen=True)
-    class Config(ClassicConfig):
+    class Config(PretrainedConfig):
         positions: int = 512
         epsilon: float = 1e-12
 
@@ -127,7 +134,7 @@ class Layer(nn.Module):
 
     recomputed: bool = False  # on the way back, instead of keeping what lies between
 
-    def __init__(self, config: ClassicConfig, norm_first: bool, activation: str) -> None:
+    def __init__(self, config: PretrainedConfig, norm_first: bool, activation: str) -> None:
         super().__init__()
         width, inner = config.width, config.inner or 4 * config.width
         self.heads, self.dropout = config.heads, config.dropout
@@ -139,21 +146,27 @@ class Layer(nn.Module):
         self.down = nn.Linear(inner, width)
         self.mlp_norm = nn.LayerNorm(width, config.epsilon)
 
-    def forward(self, x: Features, layer: int, seen: Attended, keys: Keys | None) -> Features:
+    def forward(
+        self, x: Features, layer: int, seen: AttentionInputs, keys: Keys | None
+    ) -> Features:
         if not self.recomputed or not torch.is_grad_enabled():
             return self._features(x, layer, seen, keys)
         # dropout is a function of its keys, so there is no state of a generator to keep
         kept = (x, layer, seen, keys)
         return checkpoint(self._features, *kept, use_reentrant=False, preserve_rng_state=False)
 
-    def _features(self, x: Features, layer: int, seen: Attended, keys: Keys | None) -> Features:
+    def _features(
+        self, x: Features, layer: int, seen: AttentionInputs, keys: Keys | None
+    ) -> Features:
         if self.norm_first:
             x = x + self._attention(self.attention_norm(x), layer, seen, keys)
             return x + self._mlp(self.mlp_norm(x), layer, keys)
         x = self.attention_norm(x + self._attention(x, layer, seen, keys))
         return self.mlp_norm(x + self._mlp(x, layer, keys))
 
-    def _attention(self, h: Features, layer: int, seen: Attended, keys: Keys | None) -> Features:
+    def _attention(
+        self, h: Features, layer: int, seen: AttentionInputs, keys: Keys | None
+    ) -> Features:
         apart = self.qkv(h).unflatten(-1, (3, self.heads, -1))
         q, k, v = (part.transpose(1, 2) for part in apart.unbind(2))
         if seen.cache is not None:
@@ -175,12 +188,12 @@ def _start(module: nn.Module) -> None:
 
 
 @BACKBONES.register("gpt2")
-class GPT2(Classic):
+class GPT2(PretrainedTransformer):
     """GPT-2's network: causal, learned positions, a KV cache."""
 
     causal = True
     norm_first, activation = True, "tanh"
 
     @dataclass(frozen=True)
-    class Config(ClassicConfig):
+    class Config(PretrainedConfig):
         pass

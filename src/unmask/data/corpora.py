@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from unmask.data.data_config import DataConfig
 from unmask.data.documents.detokenizers import DETOKENIZERS
-from unmask.data.documents.fields import Reading
+from unmask.data.documents.fields import Fields
 from unmask.data.documents.labels import Labelled
 from unmask.data.sources.corpus import Corpus
 from unmask.data.sources.open_source import open_corpus
@@ -58,9 +58,9 @@ def finite(corpus: Corpus) -> Corpus:
     return corpus
 
 
-def fields_of(config: DataConfig) -> Reading:
+def fields_of(config: DataConfig) -> Fields:
     """The settings by which files and records become documents."""
-    return Reading(
+    return Fields(
         config.separator,
         config.text_field,
         config.label_field,

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unmask.runtime.cuda_graphs import Replay
+from unmask.runtime.cuda_graphs import CudaGraph
 from unmask.shapes import At, LogProbabilities, Times, Tokens
 
 
@@ -18,7 +18,7 @@ class Denoiser(Protocol):
 
 
 @runtime_checkable
-class Static(Protocol):
+class StaticDenoiser(Protocol):
     """A denoiser that can answer without the host, at shapes of which there are few."""
 
     def condition(self, t: Times) -> Float[Tensor, "rows"] | None:
@@ -30,12 +30,12 @@ class Static(Protocol):
     def fits(self, places: int) -> bool:
         """Are so many places few enough?"""
 
-    def replay(self, key: Hashable, function: Callable[..., Tensor]) -> Replay:
+    def replay(self, key: Hashable, function: Callable[..., Tensor]) -> CudaGraph:
         """Such a function at few shapes, the one that was made for the same key if there is one."""
 
 
 @runtime_checkable
-class Reading(Protocol):
+class CausalReader(Protocol):
     """log p(x_i | x_<i) of some rows at one column after the other, or what `then` makes of it.
 
     What stands before a column does not change once the column was asked for.
@@ -52,7 +52,7 @@ class Reading(Protocol):
 
 
 @runtime_checkable
-class Reads(Protocol):
+class ReadsCausally(Protocol):
     """A denoiser that can read a text once, from left to right."""
 
-    def reading(self) -> Reading: ...
+    def reading(self) -> CausalReader: ...

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unmask.errors import UnmaskError
-from unmask.formats.foreign import Parts, Settings, as_float, renamed
+from unmask.formats.foreign import ForeignCheckpoint, ForeignSettings, as_float, renamed
 from unmask.formats.foreign_format import ForeignFormat
 from unmask.formats.format import FORMATS
 
@@ -41,13 +41,15 @@ _HEADS = {  # of the two families, theirs -> ours
 _BIAS = {"bert": "cls.predictions.bias", "roberta": "lm_head.bias"}
 
 
-def read_bert(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Parts:
+def read_bert(
+    tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
+) -> ForeignCheckpoint:
     """BertForMaskedLM and RobertaForMaskedLM: encoder and head, exactly, as an MDLM that is yet to be trained.
 
     Of the token types only the first is ever read, so it is added to every position. The pooler and the
     head of next sentences have no place here.
     """
-    settings = Settings(tree, where)
+    settings = ForeignSettings(tree, where)
     family = settings.get("model_type", str)
     settings.require("hidden_act", "gelu", None)
     settings.require("position_embedding_type", "absolute", None)
@@ -78,12 +80,14 @@ def read_bert(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
     weights = renamed(_fused(kept, backbone["depth"], family, where), _bert_rules(family), where)
     weights["positions.weight"] = places[offset:] + types[:1]
     method = {"method": {"name": "mdlm"}, "schedule": {"name": "loglinear"}, "backbone": backbone}
-    return Parts(method, positions, size, weights, exact=False)
+    return ForeignCheckpoint(method, positions, size, weights, exact=False)
 
 
-def read_gpt2(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Parts:
+def read_gpt2(
+    tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
+) -> ForeignCheckpoint:
     """GPT2LMHeadModel, exactly; a row begins with <|endoftext|>, which is given."""
-    settings = Settings(tree, where)
+    settings = ForeignSettings(tree, where)
     settings.require("activation_function", "gelu_new", "gelu_pytorch_tanh", None)
     settings.require("scale_attn_weights", True, None)
     settings.require("scale_attn_by_inverse_layer_idx", False, None)
@@ -127,7 +131,7 @@ def read_gpt2(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
         "schedule": {"name": "loglinear"},
         "backbone": backbone,
     }
-    return Parts(sections, positions, size, weights, exact=False)
+    return ForeignCheckpoint(sections, positions, size, weights, exact=False)
 
 
 def _bert_rules(family: str) -> list[tuple[str, str]]:

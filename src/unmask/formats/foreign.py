@@ -19,7 +19,7 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
-class Parts:
+class ForeignCheckpoint:
     """A foreign model in our words: sections of a configuration, and the network's weights by our names."""
 
     sections: dict[str, Any]  # method, schedule, backbone as a recipe has them
@@ -115,7 +115,7 @@ def hub_config(folder: Path) -> dict[str, Any] | None:
 T = TypeVar("T", int, float, str, bool)
 
 
-class Settings:
+class ForeignSettings:
     """A tree of settings that somebody else wrote, and where it came from."""
 
     def __init__(self, tree: Any, where: str) -> None:

@@ -10,12 +10,12 @@ from torch import Tensor
 from unmask.bundle import Bundle
 from unmask.config.run_config import from_dict
 from unmask.data.tokenizers.kinds import load_tokenizer
-from unmask.data.tokenizers.no_tokenizer import AbsentTokenizer
+from unmask.data.tokenizers.no_tokenizer import NoTokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.files.hub import at_revision, hub_name
 from unmask.files.untrusted import refusing
-from unmask.formats.foreign import Parts, grown, hub_config, read_tensors
+from unmask.formats.foreign import ForeignCheckpoint, grown, hub_config, read_tensors
 from unmask.formats.format import ReadFormat
 from unmask.formats.weights import restored
 from unmask.imports import extra
@@ -39,7 +39,9 @@ class ForeignFormat(ReadFormat):
 
     @staticmethod
     @abstractmethod
-    def parts(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Parts:
+    def parts(
+        tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
+    ) -> ForeignCheckpoint:
         """The model in our words: sections of a configuration, and weights by our names."""
 
     @classmethod
@@ -67,7 +69,7 @@ class ForeignFormat(ReadFormat):
         return assembled(parts, find_tokenizer(path, parts, tokenizer), str(path))
 
 
-def find_tokenizer(folder: Path, parts: Parts, given: str | None = None) -> Tokenizer:
+def find_tokenizer(folder: Path, parts: ForeignCheckpoint, given: str | None = None) -> Tokenizer:
     """The tokenizer that was given, the folder's own, or the one that such checkpoints have."""
     if given is not None:
         return load_tokenizer(given if Path(given).is_dir() else _tokenizer_of(given))
@@ -82,10 +84,10 @@ def find_tokenizer(folder: Path, parts: Parts, given: str | None = None) -> Toke
                 "or name one with 'unmask convert --tokenizer'"
             ) from None
         mask_id = parts.size - 1 if parts.exact else parts.size  # one that no token has
-        return AbsentTokenizer(Vocabulary(mask_id + 1, mask_id))
+        return NoTokenizer(Vocabulary(mask_id + 1, mask_id))
 
 
-def assembled(parts: Parts, tokenizer: Tokenizer, where: str) -> Bundle:
+def assembled(parts: ForeignCheckpoint, tokenizer: Tokenizer, where: str) -> Bundle:
     """The model of these parts; tables grow where the tokenizer has more ids than the checkpoint."""
     vocabulary = tokenizer.vocabulary
     if (

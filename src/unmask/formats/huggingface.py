@@ -12,7 +12,7 @@ from torch import Tensor
 from unmask.bundle import Bundle
 from unmask.config.run_config import from_dict, to_dict
 from unmask.data.tokenizers.kinds import TextFiles, parse_tokenizer
-from unmask.data.tokenizers.no_tokenizer import AbsentTokenizer
+from unmask.data.tokenizers.no_tokenizer import NoTokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.files.storage import atomic_folder, write_json
@@ -219,7 +219,7 @@ def _tokenizer(folder: Path, tree: Mapping[str, Any]) -> Tokenizer:
     except KeyError:
         if theirs:
             raise
-        state["kind"] = AbsentTokenizer.kind  # of the kinds that need a file
+        state["kind"] = NoTokenizer.kind  # of the kinds that need a file
         return parse_tokenizer({"vocabulary.json": json.dumps(state)})
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
 from unmask.files.untrusted import refusing
-from unmask.formats.foreign import Parts, Settings, as_float, renamed
+from unmask.formats.foreign import ForeignCheckpoint, ForeignSettings, as_float, renamed
 from unmask.formats.foreign_format import ForeignFormat, assembled, find_tokenizer
 from unmask.formats.format import FORMATS
 from unmask.formats.pickle import plain, read_pickle, with_own_data
@@ -54,9 +54,11 @@ _NOISE = {
 }
 
 
-def read_mdlm(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Parts:
+def read_mdlm(
+    tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
+) -> ForeignCheckpoint:
     """The layout of kuleshov-group/mdlm-owt and its kin: a flat config.json, weights `backbone.*`."""
-    settings = Settings(tree, where)
+    settings = ForeignSettings(tree, where)
     size, depth = settings.get("vocab_size", int), settings.get("n_blocks", int)
     backbone = {
         "name": "dit",
@@ -71,12 +73,14 @@ def read_mdlm(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
     _check_rotation(tensors, backbone, where)
     schedule = {"name": "loglinear", "eps": EPSILON}
     sections = {"method": {"name": "mdlm"}, "schedule": schedule, "backbone": backbone}
-    return Parts(sections, settings.get("model_length", int), size, weights)
+    return ForeignCheckpoint(sections, settings.get("model_length", int), size, weights)
 
 
-def read_sedd(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Parts:
+def read_sedd(
+    tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
+) -> ForeignCheckpoint:
     """The layout of louaaron/sedd-small and its kin: the whole run's settings, weights without a prefix."""
-    settings = Settings(tree, where)
+    settings = ForeignSettings(tree, where)
     settings.require("graph.type", "absorb")
     settings.require("model.scale_by_sigma", True)
     backbone = {**_network(settings), "name": "dit", "time_conditioning": True}
@@ -88,14 +92,14 @@ def read_sedd(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
         "backbone": backbone,
     }
     size = settings.get("tokens", int) + 1
-    return Parts(sections, settings.get("model.length", int), size, weights)
+    return ForeignCheckpoint(sections, settings.get("model.length", int), size, weights)
 
 
-def read_lightning(content: Any, where: str, averaged: bool = True) -> Parts:
+def read_lightning(content: Any, where: str, averaged: bool = True) -> ForeignCheckpoint:
     """A checkpoint of the authors' trainer: `averaged` weights, if it kept averages, or the raw ones."""
-    checkpoint = Settings(content, where)
+    checkpoint = ForeignSettings(content, where)
     given = checkpoint.tree.get("hyper_parameters")
-    settings = Settings(
+    settings = ForeignSettings(
         plain(given.get("config") if isinstance(given, Mapping) else None, where), where
     )
     tensors = checkpoint.tree.get("state_dict")
@@ -124,10 +128,10 @@ def read_lightning(content: Any, where: str, averaged: bool = True) -> Parts:
         "schedule": {"name": "loglinear"} if causal else _schedule(settings),
         "backbone": backbone,
     }
-    return Parts(sections, settings.get("model.length", int), size, weights)
+    return ForeignCheckpoint(sections, settings.get("model.length", int), size, weights)
 
 
-def _network(settings: Settings) -> dict[str, Any]:
+def _network(settings: ForeignSettings) -> dict[str, Any]:
     return {
         "width": settings.get("model.hidden_size", int),
         "depth": settings.get("model.n_blocks", int),
@@ -137,7 +141,7 @@ def _network(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _method(settings: Settings, causal: bool) -> dict[str, Any]:
+def _method(settings: ForeignSettings, causal: bool) -> dict[str, Any]:
     """Which of their parameterizations is which of our methods."""
     settings.require("parameterization", *(["ar"] if causal else ["subs", "d3pm", "sedd"]))
     steps = settings.get("T", int, 0)
@@ -152,7 +156,7 @@ def _method(settings: Settings, causal: bool) -> dict[str, Any]:
     return {"name": "mdlm", "steps": steps}
 
 
-def _schedule(settings: Settings) -> dict[str, Any]:
+def _schedule(settings: ForeignSettings) -> dict[str, Any]:
     """Their noise: what tokens were masked by, and what a time-conditioned network has read.
 
     Their bounds of T steps take alpha_t = 1 - t all the same. MDLM's weights do not know the difference, and

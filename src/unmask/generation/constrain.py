@@ -8,15 +8,15 @@ from unmask.constraints.compiled import compile_constraint
 from unmask.constraints.constraint import Constraint
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
-from unmask.generation.prompts import Job
-from unmask.generation.sampling_params import Sampling
+from unmask.generation.prompts import FillRequest
+from unmask.generation.sampling_params import SamplingParams
 from unmask.randomness import row_uniforms
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 
 
 def constrained(
-    tokenizer: Tokenizer, job: Job, sampling: Sampling, plan: Plan, near: int
-) -> tuple[Job, Plan]:
+    tokenizer: Tokenizer, job: FillRequest, sampling: SamplingParams, plan: SamplingTask, near: int
+) -> tuple[FillRequest, SamplingTask]:
     """The job with the phrases that must occur written in, and a plan that keeps to the constraint.
 
     Where a text may end, phrases are put among its first `near` tokens if they fit there.
@@ -42,7 +42,7 @@ def constrained(
     return replace(job, canvases=z.tolist()), replace(plan, allow=compiled.passes(job.lead).allowed)
 
 
-def _constraint(tokenizer: Tokenizer, lead: int, room: int, sampling: Sampling) -> Constraint:
+def _constraint(tokenizer: Tokenizer, lead: int, room: int, sampling: SamplingParams) -> Constraint:
     allowed: dict[int, set[int]] = {}
     for place, tokens in (sampling.allowed or {}).items():
         if not 0 <= place < room:

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
-from unmask.generation.generator import Running
+from unmask.generation.generator import Generator
 from unmask.generation.guidance import first_tokens
-from unmask.generation.prompts import Job, framed, refuse_one_sided
-from unmask.generation.sampling_params import Sampling
+from unmask.generation.prompts import FillRequest, framed, refuse_one_sided
+from unmask.generation.sampling_params import SamplingParams
 from unmask.randomness import row_seeds, row_uniforms
 
 
@@ -53,7 +53,9 @@ class Edit:
         return []
 
 
-def _rows(bundle: Bundle, first: list[int], ids: list[int], masked: Sequence[Sequence[int]]) -> Job:
+def _rows(
+    bundle: Bundle, first: list[int], ids: list[int], masked: Sequence[Sequence[int]]
+) -> FillRequest:
     """A text, masked in one way for each of `masked`; as many rows as it needs."""
     tokenizer, longest = bundle.tokenizer, bundle.length
     mask_id = tokenizer.vocabulary.mask_id
@@ -64,7 +66,7 @@ def _rows(bundle: Bundle, first: list[int], ids: list[int], masked: Sequence[Seq
         row = [mask_id if place in hidden else token for place, token in enumerate(ids)]
         parts = [row[start : start + body] for start in range(0, len(row), body)]
         canvases += [framed(tokenizer, first, part) for part in parts]
-    return Job(
+    return FillRequest(
         canvases,
         len(first),
         [len(first)] * len(canvases),
@@ -86,7 +88,7 @@ def leave_one_out(
     return denoise(rows, times, (each, columns))[each, row[columns]]
 
 
-def rows_to_edit(bundle: Bundle, text: str, edit: Edit, sampling: Sampling) -> Job:
+def rows_to_edit(bundle: Bundle, text: str, edit: Edit, sampling: SamplingParams) -> FillRequest:
     """The text in `n` ways, each with its places masked."""
     refuse_one_sided(bundle, "edit")
     ids = bundle.tokenizer.encode(text)
@@ -95,7 +97,7 @@ def rows_to_edit(bundle: Bundle, text: str, edit: Edit, sampling: Sampling) -> J
     first = first_tokens(bundle, sampling)
     if edit.remask_uncertain is not None:  # mistakes are told before the network is asked
         everything = [range(len(ids))] * sampling.n
-        Running(bundle, _rows(bundle, first, ids, everything), sampling)
+        Generator(bundle, _rows(bundle, first, ids, everything), sampling)
     confidence = cache(lambda: _confidence(bundle, first, ids))
     seeds = row_seeds(sampling.seed, sampling.n)
     masked = [edit.places(ids, seed, confidence) for seed in seeds]

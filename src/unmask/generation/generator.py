@@ -13,13 +13,13 @@ from unmask.errors import UnmaskError
 from unmask.generation.constrain import constrained
 from unmask.generation.guidance import guided
 from unmask.generation.logits_processor import build_processors
-from unmask.generation.prompts import Job
+from unmask.generation.prompts import FillRequest
 from unmask.generation.sampler_spec import choose_sampler, in_windows
-from unmask.generation.sampling_params import SHARPNESS, Sampling
+from unmask.generation.sampling_params import SHARPNESS, SamplingParams
 from unmask.randomness import child_seed, row_seeds
 from unmask.samplers.core.canvas import Canvas, Frame, last_frame
-from unmask.samplers.core.token_sampler import TAIL, Plan
-from unmask.samplers.length_first import EndFirst
+from unmask.samplers.core.token_sampler import TAIL, SamplingTask
+from unmask.samplers.length_first import LengthFirst
 from unmask.samplers.sampler import Sampler
 
 _BUSY = 512  # tokens that a CPU computes at once as fast, each, as more of them
@@ -39,10 +39,10 @@ class Result:
         return self.text
 
 
-class Running:
+class Generator:
     """Fills the rows of a job."""
 
-    def __init__(self, bundle: Bundle, job: Job, sampling: Sampling) -> None:
+    def __init__(self, bundle: Bundle, job: FillRequest, sampling: SamplingParams) -> None:
         self.bundle, self.job, self.sampling = bundle, job, sampling
         self.texts = len(job.canvases) // job.rows
         self.seeds = row_seeds(sampling.seed, self.texts)
@@ -171,14 +171,14 @@ class Running:
             )
         if sampler.revises:
             raise UnmaskError("a sampler that revises may change where a text ends: ending free")
-        return EndFirst(sampler)
+        return LengthFirst(sampler)
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> SamplingTask:
         s, v = self.sampling, self.bundle.tokenizer.vocabulary
         special = {v.bos_id, v.pad_id, v.eos_id, *self.bundle.tokenizer.labels.values()}
         if self.job.ends:
             special -= {v.eos_id}
-        return Plan(
+        return SamplingTask(
             self.seeds,
             self.bundle.method.schedule,
             **{name: getattr(s, name) for name in (*SHARPNESS, "strategy")},

@@ -16,7 +16,7 @@ from torch import Tensor
 from unmask.bundle import Bundle
 from unmask.diffusion.denoiser import Denoiser
 from unmask.errors import UnmaskError, unknown
-from unmask.generation.sampling_params import Sampling
+from unmask.generation.sampling_params import SamplingParams
 from unmask.methods.token_classifier import TokenClassifier
 from unmask.shapes import At, LogProbabilities, Tokens
 
@@ -98,14 +98,14 @@ def _check(weight: float) -> None:
         raise UnmaskError(f"guidance must be 0 or more, and {STRONGEST:g} at most, not {weight}")
 
 
-def first_tokens(bundle: Bundle, sampling: Sampling) -> list[int]:
+def first_tokens(bundle: Bundle, sampling: SamplingParams) -> list[int]:
     """What rows begin with: the class, unless another model knows it better, or BOS."""
     label_id, bos = _label_id(bundle, sampling), bundle.tokenizer.vocabulary.bos_id
     first = bos if label_id is None or sampling.guide is not None else label_id
     return [] if first is None else [first]
 
 
-def guided(bundle: Bundle, sampling: Sampling) -> Denoiser:
+def guided(bundle: Bundle, sampling: SamplingParams) -> Denoiser:
     """The model's denoiser, guided towards the label."""
     denoise, label_id = bundle.method.denoiser(), _label_id(bundle, sampling)
     weight = float(sampling.guidance)
@@ -121,7 +121,7 @@ def guided(bundle: Bundle, sampling: Sampling) -> Denoiser:
     return ClassifierGuided(denoise, classifier, weight)
 
 
-def _label_id(bundle: Bundle, sampling: Sampling) -> int | None:
+def _label_id(bundle: Bundle, sampling: SamplingParams) -> int | None:
     """The class token that was asked for, if the model has it."""
     label, guide = sampling.label, sampling.guide
     if label is None:

@@ -9,7 +9,7 @@ from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.generation.guidance import first_tokens
-from unmask.generation.sampling_params import Length, Sampling
+from unmask.generation.sampling_params import Length, SamplingParams
 
 Prompts = str | Sequence[str] | None
 LONGEST = 16  # model lengths that a text of automatic length may take
@@ -17,7 +17,7 @@ MOST_TOKENS = 2**20  # of a text
 
 
 @dataclass(frozen=True)
-class Job:
+class FillRequest:
     """Rows to fill."""
 
     canvases: list[list[int]]
@@ -31,8 +31,8 @@ class Job:
 
 
 def rows_to_write(
-    bundle: Bundle, prompts: Prompts, length: Length, stop: bool, sampling: Sampling
-) -> Job:
+    bundle: Bundle, prompts: Prompts, length: Length, stop: bool, sampling: SamplingParams
+) -> FillRequest:
     """Rows of `length` tokens, `n` after each prompt, or behind each source of a model of pairs.
 
     Length None is the model's own, and "auto" leaves room for a text that ends itself.
@@ -53,7 +53,7 @@ def rows_to_write(
 
 def _continuations(
     tokenizer: Tokenizer, first: list[int], prompts: Sequence[str], n: int, length: int, ends: bool
-) -> Job:
+) -> FillRequest:
     """`n` texts of `length` tokens after each prompt."""
     if not 2 <= length <= MOST_TOKENS:
         raise UnmaskError(f"length must be 2 or more, and {MOST_TOKENS} at most, not {length}")
@@ -70,12 +70,12 @@ def _continuations(
         row = ids + [tokenizer.vocabulary.mask_id] * (length - len(ids))
         canvases += [row] * n
         fixed += [len(ids)] * n
-    return Job(canvases, len(first), fixed, ends, length)
+    return FillRequest(canvases, len(first), fixed, ends, length)
 
 
 def _targets(
     tokenizer: Tokenizer, first: list[int], sources: Sequence[str], n: int, length: int, ends: bool
-) -> Job:
+) -> FillRequest:
     """`n` targets for each source, in rows as the pairs of training have them."""
     v = tokenizer.vocabulary
     assert v.eos_id is not None  # pairs cannot be packed without
@@ -91,10 +91,12 @@ def _targets(
             )
         canvases += [given + [v.mask_id] * (length - len(given))] * n
         fixed += [len(given)] * n
-    return Job(canvases, fixed[0], fixed, ends, length, answers=True)
+    return FillRequest(canvases, fixed[0], fixed, ends, length, answers=True)
 
 
-def rows_to_fill(bundle: Bundle, text: str | Sequence[int], sampling: Sampling) -> Job:
+def rows_to_fill(
+    bundle: Bundle, text: str | Sequence[int], sampling: SamplingParams
+) -> FillRequest:
     """A text with gaps, or its ids, `n` times; a gap holds words and no end of a text."""
     refuse_one_sided(bundle, "fill")
     first, tokenizer, longest = first_tokens(bundle, sampling), bundle.tokenizer, bundle.length
@@ -110,7 +112,9 @@ def rows_to_fill(bundle: Bundle, text: str | Sequence[int], sampling: Sampling) 
     if len(row) > longest:
         raise UnmaskError(f"the text has {len(row)} tokens and the model reads {longest}")
     gaps = ids.count(tokenizer.vocabulary.mask_id)
-    return Job([row] * sampling.n, len(first), [len(first)] * sampling.n, ends=False, openings=gaps)
+    return FillRequest(
+        [row] * sampling.n, len(first), [len(first)] * sampling.n, ends=False, openings=gaps
+    )
 
 
 def checked_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:

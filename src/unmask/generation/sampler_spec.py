@@ -5,7 +5,7 @@ from typing import Any
 
 from unmask.config.values import read_option
 from unmask.errors import UnmaskError, unknown
-from unmask.generation.sampling_params import Sampling
+from unmask.generation.sampling_params import SamplingParams
 from unmask.methods.method import METHODS, Method
 from unmask.options import Option, options_of
 from unmask.samplers.core.time_grid import given_times
@@ -13,7 +13,7 @@ from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 
-def choose_sampler(sampling: Sampling, method: Method, openings: int) -> Sampler:
+def choose_sampler(sampling: SamplingParams, method: Method, openings: int) -> Sampler:
     """The sampler of some options, or else the method's own.
 
     It takes as many steps as there are open places unless a number is given.

@@ -35,7 +35,7 @@ _WRITERS = ("cli", "http")
 
 
 @dataclass(frozen=True)
-class Sampling:
+class SamplingParams:
     """Every field is an option of generate, fill, edit and stream; `on` names the surfaces that show it."""
 
     n: int = option(1, ge=1, le=MOST_TEXTS, help="texts for each prompt", on=_WRITERS)
@@ -119,7 +119,7 @@ class Sampling:
         object.__setattr__(self, "processors", read_processors(self.processors))
 
     @classmethod
-    def of(cls, options: Mapping[str, Any], others: Collection[str] = ()) -> "Sampling":
+    def of(cls, options: Mapping[str, Any], others: Collection[str] = ()) -> "SamplingParams":
         """Options from keyword arguments and from text.
 
         Args:
@@ -150,7 +150,7 @@ class Sampling:
 
 def sampling_options(surface: str) -> list[Option]:
     """The options of one surface: those of Sampling, then those of logits processors as NAME.field."""
-    return [*options_of(Sampling, surface), *chain(*processor_options(surface).values())]
+    return [*options_of(SamplingParams, surface), *chain(*processor_options(surface).values())]
 
 
 # options of `generate` that a model may have defaults of; those of logits processors come beside them
@@ -166,7 +166,7 @@ def checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
     checked = {}
     if "length" in given:
         checked["length"] = _length(given.pop("length"))
-    sampling = Sampling.of(given)
+    sampling = SamplingParams.of(given)
     own = {name: getattr(sampling, name) for name in given if "." not in name}
     return checked | own | flat_options({"processors": sampling.processors})
 
@@ -182,7 +182,7 @@ def _length(value: Any) -> int:
 
 def params_to_generate(
     defaults: Mapping[str, Any], options: Mapping[str, Any], length: Length = None
-) -> tuple[Sampling, Length]:
+) -> tuple[SamplingParams, Length]:
     """The options and the length of `generate`: those given, then the model's defaults.
 
     A sampler that is given has its own number of steps: the default one goes with the default sampler.
@@ -191,15 +191,15 @@ def params_to_generate(
     most = usual.pop("length", None)
     if options.get("sampler") is not None:
         usual = {name: usual[name] for name in usual if name not in _CLOCK}
-    return Sampling.of(usual | _given(options), _WRITING), most if length is None else length
+    return SamplingParams.of(usual | _given(options), _WRITING), most if length is None else length
 
 
 def params_to_fill(
     defaults: Mapping[str, Any], options: Mapping[str, Any], others: Collection[str] = ()
-) -> Sampling:
+) -> SamplingParams:
     """The options of `fill` and `edit`: those given, then the model's defaults without length and steps."""
     usual = {name: defaults[name] for name in defaults if name not in _SIZE}
-    return Sampling.of(usual | _given(options), others)
+    return SamplingParams.of(usual | _given(options), others)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from unmask.diffusion.time_sampler import (
     Uniform,
 )
 from unmask.errors import UnmaskError, unknown
-from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import METHODS, Method, targets
 from unmask.randomness import RowStream
 from unmask.shapes import Tokens, Valid
@@ -189,14 +189,14 @@ def own_bound(method: Method, estimator: str | None = None, steps: int | None = 
             )
         return OwnBound(method)
     if steps is not None:
-        method = in_steps(cast(Diffusion, method), steps)
+        method = in_steps(cast(MaskedDiffusion, method), steps)
     name = estimator or "fixed_count"
     if name not in ESTIMATORS:
         raise unknown("estimator", name, ESTIMATORS)
     return OwnBound(method, ESTIMATORS[name])
 
 
-def in_steps(method: Diffusion, steps: int) -> Diffusion:
+def in_steps(method: MaskedDiffusion, steps: int) -> MaskedDiffusion:
     """The same network as a model of T steps; the method itself stays as it is."""
     if steps == method.steps:
         return method

@@ -15,7 +15,7 @@ from unmask.diffusion.time_sampler import Uniform
 from unmask.errors import UnmaskError
 from unmask.likelihood.bound import pooled_freedom
 from unmask.likelihood.measured_rows import TokenRows, counted_in, given_in
-from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import Method, targets
 from unmask.randomness import RowStream, child_seed
 from unmask.runtime.device import to_device
@@ -59,7 +59,9 @@ def variance_by_schedule(
     try:
         return {
             name: _spread(
-                *_measured(_under(cast(Diffusion, method), schedule), rows, draws, seed, batch)
+                *_measured(
+                    _under(cast(MaskedDiffusion, method), schedule), rows, draws, seed, batch
+                )
             )
             for name, schedule in schedules.items()
         }
@@ -67,7 +69,7 @@ def variance_by_schedule(
         method.train(training)
 
 
-def _under(method: Diffusion, schedule: Schedule) -> Diffusion:
+def _under(method: MaskedDiffusion, schedule: Schedule) -> MaskedDiffusion:
     """The same network with another clock; the method itself stays as it is."""
     other = copy.copy(method)
     other.schedule = schedule
@@ -76,7 +78,7 @@ def _under(method: Diffusion, schedule: Schedule) -> Diffusion:
 
 @torch.no_grad()
 def _measured(
-    method: Diffusion, rows: TokenRows, draws: int, seed: int, batch: int
+    method: MaskedDiffusion, rows: TokenRows, draws: int, seed: int, batch: int
 ) -> tuple[Values, Values, Float64[Tensor, "rows"]]:
     """The whole bound and the training loss of every row under each draw, and the rows' tokens."""
     whole, loss = torch.zeros(2, draws, len(rows), dtype=torch.float64)

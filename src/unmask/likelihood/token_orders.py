@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmask.errors import UnmaskError, unknown
 from unmask.likelihood.estimators import Batch, ByRow, Estimator, OwnBound
-from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import Method, padding
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
@@ -26,7 +26,7 @@ ORDERS = ("left_to_right", "right_to_left", "random")
 class _OneByOne(Estimator):
     """Asks the denoiser at one place a question, `batch` questions at a time."""
 
-    method: Diffusion
+    method: MaskedDiffusion
     batch: int = 32
 
     def log_p(self, batch: Batch, ranks: Ranks | None) -> ByRow:
@@ -177,7 +177,7 @@ def one_by_one(
             "this network reads the time, so it has no probability of a token given some others: "
             "orders are for networks with backbone.time_conditioning false"
         )
-    diffusion = cast(Diffusion, method)
+    diffusion = cast(MaskedDiffusion, method)
     if orders is not None:
         return AnyOrder(diffusion, batch, orders)
     if order is None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.parameterization import subs_log_probs, zero_masked
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
-from unmask.methods.compute.cached_decoding import CausalMethod, Reader, Then
+from unmask.methods.compute.cached_decoding import CachedDecoder, CausalMethod, Then
 from unmask.methods.compute.chunked_loss import head_loss
 from unmask.methods.masked_diffusion import cross_entropy
 from unmask.methods.method import METHODS, Capabilities, Losses, padding, spread, targets
@@ -36,7 +36,7 @@ class Autoregressive(CausalMethod):
         super().__init__(*parts)
         # how far behind a token stands, in what the network reads, the place that predicts it
         self.lag = int(self.config.given_first)
-        self._idle: list[Reader] = []
+        self._idle: list[CachedDecoder] = []
 
     def noise(self, stream: RowStream, valid: Valid, times: TimeSampler | None = None) -> None:
         return None
@@ -81,15 +81,15 @@ class Autoregressive(CausalMethod):
             return x
         return torch.cat([x.new_full((len(x), 1), self.vocabulary.mask_id), x[:, :-1]], 1)
 
-    def lend(self, rows: int, length: int) -> Reader:
+    def lend(self, rows: int, length: int) -> CachedDecoder:
         """A reader that nobody else has; the last one, with its graphs, if it fits."""
         reader = self._idle.pop() if self._idle else None
         if reader is None or reader.kind != (rows, length, self.edition):
-            return Reader(self, rows, length)
+            return CachedDecoder(self, rows, length)
         reader.crop(0)
         return reader
 
-    def take_back(self, reader: Reader) -> None:
+    def take_back(self, reader: CachedDecoder) -> None:
         """Keeps a reader for the next text."""
         if self.serving.fixed:
             self._idle[:] = [reader]
@@ -103,7 +103,7 @@ class _Reading:
 
     def __init__(self, method: Autoregressive) -> None:
         self._method = method
-        self._reader: Reader | None = None
+        self._reader: CachedDecoder | None = None
 
     def __call__(
         self,

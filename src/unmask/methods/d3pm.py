@@ -12,7 +12,7 @@ from unmask.diffusion.process import q_sample
 from unmask.diffusion.time_sampler import Noise, RowNoise
 from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import RowLoss
-from unmask.methods.masked_diffusion import Diffusion, cross_entropy
+from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy
 from unmask.methods.method import METHODS, Losses, targets
 from unmask.runtime.device import to_device
 from unmask.shapes import Tokens, Valid
@@ -27,7 +27,7 @@ def divergence(
 
 
 @METHODS.register("d3pm")
-class D3PM(Diffusion):
+class D3PM(MaskedDiffusion):
     """Absorbing D3PM, mean parameterization; both switches of SUBS are Table 8's ablations."""
 
     @dataclass(frozen=True)

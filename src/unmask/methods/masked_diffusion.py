@@ -15,7 +15,7 @@ from unmask.diffusion.process import q_sample
 from unmask.diffusion.schedule import Learned, Schedule
 from unmask.diffusion.time_sampler import Noise, RowNoise, TimeSampler
 from unmask.methods.compute.chunked_loss import RowLoss, head_loss
-from unmask.methods.compute.graph_denoiser import Replayed
+from unmask.methods.compute.graph_denoiser import GraphDenoiser
 from unmask.methods.method import Capabilities, Losses, Method, padding, spread, targets
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
@@ -30,7 +30,7 @@ def cross_entropy(total: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
     return weight * (total - chosen[:, 0])
 
 
-class Diffusion(Method):
+class MaskedDiffusion(Method):
     """A method that learns to undo masking; `steps` = 0 is continuous time."""
 
     certificate = "upper"
@@ -47,7 +47,7 @@ class Diffusion(Method):
     ) -> None:
         super().__init__(config, backbone, vocabulary, schedule, times)
         self.steps: int = getattr(config, "steps", 0)
-        self._replayed: Replayed | None = None
+        self._replayed: GraphDenoiser | None = None
 
     @abstractmethod
     def row_loss(self) -> RowLoss:
@@ -100,7 +100,7 @@ class Diffusion(Method):
         if not self.serving.fixed:
             return self.log_x_theta
         if self._replayed is None or self._replayed.edition != self.edition:
-            self._replayed = Replayed(self)
+            self._replayed = GraphDenoiser(self)
         return self._replayed
 
     def condition(self, t: Float[Tensor, "rows"], device: torch.device) -> Tensor | None:

@@ -7,12 +7,12 @@ from torch import Tensor
 from unmask.diffusion.nelbo import continuous_weight, discrete_weight
 from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import RowLoss
-from unmask.methods.masked_diffusion import Diffusion, cross_entropy
+from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy
 from unmask.methods.method import METHODS
 
 
 @METHODS.register("mdlm")
-class MDLM(Diffusion):
+class MDLM(MaskedDiffusion):
     """Masked diffusion with SUBS: a weighted average of masked-language-model losses."""
 
     @dataclass(frozen=True)

@@ -10,16 +10,16 @@ from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.nelbo import score_entropy
 from unmask.diffusion.parameterization import sedd_log_score, sedd_offset
 from unmask.methods.compute.chunked_loss import RowLoss
-from unmask.methods.masked_diffusion import LARGEST_SIGMA, Diffusion
+from unmask.methods.masked_diffusion import LARGEST_SIGMA, MaskedDiffusion
 from unmask.methods.method import METHODS
 from unmask.shapes import At, LogProbabilities, Tokens
 
 
 @METHODS.register("sedd")
-class SEDD(Diffusion):
+class SEDD(MaskedDiffusion):
     """Score entropy: learns the concrete score; needs a time-conditioned network."""
 
-    capabilities = replace(Diffusion.capabilities, noise_level=True)
+    capabilities = replace(MaskedDiffusion.capabilities, noise_level=True)
 
     @dataclass(frozen=True)
     class Config:

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unmask.errors import UnmaskError
-from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import Method
 from unmask.shapes import At, LogProbabilities, Tokens
 
@@ -19,7 +19,7 @@ class TokenClassifier:
         self, method: Method, label_id: int, labels: Collection[int], place: int = 0
     ) -> None:
         embedding = getattr(method.backbone, "embedding", None)
-        if not isinstance(method, Diffusion) or not isinstance(embedding, nn.Embedding):
+        if not isinstance(method, MaskedDiffusion) or not isinstance(embedding, nn.Embedding):
             raise UnmaskError(
                 "only a diffusion model with token embeddings can tell the class of a noisy text: "
                 "guide with one"

@@ -17,7 +17,7 @@ Row = Annotated[list[Token], Field(max_length=MOST_TOKENS)]
 Seed = Annotated[int, Field(ge=0, lt=2**53)]  # what a number of the page can hold
 
 
-class Question(BaseModel):
+class PageRequest(BaseModel):
     """Of a model, by its name."""
 
     model_config = ConfigDict(extra="forbid")
@@ -25,7 +25,7 @@ class Question(BaseModel):
     model: Annotated[str, Field(max_length=200)]
 
 
-class Spelling(Question):
+class Spelling(PageRequest):
     """The tokens of a text, or the texts of tokens."""
 
     text: Text = ""
@@ -33,7 +33,7 @@ class Spelling(Question):
     seed: Seed = 0  # of the uniforms that decide when a token is masked
 
 
-class Forming(Question):
+class Forming(PageRequest):
     """A text to write: after `text`, in the gaps of `text`, or in those of `tokens`.
 
     Further fields are options of the page: `Sampling` checks them.
@@ -58,7 +58,7 @@ class Forming(Question):
         return {"temperature": 1.0, **more, "sampler": self.sampler, "seed": self.seed}
 
 
-class Guessing(Question):
+class Guessing(PageRequest):
     """What the model holds for likely at some places, of which it sees none."""
 
     tokens: Row

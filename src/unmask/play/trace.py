@@ -5,21 +5,21 @@ from typing import Any
 
 from unmask.data.tokenizers.gaps import count_blanks
 from unmask.errors import UnmaskError
-from unmask.generation.sampling_params import Sampling
+from unmask.generation.sampling_params import SamplingParams
 from unmask.model import Model
 from unmask.play.page_requests import Forming
 from unmask.play.row_text import Spelled, row_of, typed_row
 from unmask.samplers.core.canvas import Frame
-from unmask.serve.limits import Settings
+from unmask.serve.limits import ServerLimits
 from unmask.serve.text_stream import check_sampler
 
-LIMITS = Settings(steps=4096)  # as the page's field for them says
+LIMITS = ServerLimits(steps=4096)  # as the page's field for them says
 
 
 def forming(model: Model, question: Forming) -> Iterator[dict[str, Any]]:
     """The empty row, every step of it filling up, and the end."""
     options = question.options
-    check_sampler(model, Sampling.of(options), LIMITS)
+    check_sampler(model, SamplingParams.of(options), LIMITS)
     row, lead, source = _canvas(model, question)
     frames = model.stream(**source, **options)  # mistakes are told here, before any network call
     drawing = Drawing(model, row, lead)

@@ -9,12 +9,12 @@ from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import BLOCK
 from unmask.likelihood.sums import Sums
 from unmask.model import Model
-from unmask.training.distributed.process_group import Group
+from unmask.training.distributed.process_group import ProcessGroup
 
 Shard = tuple[int, int]
 
 
-def measured_together(group: Group, rows: int, measure: Callable[[Shard], Bound]) -> Bound:
+def measured_together(group: ProcessGroup, rows: int, measure: Callable[[Shard], Bound]) -> Bound:
     """The bound of all rows, of which each process measures a shard; all get the same one."""
     shards = min(group.world, -(-rows // BLOCK))
     mine = measure((group.rank, shards)) if group.rank < shards else None
@@ -28,7 +28,7 @@ def measured_together(group: Group, rows: int, measure: Callable[[Shard], Bound]
 
 
 def written_together(
-    group: Group, model: Model, sources: Sequence[str] | None, seeds: Sequence[int]
+    group: ProcessGroup, model: Model, sources: Sequence[str] | None, seeds: Sequence[int]
 ) -> list[str]:
     """A text for each seed (and source), of which each process writes some; all get all of them."""
     mine = range(group.rank, len(seeds), group.world)

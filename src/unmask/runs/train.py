@@ -27,7 +27,7 @@ from unmask.randomness import row_seeds
 from unmask.runs.shared_evaluation import Shard, measured_together, written_together
 from unmask.runtime.device import resolve_device
 from unmask.training.checkpoints.checkpoint import SEALED, agree, carried, recovered, run_weights
-from unmask.training.distributed.process_group import Group, joined, local_device
+from unmask.training.distributed.process_group import ProcessGroup, joined, local_device
 from unmask.training.logs.loggers import LOGGERS
 from unmask.training.trainer import Trainer
 
@@ -68,7 +68,7 @@ def _prepared(
     say: Say,
     tokenizer: Tokenizer | None,
     auto_batch: bool,
-    group: Group,
+    group: ProcessGroup,
     begun: Path | None,
 ) -> tuple[Model, Trainer]:
     """The model and its trainer, with the data read and the run's folder written."""
@@ -170,7 +170,7 @@ def _shortened(
     return ShortRows(loader, config.data.shorten, eos_id)
 
 
-def _begun(run: Path, say: Say, group: Group) -> Path | None:
+def _begun(run: Path, say: Say, group: ProcessGroup) -> Path | None:
     """The newest intact checkpoint, which the main process looks for."""
     found = group.told(lambda: str(recovered(run, say) or ""))
     if found and group.main:
@@ -184,7 +184,11 @@ def _agreed(run: Path, begun: Path, fingerprint: dict[str, object]) -> str:
 
 
 def _data(
-    config: RunConfig, run: Path, tokenizer: Tokenizer | None, begun: Path | None, group: Group
+    config: RunConfig,
+    run: Path,
+    tokenizer: Tokenizer | None,
+    begun: Path | None,
+    group: ProcessGroup,
 ) -> Data:
     """The rows to train and validate on; one process learns the tokenizer for all."""
     if begun:

@@ -28,7 +28,7 @@ def doubled(count: int) -> int:
     return 1 << max(0, count - 1).bit_length()
 
 
-class Replay:
+class CudaGraph:
     """A function of tensors that reads its inputs from fixed places in memory, one set a shape.
 
     On a GPU all but the first calls of a shape replay a graph of its kernels, so that the host
@@ -39,9 +39,9 @@ class Replay:
         self._function = function
         self._shapes: dict[tuple[Any, ...], _Fixed] = {}
 
-    def __reduce__(self) -> tuple[type["Replay"], tuple[Callable[..., Tensor]]]:
+    def __reduce__(self) -> tuple[type["CudaGraph"], tuple[Callable[..., Tensor]]]:
         """A copy captures for itself."""
-        return Replay, (self._function,)
+        return CudaGraph, (self._function,)
 
     def __call__(self, inputs: Sequence[Tensor], sizes: Sequence[int], kept: int) -> Tensor:
         """The first `kept` rows of the result, where input i has sizes[i] rows, its own first."""
@@ -55,18 +55,18 @@ class Replay:
             return self._shapes[key](inputs)[:kept].clone()
 
 
-class Replays:
+class CudaGraphs:
     """Functions at few shapes by what tells them apart; the last few are kept for the next call."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, Replay] = {}
+        self._kept: dict[Hashable, CudaGraph] = {}
 
-    def __call__(self, key: Hashable, function: Callable[..., Tensor]) -> Replay:
+    def __call__(self, key: Hashable, function: Callable[..., Tensor]) -> CudaGraph:
         """The function of this key, as it was first given."""
         if key not in self._kept:
             while len(self._kept) >= MOST_FUNCTIONS:
                 del self._kept[next(iter(self._kept))]
-            self._kept[key] = Replay(function)
+            self._kept[key] = CudaGraph(function)
         return self._kept[key]
 
 

@@ -4,12 +4,12 @@ from unmask.samplers.analytic import Analytic
 from unmask.samplers.ancestral import Ancestral, FirstHitting
 from unmask.samplers.confidence import Confidence, Entropy, EntropyBound, Margin, Threshold
 from unmask.samplers.core.canvas import Canvas, Frame, last_frame
-from unmask.samplers.core.sampler_state import Draft, View
+from unmask.samplers.core.sampler_state import SamplerState, View
 from unmask.samplers.core.time_grid import GRIDS, given_times, grid_times
-from unmask.samplers.core.token_sampler import STRATEGIES, TAIL, Plan
+from unmask.samplers.core.token_sampler import STRATEGIES, TAIL, SamplingTask
 from unmask.samplers.gibbs import Gibbs
 from unmask.samplers.left_to_right import LeftToRight
-from unmask.samplers.length_first import EndFirst
+from unmask.samplers.length_first import LengthFirst
 from unmask.samplers.remasking import PredictorCorrector, Remask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
@@ -23,19 +23,19 @@ __all__ = [
     "Ancestral",
     "Canvas",
     "Confidence",
-    "Draft",
-    "EndFirst",
     "Entropy",
     "EntropyBound",
     "FirstHitting",
     "Frame",
     "Gibbs",
     "LeftToRight",
+    "LengthFirst",
     "Margin",
-    "Plan",
     "PredictorCorrector",
     "Remask",
     "Sampler",
+    "SamplerState",
+    "SamplingTask",
     "SemiAutoregressive",
     "Threshold",
     "View",

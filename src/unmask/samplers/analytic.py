@@ -14,9 +14,9 @@ from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
 from unmask.options import option
 from unmask.samplers.core.canvas import Canvas, Frame
-from unmask.samplers.core.sampler_state import Draft
+from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.time_grid import check_grid, grid_times
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.shapes import At, LogProbabilities, Tokens
 
@@ -46,7 +46,7 @@ class Analytic(Sampler):
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
         """Every step looks at all masks, since the network decides how many of them to reveal."""
         if not isinstance(denoise, Scores):
             raise UnmaskError(
@@ -54,8 +54,8 @@ class Analytic(Sampler):
             )
         return self._frames(_Weighed(denoise, canvas.mask_id), canvas, plan)
 
-    def _frames(self, denoise: "_Weighed", canvas: Canvas, plan: Plan) -> Iterator[Frame]:
-        draft = Draft(denoise, canvas, plan)
+    def _frames(self, denoise: "_Weighed", canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
+        draft = SamplerState(denoise, canvas, plan)
         uniforms = draft.uniforms("token")
         times, alpha = finite_clock(grid_times(self.grid, self.steps), plan.schedule)
         for step, t in enumerate(times[:-1]):

@@ -13,9 +13,9 @@ from unmask.diffusion.schedule import Schedule
 from unmask.options import option
 from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.graph_rounds import in_turn
-from unmask.samplers.core.sampler_state import Draft
+from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.time_grid import check_grid, grid_times
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 
 
@@ -31,9 +31,9 @@ class Ancestral(Sampler):
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
         """Draws every token's step first; then each row visits only the steps in which it reveals something."""
-        draft = Draft(denoise, canvas, plan)
+        draft = SamplerState(denoise, canvas, plan)
         times = grid_times(self.grid, self.steps)
         step = reveal_steps(draft.uniforms("reveal").cpu(), plan.schedule, times)
         return in_turn(draft, times[step], lambda t: t)
@@ -46,9 +46,9 @@ class FirstHitting(Sampler):
 
     exact = True
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
         """A token is still masked at t with probability (1 - alpha_t) / (1 - alpha_1): u, solved for t."""
-        draft = Draft(denoise, canvas, plan)
+        draft = SamplerState(denoise, canvas, plan)
         end = torch.ones(1, dtype=torch.float64)
         masked_at_the_end = 1 - plan.schedule.alpha(end).detach()
         u = draft.uniforms("reveal").cpu()

@@ -19,9 +19,9 @@ from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
 from unmask.options import option
 from unmask.samplers.core.canvas import Canvas, Frame
-from unmask.samplers.core.sampler_state import Draft, View
+from unmask.samplers.core.sampler_state import SamplerState, View
 from unmask.samplers.core.time_grid import check_grid, grid_times
-from unmask.samplers.core.token_sampler import Plan, attended
+from unmask.samplers.core.token_sampler import SamplingTask, cancellation
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.shapes import Places, Times
 
@@ -55,14 +55,14 @@ class _Counted(Sampler):
     def score(self, view: View) -> Float[Tensor, "tokens"]:
         """How sure the network is at each place."""
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
         """A row is asked for only in steps that write something in it."""
-        draft = Draft(denoise, canvas, plan)
+        draft = SamplerState(denoise, canvas, plan)
         uniforms = draft.uniforms("token")
         times = grid_times(self.grid, self.steps)
         left = masks_left(canvas.open.sum(1), plan.schedule, times)
         for step, t in enumerate(times[:-1]):
-            attended.get()()
+            cancellation.get()()
             count = draft.masked.sum(1) - left[step]
             places = draft.masked & (count > 0)[:, None]
             if not places.any():
@@ -119,8 +119,8 @@ class Entropy(_Counted):
 class _Bounded(Sampler):
     """As many tokens a step as a bound lets through, at least one; no clock but the masks left."""
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
-        draft = Draft(denoise, canvas, plan)
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
+        draft = SamplerState(denoise, canvas, plan)
         uniforms = draft.uniforms("token")
         step = 0
         while draft.masked.any():
@@ -132,7 +132,7 @@ class _Bounded(Sampler):
             step += 1
 
     @abstractmethod
-    def choose(self, draft: Draft, view: View, t: Times, step: int) -> Places:
+    def choose(self, draft: SamplerState, view: View, t: Times, step: int) -> Places:
         """Where to write."""
 
 
@@ -152,7 +152,7 @@ class EntropyBound(_Bounded):
         if not self.gamma >= 0:
             raise UnmaskError(f"gamma must be 0 or more, not {self.gamma}")
 
-    def choose(self, draft: Draft, view: View, t: Times, step: int) -> Places:
+    def choose(self, draft: SamplerState, view: View, t: Times, step: int) -> Places:
         entropy = entropy_of(view)
         scores = spread(draft, view, -entropy) + gumbel(draft, self.noise, t, step)
         order = scores.argsort(dim=1, descending=True, stable=True)
@@ -177,7 +177,7 @@ class Threshold(_Bounded):
         if not 0 < self.threshold <= 1:
             raise UnmaskError(f"threshold must lie in (0, 1], not {self.threshold}")
 
-    def choose(self, draft: Draft, view: View, t: Times, step: int) -> Places:
+    def choose(self, draft: SamplerState, view: View, t: Times, step: int) -> Places:
         scores = spread(draft, view, view.log_probabilities.amax(-1))
         scores = scores + gumbel(draft, self.noise, t, step)
         best = first(scores, draft.masked.any(1).long())
@@ -209,14 +209,14 @@ def entropy_of(view: View) -> Float[Tensor, "tokens"]:
     return torch.special.entr(view.log_probabilities.exp()).sum(-1)
 
 
-def spread(draft: Draft, view: View, values: Float[Tensor, "tokens"]) -> Scores:
+def spread(draft: SamplerState, view: View, values: Float[Tensor, "tokens"]) -> Scores:
     """Values at their places, finite ones; -inf elsewhere."""
     dense = values.new_full(draft.z.shape, -math.inf)
     dense[view.rows, view.columns] = values.clamp(min=torch.finfo(values.dtype).min)
     return dense
 
 
-def gumbel(draft: Draft, noise: float, t: Times, step: int) -> Scores | float:
+def gumbel(draft: SamplerState, noise: float, t: Times, step: int) -> Scores | float:
     """Gumbel noise for scores, scaled down with time; each row's own."""
     if noise == 0:
         return 0.0

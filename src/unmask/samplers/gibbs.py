@@ -8,9 +8,9 @@ from unmask.options import option
 from unmask.randomness import row_uniforms
 from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.core.canvas import Canvas, Frame, shown
-from unmask.samplers.core.sampler_state import Draft
+from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.time_grid import check_steps
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 
 
@@ -26,9 +26,9 @@ class Gibbs(Sampler):
     def __post_init__(self) -> None:
         check_steps(self.steps)
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
         """Each place is drawn given all others, so true texts stay true and others become so."""
-        draft = Draft(denoise, canvas, plan)
+        draft = SamplerState(denoise, canvas, plan)
         if canvas.open.any():
             for frame in shown(self.inner.generate(denoise, canvas, plan), plan):
                 draft.z, draft.confidence = frame.tokens.clone(), frame.confidence.clone()

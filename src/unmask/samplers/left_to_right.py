@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from unmask.diffusion.denoiser import Denoiser, Reads
+from unmask.diffusion.denoiser import Denoiser, ReadsCausally
 from unmask.runtime.device import to_device
 from unmask.samplers.core.canvas import Canvas, Frame
-from unmask.samplers.core.sampler_state import Draft
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.sampler_state import SamplerState
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.shapes import Uniforms
 
@@ -25,12 +25,12 @@ class LeftToRight(Sampler):
 
     exact = causal = True
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
         """A row that has drawn EOS is done: what would follow is EOS too, and costs nothing.
 
         On a GPU that is seen now and then only: what a row writes meanwhile is overwritten.
         """
-        draft = Draft(denoise, canvas, plan)
+        draft = SamplerState(denoise, canvas, plan)
         progress = _Progress(draft)
         write = _Writing(draft, progress.t)
         patience = patience_with(draft)
@@ -50,7 +50,7 @@ class LeftToRight(Sampler):
             yield draft.frame()
 
 
-def patience_with(draft: Draft) -> int:
+def patience_with(draft: SamplerState) -> int:
     """How many tokens may be written before somebody looks whether a text has ended."""
     looks = draft.plan.watched or draft.plan.allow is not None
     return 1 if looks or draft.z.device.type == "cpu" else PATIENCE
@@ -59,10 +59,10 @@ def patience_with(draft: Draft) -> int:
 class _Writing:
     """Writes columns: by reading on, or by asking as any other denoiser is asked, which reads all rows."""
 
-    def __init__(self, draft: Draft, t: Float64[Tensor, "rows length"]) -> None:
+    def __init__(self, draft: SamplerState, t: Float64[Tensor, "rows length"]) -> None:
         self._draft, self._t = draft, t
         self._uniforms: Uniforms = draft.uniforms("token")
-        self._read = draft.denoise.reading() if isinstance(draft.denoise, Reads) else None
+        self._read = draft.denoise.reading() if isinstance(draft.denoise, ReadsCausally) else None
         self._rows = self._sent = torch.empty(0, dtype=torch.long)
 
     def __call__(self, rows: Int[Tensor, "asked"], column: int) -> None:
@@ -88,7 +88,7 @@ class _Writing:
 class _Progress:
     """How far each row has come: its last call, and whether its text has ended."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: SamplerState) -> None:
         self._draft, self._open = draft, draft.canvas.open.cpu()
         self.columns = self._open.any(0).nonzero()[:, 0].tolist()
         self._last = torch.full((len(draft.z),), -1)  # the column of the last call

@@ -7,14 +7,14 @@ import torch
 
 from unmask.diffusion.denoiser import Denoiser
 from unmask.samplers.core.canvas import Canvas, Frame, shown
-from unmask.samplers.core.sampler_state import Draft
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.sampler_state import SamplerState
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import Sampler
 from unmask.shapes import Places
 
 
 @dataclass(frozen=True)
-class EndFirst(Sampler):
+class LengthFirst(Sampler):
     """Draws where a text ends, then its last token; the sampler `inner` writes the rest.
 
     Where all behind a text is EOS, p(EOS at i) is the probability that it is over there: one call tells
@@ -25,9 +25,9 @@ class EndFirst(Sampler):
 
     inner: Sampler
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
         assert plan.eos_id is not None
-        draft = Draft(denoise, canvas, plan)
+        draft = SamplerState(denoise, canvas, plan)
         draft.fill(self._over(draft, plan.eos_id), plan.eos_id)
         yield draft.frame()
         words = replace(plan, banned=tuple(sorted({*plan.banned, plan.eos_id})), eos_id=None)
@@ -39,7 +39,7 @@ class EndFirst(Sampler):
             confidence = torch.where(rest.open, frame.confidence, draft.confidence)
             yield replace(frame, calls=draft.calls + frame.calls, confidence=confidence)
 
-    def _over(self, draft: Draft, eos_id: int) -> Places:
+    def _over(self, draft: SamplerState, eos_id: int) -> Places:
         """The places from the end on: the end is drawn, or (deterministic) the median."""
         over = torch.zeros(draft.z.shape, device=draft.z.device)
         for part in draft.parts(draft.masked):

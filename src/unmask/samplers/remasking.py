@@ -13,9 +13,9 @@ from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError, unknown
 from unmask.options import option
 from unmask.samplers.core.canvas import Canvas, Frame
-from unmask.samplers.core.sampler_state import Draft
+from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.time_grid import check_grid, grid_times
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.shapes import Places
 
@@ -63,9 +63,9 @@ class Remask(Sampler):
         """eta, the rule's own unless given."""
         return RULES[self.rule] if self.eta is None else self.eta
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
         """Reveals with probability (alpha_s - (1 - sigma) alpha_t) / (1 - alpha_t) while it hides with sigma."""
-        draft = Draft(denoise, canvas, plan)
+        draft = SamplerState(denoise, canvas, plan)
         grid = grid_times(self.grid, self.steps)
         alpha, times = self._clock(grid, plan.schedule)
         for step, t in enumerate(times[:-1]):
@@ -95,7 +95,7 @@ class Remask(Sampler):
         alpha = closed(torch.maximum(rising.clamp(max=self.alpha_on), ending))
         return alpha, schedule.inverse(alpha).detach()
 
-    def _sigma(self, draft: Draft, alpha_s: Alpha, alpha_t: Alpha) -> Chance:
+    def _sigma(self, draft: SamplerState, alpha_s: Alpha, alpha_t: Alpha) -> Chance:
         """The chance that a place is hidden if it is written; masked ones are revealed to make up for it.
 
         conf hides `largest` tokens a row on average, those drawn with little confidence first.
@@ -126,9 +126,9 @@ class PredictorCorrector(Sampler):
         if not 0 <= self.correctors <= 1000:
             raise UnmaskError(f"correctors must lie in 0..1000, not {self.correctors}")
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
         """Noise from s to t masks a written token with probability 1 - alpha_t / alpha_s."""
-        draft = Draft(denoise, canvas, plan)
+        draft = SamplerState(denoise, canvas, plan)
         times = grid_times(self.grid, self.steps)
         alpha = closed(plan.schedule.alpha(times))
         for number in range(self.steps * (1 + self.correctors)):
@@ -148,7 +148,7 @@ class PredictorCorrector(Sampler):
                 yield draft.frame()
 
 
-def written(draft: Draft) -> Places:
+def written(draft: SamplerState) -> Places:
     """The places that may be hidden."""
     return draft.canvas.free & ~draft.masked
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from unmask.diffusion.denoiser import Denoiser
 from unmask.registry import Registry
 from unmask.samplers.core.canvas import Canvas, Frame
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 
 
 class Sampler(ABC):
@@ -21,7 +21,7 @@ class Sampler(ABC):
     windowed: ClassVar[bool] = False  # it writes texts of any length, window by window
 
     @abstractmethod
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
         """Frames of the canvas filling up; the last has no open place."""
 
     def unwrapped(self) -> "Sampler":

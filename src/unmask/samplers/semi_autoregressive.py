@@ -13,8 +13,8 @@ from unmask.options import option
 from unmask.randomness import child_seed
 from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.core.canvas import Canvas, Frame, shown
-from unmask.samplers.core.sampler_state import Draft
-from unmask.samplers.core.token_sampler import Allow, Plan, Process
+from unmask.samplers.core.sampler_state import SamplerState
+from unmask.samplers.core.token_sampler import Allow, Process, SamplingTask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.shapes import At, Tokens
 
@@ -49,9 +49,9 @@ class SemiAutoregressive(Sampler):
     def unwrapped(self) -> Sampler:
         return self.inner.unwrapped()
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> Iterator[Frame]:
+    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
         """Fills the first window, then moves on by `stride` with the rest as fixed prefix."""
-        draft = Draft(denoise, canvas, plan)
+        draft = SamplerState(denoise, canvas, plan)
         length = canvas.tokens.shape[1]
         stride = self.stride or max(self.body // 2, 1)
         last = max(length - self.body, self.lead)
@@ -68,7 +68,7 @@ class SemiAutoregressive(Sampler):
                     yield draft.frame()
 
     def _window(
-        self, draft: Draft, view: slice, writing: Bool[Tensor, "rows"], number: int
+        self, draft: SamplerState, view: slice, writing: Bool[Tensor, "rows"], number: int
     ) -> Iterator[Frame]:
         """The frames of one window, in the rows that have something to write there."""
         rows = writing.nonzero()[:, 0]

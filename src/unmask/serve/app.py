@@ -12,7 +12,7 @@ from unmask import __version__
 from unmask.errors import UnmaskError
 from unmask.serve.docs_page import documentation
 from unmask.serve.execution.engine import Busy, Closing, Engine, TimedOut
-from unmask.serve.limits import Settings
+from unmask.serve.limits import ServerLimits
 from unmask.serve.middleware import Guard
 from unmask.serve.openai_completions import completions
 from unmask.serve.prometheus import Metrics
@@ -23,10 +23,10 @@ _ABOUT = "Masked diffusion language models: text written in any order, gaps fill
 
 
 def create_app(
-    engine: Engine, settings: Settings | None = None, routers: Sequence[APIRouter] = ()
+    engine: Engine, settings: ServerLimits | None = None, routers: Sequence[APIRouter] = ()
 ) -> FastAPI:
     """An application that serves the engine's models, with more routes if given."""
-    settings = settings or Settings()
+    settings = settings or ServerLimits()
     metrics = Metrics(engine)
     app = FastAPI(
         title="unmask",

@@ -10,7 +10,7 @@ LEAST_TOKEN = 16  # characters: shorter ones can be guessed
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServerLimits:
     """The limits of a request; one beyond them is refused before any network call."""
 
     token: str | None = None  # that every request but /healthz must bring

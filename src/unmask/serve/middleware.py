@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from unmask.serve.limits import Settings, host_name, is_loopback
+from unmask.serve.limits import ServerLimits, host_name, is_loopback
 from unmask.serve.prometheus import Metrics
 from unmask.serve.responses import Problem
 
@@ -23,7 +23,7 @@ GONE: Message = {"type": "http.disconnect"}
 class Guard:
     """Lets requests through that may pass, with their whole body, and ends those whose client has left."""
 
-    def __init__(self, app: App, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, app: App, settings: ServerLimits, metrics: Metrics) -> None:
         self.app, self.settings, self.metrics = app, settings, metrics
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from unmask.serve.execution.engine import Engine
-from unmask.serve.limits import Settings
+from unmask.serve.limits import ServerLimits
 from unmask.serve.responses import Events, Json, event, problem_of
 from unmask.serve.schemas import Completing, with_options
 from unmask.serve.served_models import STREAMED, chosen
@@ -20,7 +20,7 @@ from unmask.serve.text_stream import Piece, completing
 DONE = "data: [DONE]\n\n"
 
 
-def completions(engine: Engine, settings: Settings) -> APIRouter:
+def completions(engine: Engine, settings: ServerLimits) -> APIRouter:
     """The route, as a router."""
     routes = APIRouter(tags=["openai"])
 

@@ -14,7 +14,7 @@ from unmask.generation.sampling_params import Length, params_to_generate
 from unmask.model import Model
 from unmask.samplers.core.canvas import Frame
 from unmask.serve.execution.engine import Engine
-from unmask.serve.limits import Settings
+from unmask.serve.limits import ServerLimits
 from unmask.serve.prometheus import Metrics
 from unmask.serve.responses import Events, Json, event, problem_of
 from unmask.serve.schemas import Filling, Scoring, Watching, with_options
@@ -22,7 +22,7 @@ from unmask.serve.served_models import STREAMED, chosen, described
 from unmask.serve.text_stream import check_sampler, resolved
 
 
-def our_routes(engine: Engine, settings: Settings) -> APIRouter:
+def our_routes(engine: Engine, settings: ServerLimits) -> APIRouter:
     """Filling, scoring and watching."""
     routes = APIRouter(tags=["unmask"])
 
@@ -94,7 +94,7 @@ def about(engine: Engine, metrics: Metrics) -> APIRouter:
     return routes
 
 
-def scored(model: Model, question: Scoring, settings: Settings) -> dict[str, Any]:
+def scored(model: Model, question: Scoring, settings: ServerLimits) -> dict[str, Any]:
     """The bound of the texts; an unknown figure is null."""
     texts = [question.texts] if isinstance(question.texts, str) else question.texts
     if question.draws > settings.draws:
@@ -113,7 +113,7 @@ def scored(model: Model, question: Scoring, settings: Settings) -> dict[str, Any
 
 
 def watched(
-    model: Model, question: Watching, seed: int, settings: Settings
+    model: Model, question: Watching, seed: int, settings: ServerLimits
 ) -> Iterator[dict[str, Any]]:
     """Frames as plain data."""
     asked = [question.prompt, question.fill, question.edit]
@@ -169,7 +169,7 @@ def told(model: Model, number: int, frame: Frame) -> dict[str, Any]:
     }
 
 
-def check_text(model: Model, text: str, settings: Settings) -> None:
+def check_text(model: Model, text: str, settings: ServerLimits) -> None:
     """Refuses what is too long; gaps are counted before anything as long as they are is made."""
     if len(text) > MOST_TOKENS:
         raise UnmaskError("the text is too long")

@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 from unmask.errors import unknown
 from unmask.generation.logits_processor import LOGITS_PROCESSORS
 from unmask.generation.sampler_spec import spelled_samplers
-from unmask.generation.sampling_params import USUAL, Sampling
+from unmask.generation.sampling_params import USUAL, SamplingParams
 from unmask.options import Option, options_of
 
 Phrase = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -29,7 +29,7 @@ STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 M = TypeVar("M", bound=BaseModel)
 
 
-class Question(BaseModel):
+class ApiRequest(BaseModel):
     """A field that nobody knows is a mistake, and so are NaN and infinity."""
 
     model_config = STRICT
@@ -43,7 +43,7 @@ class Question(BaseModel):
         return _without_null(given)
 
 
-class Sampled(Question):
+class Sampled(ApiRequest):
     """A request to write; `with_options` adds the declared options, those left out as in the Python API."""
 
     n: int = 1
@@ -61,7 +61,7 @@ class Sampled(Question):
 
     def options(self, seed: int) -> dict[str, Any]:
         """The options that were given, as the Python API takes them."""
-        own = {*(one.name for one in options_of(Sampling, "http")), *LOGITS_PROCESSORS}
+        own = {*(one.name for one in options_of(SamplingParams, "http")), *LOGITS_PROCESSORS}
         return {**self.model_dump(include=own, exclude_unset=True), "seed": seed}
 
 
@@ -125,7 +125,7 @@ class Watching(Sampled):
     remask_uncertain: int | None = Field(None, ge=1, description="or its least likely tokens")
 
 
-class Scoring(Question):
+class Scoring(ApiRequest):
     """Texts to measure; a model of pairs takes pairs of source and target."""
 
     texts: str | Annotated[list[str | tuple[str, str]], Field(min_length=1, strict=False)] = Field(
@@ -155,11 +155,11 @@ class Processor(BaseModel):
 
 
 def with_options(request: type[M]) -> type[M]:
-    """The request with a field for each option of `Sampling` and each logits processor.
+    """The request with a field for each option of `SamplingParams` and each logits processor.
 
     It is made with the application: plugins register processors and samplers before.
     """
-    options = {one.name: one for one in options_of(Sampling, "http")}
+    options = {one.name: one for one in options_of(SamplingParams, "http")}
     del options["seed"]  # the server draws one: `Sampled` declares it
     about = f"{options['sampler'].help}: {spelled_samplers()}"
     options["sampler"] = replace(options["sampler"], help=about)

@@ -11,7 +11,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from unmask.errors import UnmaskError
 from unmask.serve.execution.engine import Engine
-from unmask.serve.limits import Settings
+from unmask.serve.limits import ServerLimits
 
 MOST_PORT = 65535
 LAST_WORDS = 5.0  # seconds for what streams say when they are ended
@@ -70,7 +70,7 @@ class Server(uvicorn.Server):
     """uvicorn, whose shutdown lets the engine's jobs finish, and then ends them."""
 
     def __init__(
-        self, app: FastAPI, engine: Engine, settings: Settings, started: Callable[[], None]
+        self, app: FastAPI, engine: Engine, settings: ServerLimits, started: Callable[[], None]
     ) -> None:
         # past the grace every stream has said why it ends, or nobody reads it
         patience = round(settings.grace + LAST_WORDS)
@@ -125,7 +125,7 @@ def address(bound: socket.socket) -> str:
 def serve(
     app: FastAPI,
     engine: Engine,
-    settings: Settings,
+    settings: ServerLimits,
     listening: socket.socket,
     started: Callable[[], None] = lambda: None,
 ) -> None:

@@ -8,10 +8,10 @@ from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
 from unmask.errors import UnmaskError
 from unmask.generation.guidance import first_tokens
 from unmask.generation.sampler_spec import choose_sampler
-from unmask.generation.sampling_params import Sampling, params_to_fill, params_to_generate
+from unmask.generation.sampling_params import SamplingParams, params_to_fill, params_to_generate
 from unmask.model import Model
 from unmask.randomness import row_seeds
-from unmask.serve.limits import Settings
+from unmask.serve.limits import ServerLimits
 from unmask.serve.schemas import Completing
 
 BROKEN = "\ufffd"  # the first bytes of a character whose last ones are still to come
@@ -42,7 +42,7 @@ class Task:
 
 
 def completing(
-    model: Model, question: Completing, settings: Settings, seed: int
+    model: Model, question: Completing, settings: ServerLimits, seed: int
 ) -> Iterator[Piece]:
     """Pieces of all texts, prompt by prompt, each sent as soon as all before it is there."""
     _refuse(question, settings)
@@ -56,7 +56,7 @@ def completing(
         yield from _write(model, question, own, task, first)
 
 
-def resolved(model: Model, options: dict[str, Any], writes: bool) -> Sampling:
+def resolved(model: Model, options: dict[str, Any], writes: bool) -> SamplingParams:
     """How the model will be asked: as usual for it where it writes, and all texts side by side."""
     if writes:
         sampling, _ = params_to_generate(model.defaults, options)
@@ -65,7 +65,7 @@ def resolved(model: Model, options: dict[str, Any], writes: bool) -> Sampling:
     return replace(sampling, batch=max(sampling.batch, sampling.n))
 
 
-def check_sampler(model: Model, sampling: Sampling, settings: Settings) -> None:
+def check_sampler(model: Model, sampling: SamplingParams, settings: ServerLimits) -> None:
     """Refuses more texts, or more steps of a sampler, than a request may ask for."""
     if not settings.constraints and (sampling.regex or sampling.ban or sampling.include):
         raise UnmaskError("regex, ban and include are not offered here: leave them out")
@@ -78,7 +78,7 @@ def check_sampler(model: Model, sampling: Sampling, settings: Settings) -> None:
         raise UnmaskError(f"n must be {settings.texts} or less here, not {sampling.n}")
 
 
-def _refuse(question: Completing, settings: Settings) -> None:
+def _refuse(question: Completing, settings: ServerLimits) -> None:
     """What OpenAI's clients may send and this server does not do."""
     refused = {
         "logprobs": question.logprobs is not None,
@@ -97,7 +97,11 @@ def _refuse(question: Completing, settings: Settings) -> None:
 
 
 def _task(
-    model: Model, question: Completing, sampling: Sampling, prompt: str, settings: Settings
+    model: Model,
+    question: Completing,
+    sampling: SamplingParams,
+    prompt: str,
+    settings: ServerLimits,
 ) -> Task:
     tokenizer, lead = model.tokenizer, len(first_tokens(model, sampling))
     width = question.max_tokens
@@ -122,7 +126,7 @@ def _task(
 
 
 def _write(
-    model: Model, question: Completing, sampling: Sampling, task: Task, first: int
+    model: Model, question: Completing, sampling: SamplingParams, task: Task, first: int
 ) -> Iterator[Piece]:
     sampler = choose_sampler(sampling, model.method, question.max_tokens)
     revises = sampler.revises or getattr(getattr(sampler, "inner", None), "revises", False)

@@ -8,17 +8,17 @@ from unmask.data.loader import BatchSource
 from unmask.methods.method import Method
 from unmask.randomness import RowStream
 from unmask.runtime.device import autocast
-from unmask.training.distributed.single_process import Plain
+from unmask.training.distributed.single_process import SingleProcess
 from unmask.training.training_config import TrainingConfig
 
 
-class Gradient:
+class TrainStep:
     """Adds up the gradient of the mean loss, per token or per row, over `rows` of each global batch."""
 
     def __init__(
         self,
         method: Method,
-        strategy: Plain,
+        strategy: SingleProcess,
         loader: BatchSource,
         rows: range,
         seed: int,

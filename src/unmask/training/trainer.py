@@ -28,11 +28,11 @@ from unmask.runtime.device import (
     resolve_device,
     resolve_precision,
 )
-from unmask.training.checkpoints.background_writer import Saver
+from unmask.training.checkpoints.background_writer import BackgroundWriter
 from unmask.training.checkpoints.checkpoint import Retention
-from unmask.training.checkpoints.checkpointer import Keeper
+from unmask.training.checkpoints.checkpointer import Checkpointer
 from unmask.training.checkpoints.snapshot import Snapshot
-from unmask.training.distributed.process_group import Group, local_device
+from unmask.training.distributed.process_group import ProcessGroup, local_device
 from unmask.training.distributed.strategy import choose_strategy
 from unmask.training.ema import EMA
 from unmask.training.health import Diverged, review, settled, unusable
@@ -43,7 +43,7 @@ from unmask.training.logs.run_log import Log
 from unmask.training.micro_batch import MicroBatch, memory_told
 from unmask.training.optimizer import NamedAdamW, clip_gradients, learning_rate
 from unmask.training.signals import CutShort, Interrupted, Signals, interruptible
-from unmask.training.step import Gradient
+from unmask.training.step import TrainStep
 from unmask.training.train_state import TrainingState, ValidationResult
 from unmask.training.training_config import DistributedConfig, TrainingConfig
 
@@ -64,12 +64,12 @@ class Trainer:
         say: Callable[[str], None] = print,
         auto_batch: bool = False,
         distributed: DistributedConfig | None = None,
-        group: Group | None = None,
+        group: ProcessGroup | None = None,
         stream: StreamLoader | None = None,
     ) -> None:
         self.device = local_device(resolve_device(config.device))
         config = replace(config, precision=resolve_precision(config.precision, self.device))
-        self.group = group or Group()
+        self.group = group or ProcessGroup()
         self.strategy = choose_strategy(
             distributed or DistributedConfig(), self.group, self.device, config.precision
         )
@@ -84,12 +84,16 @@ class Trainer:
         self.optimizer = NamedAdamW(self.trained, config)
         self.ema = EMA(self.trained, config.ema) if config.ema else None
         rows = self.group.share(config.batch)  # of the global batch, this process's
-        self.gradient = Gradient(self.trained, self.strategy, loader, rows, seed, config)
+        self.gradient = TrainStep(self.trained, self.strategy, loader, rows, seed, config)
         self.state = TrainingState()
         self.losses: list[Tensor] = []  # (loss, norm) of steps the device may still be working on
         snapshot = Snapshot(self.strategy, self.trained, self.optimizer, self.ema)
-        self.saver = Saver(run, Retention(config.keep, config.keep_best, config.keep_every))
-        self.keeper = Keeper(run, fingerprint, snapshot, self.saver, self.group, self.say, stream)
+        self.saver = BackgroundWriter(
+            run, Retention(config.keep, config.keep_best, config.keep_every)
+        )
+        self.keeper = Checkpointer(
+            run, fingerprint, snapshot, self.saver, self.group, self.say, stream
+        )
         self.micro = MicroBatch(len(rows), config.micro_batch, auto_batch, say)
         self.signals = Signals()
         self.clock = time.perf_counter()

@@ -11,8 +11,8 @@ from tiny_models import one_line
 
 from unmask.errors import UnmaskError
 from unmask.integrations.lm_eval.model_args import Options
-from unmask.integrations.lm_eval.requests import Answers
-from unmask.integrations.lm_eval.scoring import Question, windows
+from unmask.integrations.lm_eval.requests import RequestRunner
+from unmask.integrations.lm_eval.scoring import ScoringRequest, windows
 
 PAIRS = [
     ("The cat", " sat on the mat."),
@@ -25,8 +25,8 @@ PAIRS = [
 UNTIL = {"until": ["."], "max_gen_toks": 10}
 
 
-def answers(model, **arguments) -> Answers:
-    return Answers(model, Options.of({"path": "unused", "draws": 4, **arguments}))
+def answers(model, **arguments) -> RequestRunner:
+    return RequestRunner(model, Options.of({"path": "unused", "draws": 4, **arguments}))
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 9), st.integers(0, 2))
@@ -50,7 +50,7 @@ def test_a_context_is_given_but_for_a_token_that_goes_on(model, context, continu
     whole, alone = encode(context + continuation), encode(context)
     same = next(i for i, (one, other) in enumerate(zip(whole, alone, strict=False)) if one != other)
     one = answers(model)
-    expected = one.scorer.log_p([Question((bos, *whole), 1 + same)])
+    expected = one.scorer.log_p([ScoringRequest((bos, *whole), 1 + same)])
     assert [one.loglikelihood([(context, continuation)])[0][0]] == expected
 
 
@@ -82,9 +82,12 @@ def test_an_autoregressive_model_is_exact(left_to_right):
     assert total == pytest.approx(-whole - sum(frame), rel=1e-5)
 
 
-def _frame(model, text: str) -> list[Question]:
+def _frame(model, text: str) -> list[ScoringRequest]:
     v, ids = model.tokenizer.vocabulary, model.tokenizer.encode(text)
-    return [Question((v.bos_id,), 0), Question((v.bos_id, *ids, v.eos_id), len(ids) + 1)]
+    return [
+        ScoringRequest((v.bos_id,), 0),
+        ScoringRequest((v.bos_id, *ids, v.eos_id), len(ids) + 1),
+    ]
 
 
 def test_a_long_text_is_read_in_windows_and_a_short_one_as_a_continuation_of_nothing(either):
@@ -107,7 +110,9 @@ def test_a_context_that_is_too_long_loses_its_start_and_that_is_said_once(either
     long = "The dog sat on the old red chair. " * 9 + "The cat"
     kept = either.length - 2 - len(either.tokenizer.encode(end))
     ids = either.tokenizer.encode(long + end)
-    tail = Question((either.tokenizer.vocabulary.bos_id, *ids[-either.length + 2 :]), kept + 1)
+    tail = ScoringRequest(
+        (either.tokenizer.vocabulary.bos_id, *ids[-either.length + 2 :]), kept + 1
+    )
     with caplog.at_level(logging.WARNING):
         found = one.loglikelihood([(long, end), ("The", end), (long, end)])
     assert found[0] == found[2]
@@ -190,7 +195,7 @@ def test_a_context_is_a_source_to_a_model_of_pairs(pairs):
     one = answers(pairs, order="left_to_right")
     v, encode = pairs.tokenizer.vocabulary, pairs.tokenizer.encode
     source, target = encode("The cat"), encode("on the mat.")
-    asked = Question((v.bos_id, *source, v.eos_id, *target), len(source) + 2)
+    asked = ScoringRequest((v.bos_id, *source, v.eos_id, *target), len(source) + 2)
     ((log_p, _),) = one.loglikelihood([("The cat", "on the mat.")])
     assert log_p == pytest.approx(one.scorer.log_p([asked])[0])
     (text,) = one.generate_until([("The cat", {"max_gen_toks": 30})])

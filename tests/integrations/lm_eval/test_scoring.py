@@ -8,7 +8,7 @@ import torch
 from builders import schedule, small_method
 from kit import Language, table_method
 
-from unmask.integrations.lm_eval.scoring import Question, Scorer
+from unmask.integrations.lm_eval.scoring import Scorer, ScoringRequest
 from unmask.methods.method import METHODS
 
 LANGUAGE = Language.random(3, 4)
@@ -27,13 +27,13 @@ def table(conditionals: torch.Tensor | None = None):
     return table_method("mdlm", LANGUAGE, schedule("loglinear", eps=0.0), conditionals)
 
 
-def every(given: tuple[int, ...], count: int) -> list[Question]:
+def every(given: tuple[int, ...], count: int) -> list[ScoringRequest]:
     """All ways to go on."""
     ways = product(range(LANGUAGE.size), repeat=count)
-    return [Question((*given, *way), len(given)) for way in ways]
+    return [ScoringRequest((*given, *way), len(given)) for way in ways]
 
 
-def true_log_p(question: Question) -> float:
+def true_log_p(question: ScoringRequest) -> float:
     """log p(targets | given), whatever follows, from the language itself."""
     x, ids = LANGUAGE.sequences, torch.tensor(question.ids)
     whole = (x[:, : len(ids)] == ids).all(1)
@@ -41,7 +41,7 @@ def true_log_p(question: Question) -> float:
     return float((LANGUAGE.table[whole].sum() / LANGUAGE.table[known].sum()).log())
 
 
-def by_hand(question: Question, order: tuple[int, ...], conditionals: torch.Tensor) -> float:
+def by_hand(question: ScoringRequest, order: tuple[int, ...], conditionals: torch.Tensor) -> float:
     """log p of the targets, one after the other, what follows them being masked."""
     z, total = torch.full((LENGTH,), MASK), 0.0
     z[: question.given] = torch.tensor(question.ids[: question.given])
@@ -70,9 +70,11 @@ def test_all_continuations_together_have_probability_one(given, count):
 @pytest.mark.parametrize("name", ["autoregressive", "mdlm"])
 def test_a_network_s_continuations_have_probability_one(name):
     method, order = small_method(name), {} if name == "autoregressive" else {"order": "random"}
-    questions = [Question((3, 1, a, b), 2) for a, b in product(range(10), repeat=2)]  # no MASK
+    questions = [
+        ScoringRequest((3, 1, a, b), 2) for a, b in product(range(10), repeat=2)
+    ]  # no MASK
     if order:  # each question has its own order: one token has one
-        questions = [Question((3, 1, a), 2) for a in range(10)]
+        questions = [ScoringRequest((3, 1, a), 2) for a in range(10)]
     log_p = Scorer(method, 8, **order).log_p(questions)
     assert math.fsum(map(math.exp, log_p)) == pytest.approx(1, abs=1e-5)
 
@@ -96,12 +98,12 @@ def test_the_bound_of_the_exact_denoiser_is_the_likelihood():
 
 
 QUESTIONS = [
-    Question((3, 1, 4, 1, 5, 9, 2, 6), 3),
-    Question((3, 1, 4, 1, 5, 9, 2), 3),
-    Question((5,), 0),
-    Question((2, 7, 1, 8), 1),
-    Question((3, 1, 4, 1, 5, 9, 2, 6), 3),
-    Question((2, 7), 2),
+    ScoringRequest((3, 1, 4, 1, 5, 9, 2, 6), 3),
+    ScoringRequest((3, 1, 4, 1, 5, 9, 2), 3),
+    ScoringRequest((5,), 0),
+    ScoringRequest((2, 7, 1, 8), 1),
+    ScoringRequest((3, 1, 4, 1, 5, 9, 2, 6), 3),
+    ScoringRequest((2, 7), 2),
 ]
 HOWS = [
     *((name, {}) for name in METHODS),
@@ -136,9 +138,13 @@ def test_an_answer_depends_on_the_question_alone(name, how):
 
 
 def test_another_question_has_other_noise():
-    others = [Question((1, 2, 3), 1), Question((1, 2, 4), 1), Question((1, 2, 3), 2)]
+    others = [
+        ScoringRequest((1, 2, 3), 1),
+        ScoringRequest((1, 2, 4), 1),
+        ScoringRequest((1, 2, 3), 2),
+    ]
     assert len({question.seed(seed) for question in others for seed in (0, 1)}) == 6
-    assert Question((1, 2, 3), 1).seed(0) == others[0].seed(0)
+    assert ScoringRequest((1, 2, 3), 1).seed(0) == others[0].seed(0)
 
 
 def test_draws_of_a_question_share_strata(monkeypatch):
@@ -151,7 +157,7 @@ def test_draws_of_a_question_share_strata(monkeypatch):
         return nll(x, valid, noise, **others)
 
     monkeypatch.setattr(method, "nll", counting)
-    Scorer(method, 8, draws=5, batch=3).log_p([Question((3, 1, 4, 1, 5, 9), 1)])
+    Scorer(method, 8, draws=5, batch=3).log_p([ScoringRequest((3, 1, 4, 1, 5, 9), 1)])
     assert sorted(counts) == [1, 2, 3, 4, 5]
 
 
@@ -192,9 +198,13 @@ def test_greedy_from_left_to_right_never_writes_what_is_banned():
         scorer = Scorer(method, 8, banned=banned)
         ids: tuple[int, ...] = (3, 1)
         for _ in range(3):
-            ways = [Question((*ids, token), len(ids)) for token in range(10) if token not in banned]
+            ways = [
+                ScoringRequest((*ids, token), len(ids))
+                for token in range(10)
+                if token not in banned
+            ]
             log_p = scorer.log_p(ways)
             ids = ways[log_p.index(max(log_p))].ids
-        questions = [Question((3, 1, *way), 2) for way in product(range(10), repeat=3)]
+        questions = [ScoringRequest((3, 1, *way), 2) for way in product(range(10), repeat=3)]
         found = scorer.greedy(questions)
         assert [one.ids for one, yes in zip(questions, found, strict=True) if yes] == [ids]

@@ -32,7 +32,7 @@ class Rotation(NamedTuple):
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)
 
 
-class Attended(NamedTuple):
+class AttentionInputs(NamedTuple):
     """What attention needs beside its input: the same for every layer."""
 
     rotation: Rotation
@@ -46,19 +46,19 @@ class Attended(NamedTuple):
 
 
 # (query positions, key positions) -> may the query see the key?
-Rule = Callable[[Tensor, Tensor], Tensor]
+AttentionRule = Callable[[Tensor, Tensor], Tensor]
 
 
-def attended(
+def attention_inputs(
     length: int,
     head_width: int,
     device: torch.device,
     valid: Tensor | None,
     positions: Tensor | None,
-    rule: Rule | None,
+    rule: AttentionRule | None,
     state: State | None,
     causal: bool = False,
-) -> Attended:
+) -> AttentionInputs:
     """Works out positions and visibility once for all layers."""
     cache = state
     assert cache is None or isinstance(cache, KVState), "attention keeps keys and values"
@@ -73,8 +73,8 @@ def attended(
     keys = torch.arange(reach, device=device) if cache else positions
     mask = None if plain else attention_mask(positions, keys, valid, rule)
     if from_the_start:
-        return Attended(_first_positions(length, head_width, device), mask, plain, cache)
-    return Attended(Rotation.at(positions, head_width), mask, plain, cache)
+        return AttentionInputs(_first_positions(length, head_width, device), mask, plain, cache)
+    return AttentionInputs(Rotation.at(positions, head_width), mask, plain, cache)
 
 
 def _first_positions(length: int, head_width: int, device: torch.device) -> Rotation:
@@ -101,7 +101,7 @@ def attention_mask(
     queries: Int[Tensor, "queries"],
     keys: Int[Tensor, "keys"],
     valid: Bool[Tensor, "rows keys"] | None,
-    rule: Rule | None,
+    rule: AttentionRule | None,
 ) -> Bool[Tensor, "#rows 1 #queries keys"] | None:
     """Who may see whom: the rule over positions, and never padding; None when everybody sees everybody."""
     seen = None if rule is None else rule(queries[:, None], keys[None, :])[None, None]

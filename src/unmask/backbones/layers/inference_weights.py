@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 
-class Freezable(nn.Module):
+class InferenceWeights(nn.Module):
     """A module with something `frozen`, forgotten when its weights move, change or are to be trained.
 
     Whoever made something else of it, such as a graph that reads the weights where they are, can see

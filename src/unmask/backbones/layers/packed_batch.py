@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from unmask.backbones.layers.attention import Attended, Rotation, attended
+from unmask.backbones.layers.attention import AttentionInputs, Rotation, attention_inputs
 from unmask.backbones.layers.state import State
 from unmask.shapes import Tokens
 
@@ -38,10 +38,10 @@ def round_alike() -> None:
         os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 
-class Together(NamedTuple):
+class PackedBatch(NamedTuple):
     """Calls one behind the other in a single row of tokens."""
 
-    parts: tuple[Attended, ...]
+    parts: tuple[AttentionInputs, ...]
     shapes: tuple[tuple[int, int], ...]  # rows and length of each
     row: Int[Tensor, "tokens"]  # of each token, counted through all parts
     rotation: Rotation  # of all tokens at once
@@ -60,7 +60,7 @@ class Together(NamedTuple):
         return x[self.row][None]
 
 
-class SideBySide:
+class PackedForward:
     """Calls as one row of tokens: plain ones of one length are one part, and zeros fill up to LEAST."""
 
     def __init__(self, calls: Sequence[Call], head_width: int, causal: bool) -> None:
@@ -75,7 +75,9 @@ class SideBySide:
         places = [(call.positions, call.state) for call in firsts]
         places += [(None, None)] * (missing > 0)
         parts = [
-            attended(part.shape[1], head_width, device, None, positions, None, state, causal)
+            attention_inputs(
+                part.shape[1], head_width, device, None, positions, None, state, causal
+            )
             for part, (positions, state) in zip(tokens, places, strict=True)
         ]
         shapes = [(part.shape[0], part.shape[1]) for part in tokens]
@@ -87,7 +89,7 @@ class SideBySide:
         ]
         rotation = Rotation(*map(torch.cat, zip(*angles, strict=True)))
         self.tokens = torch.cat([part.flatten() for part in tokens])[None]
-        self.seen = Together(tuple(parts), tuple(shapes), row, rotation)
+        self.seen = PackedBatch(tuple(parts), tuple(shapes), row, rotation)
         self._rows = len(lengths)
 
     @property

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from unmask.backbones.layers.attention import Attended, Features
+from unmask.backbones.layers.attention import AttentionInputs, Features
 from unmask.backbones.layers.dropout import Keys, dropout
-from unmask.backbones.layers.inference_weights import Freezable
+from unmask.backbones.layers.inference_weights import InferenceWeights
 from unmask.backbones.layers.ops import (
     BlockWeights,
     feed_forward,
@@ -19,7 +19,7 @@ from unmask.backbones.layers.ops import (
     normal,
     taken,
 )
-from unmask.backbones.layers.packed_batch import Together
+from unmask.backbones.layers.packed_batch import PackedBatch
 from unmask.errors import UnmaskError, unknown
 
 # width, depth, heads as the authors name them
@@ -67,7 +67,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width, bias=False)
 
 
-class Block(Freezable):
+class Block(InferenceWeights):
     """Attention and MLP, each normalised before and added back; adaLN where there is a condition.
 
     What the norms and adaLN do alike to every token is folded into the matrices beside them: shift,
@@ -103,7 +103,7 @@ class Block(Freezable):
         self,
         x: Features,
         layer: int,
-        seen: Attended | Together,
+        seen: AttentionInputs | PackedBatch,
         c: Float[Tensor, "times condition"] | None,
         keys: Keys | None,
         at: Int[Tensor, "tokens"] | None = None,
@@ -119,7 +119,7 @@ class Block(Freezable):
         self,
         x: Features,
         layer: int,
-        seen: Attended | Together,
+        seen: AttentionInputs | PackedBatch,
         c: Tensor | None,
         keys: Keys | None,
         at: Tensor | None,
@@ -175,7 +175,7 @@ class Block(Freezable):
         self,
         x: Features,
         layer: int,
-        seen: Attended | Together,
+        seen: AttentionInputs | PackedBatch,
         c: Float[Tensor, "times condition"],
         keys: Keys | None,
     ) -> Features:
@@ -191,7 +191,7 @@ class Block(Freezable):
         return x + mlp_gate * dropout(h, self.dropout, keys, 2 * layer + 1)
 
     def _attend(
-        self, h: Features, layer: int, seen: Attended | Together, w: BlockWeights
+        self, h: Features, layer: int, seen: AttentionInputs | PackedBatch, w: BlockWeights
     ) -> Features:
         """What every head saw; of texts side by side, each sees itself alone."""
         products = [linear(h, part, bias) for part, bias in zip(w.qkv, w.qkv_bias, strict=True)]
@@ -199,12 +199,12 @@ class Block(Freezable):
         apart = [part.view(rows, length, -1, heads, h.shape[2] // heads) for part in products]
         qk, v = apart if len(apart) == 2 else apart[0].split([2, 1], 2)
         qk = seen.rotation(qk)
-        if isinstance(seen, Attended):
+        if isinstance(seen, AttentionInputs):
             return self._heads(qk, v, layer, seen)
         parts = zip(seen.split(qk), seen.split(v), seen.parts, strict=True)
         return seen.join([self._heads(qk, v, layer, part) for qk, v, part in parts])
 
-    def _heads(self, qk: Tensor, v: Tensor, layer: int, seen: Attended) -> Features:
+    def _heads(self, qk: Tensor, v: Tensor, layer: int, seen: AttentionInputs) -> Features:
         """Attention of rotated queries and keys, by torch's fused kernel."""
         q, k = (part.transpose(1, 2) for part in qk.unbind(2))
         v = v.squeeze(2).transpose(1, 2)

@@ -47,7 +47,7 @@ def add(commands: Commands) -> None:
 
 
 def execute(args: Namespace) -> None:
-    from unmask.serve.limits import Settings
+    from unmask.serve.limits import ServerLimits
 
     models = named(args.models or _shipped())
     needs("the playground")
@@ -62,7 +62,7 @@ def execute(args: Namespace) -> None:
 
         return [router(engine)]
 
-    settings = Settings(grace=1.0)  # whoever ends the playground has seen enough
+    settings = ServerLimits(grace=1.0)  # whoever ends the playground has seen enough
     with _listen(getattr(args, "port", None)) as listening:
         start(models, listening, settings, ready, given(args, "device"), {}, routers)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from unmask.serve.execution.engine import Engine
-    from unmask.serve.limits import Settings
+    from unmask.serve.limits import ServerLimits
 
 TOKEN = "UNMASK_TOKEN"
 TIMEOUT = 300.0  # seconds
@@ -88,7 +88,7 @@ def add_limits(parser: Parser) -> None:
 
 
 def execute(args: Namespace) -> None:
-    from unmask.serve.limits import Settings, check_capacity, is_loopback
+    from unmask.serve.limits import ServerLimits, check_capacity, is_loopback
 
     models = named(args.models)
     token = read_token(args.token_file)
@@ -98,7 +98,7 @@ def execute(args: Namespace) -> None:
             f"{args.host} can be reached from elsewhere, and there is no token: set {TOKEN}, give "
             "--token-file, or --no-token if something in front keeps strangers out"
         )
-    settings = Settings(
+    settings = ServerLimits(
         token=token, local=local and not args.no_token, **given(args, "constraints", *_LIMITS)
     )
     limits = given(args, "active", "waiting", "timeout", "workers")
@@ -137,7 +137,7 @@ def listen(host: str, port: int) -> "socket.socket":
 def start(
     models: dict[str, str],
     listening: "socket.socket",
-    settings: "Settings",
+    settings: "ServerLimits",
     ready: Callable[[str], None],
     loading: dict[str, Any],
     limits: dict[str, Any],

@@ -9,7 +9,7 @@ from unmask.errors import UnmaskError
 
 
 @dataclass(frozen=True)
-class Reading:
+class Fields:
     """How files become documents: the separator of plain text, the fields of structured text."""
 
     separator: str

@@ -13,7 +13,7 @@ _NAMED = 20  # damaged files that are told one by one
 
 
 @dataclass
-class Faults:
+class ReadErrors:
     """What a reading of a corpus passed over: how many records, of how many, and the first with its reason.
 
     Files that break off are kept apart: nobody knows how many records were behind that place.
@@ -64,7 +64,7 @@ class Faults:
         )
 
 
-def told(source: str, faults: Faults) -> Iterator[str]:
+def told(source: str, faults: ReadErrors) -> Iterator[str]:
     """What a user is told about the faults of a source: its records in one line, a line for each file."""
     if faults.passed:
         yield (

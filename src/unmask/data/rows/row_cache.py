@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from unmask.data.documents.read_errors import Faults
+from unmask.data.documents.read_errors import ReadErrors
 from unmask.data.rows.row_counts import Place, Table, Totals
 from unmask.data.rows.token_rows import TEXT, Layout, Rows
 from unmask.errors import UnmaskError
@@ -109,7 +109,7 @@ class UnfinishedRows:
 
 
 def _totals(facts: dict[str, Any]) -> Totals:
-    return Totals(**facts | {"faults": Faults(**facts["faults"])})
+    return Totals(**facts | {"faults": ReadErrors(**facts["faults"])})
 
 
 def _to_disk(file: BinaryIO) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.data.documents.read_errors import Faults
+from unmask.data.documents.read_errors import ReadErrors
 from unmask.data.tokenizers.tokenizer import Ids, encoded
 
 Table = NDArray[np.integer]  # [rows, 1 + length], of pairs [rows, 2 + length]
@@ -23,7 +23,7 @@ class Totals:
     bytes: int = 0
     characters: int = 0
     left_out: int = 0  # pairs that do not fit into a row
-    faults: Faults = field(default_factory=Faults)  # what of the corpus could not be read
+    faults: ReadErrors = field(default_factory=ReadErrors)  # what of the corpus could not be read
 
     def add_text(self, text: str, sign: int = 1) -> None:
         """Count a text, or take it back."""

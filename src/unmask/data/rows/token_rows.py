@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int64
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from unmask.data.documents.read_errors import Faults, told
+from unmask.data.documents.read_errors import ReadErrors, told
 from unmask.data.rows.row_counts import Table, Totals, tokens_of
 from unmask.data.rows.shuffle import Places, Shares
 
@@ -136,7 +136,7 @@ class Mixture(Rows):
         self.characters = sum(part.characters for part in parts)
         self.left_out = sum(part.left_out for part in parts)
         self.unknown = 0
-        self.faults = Faults(
+        self.faults = ReadErrors(
             seen=sum(part.faults.seen for part in parts),
             passed=sum(part.faults.passed for part in parts),
             first=next((part.faults.first for part in parts if part.faults.passed), ""),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from unmask.data.documents.fields import text_of
-from unmask.data.documents.read_errors import Faults
+from unmask.data.documents.read_errors import ReadErrors
 from unmask.data.sources.corpus import Corpus
 from unmask.data.sources.line_reader import Stream, decoded_lines, opened
 from unmask.data.sources.text_files import digest_of
@@ -84,7 +84,7 @@ class Columns:
 
 def _lines(stream: Stream, path: Path) -> Iterator[str]:
     """Lines of which every one must be readable: a figure of a benchmark is of all of it."""
-    return (line or "" for line in decoded_lines(stream, str(path), Faults()))
+    return (line or "" for line in decoded_lines(stream, str(path), ReadErrors()))
 
 
 def file_corpus(paths: Sequence[Path], form: Form) -> Corpus:

@@ -17,10 +17,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from unmask.data.documents.fields import Reading
+from unmask.data.documents.fields import Fields
 from unmask.data.documents.labels import Labelled
 from unmask.data.documents.pairs import Pair, sides
-from unmask.data.documents.read_errors import Faults
+from unmask.data.documents.read_errors import ReadErrors
 from unmask.errors import UnmaskError
 from unmask.registry import Registry
 
@@ -40,7 +40,7 @@ class Corpus:
     read: Callable[[], Iterator[str]]
     hash_content: Callable[[], str] | None
     has_fields: bool = False  # beside the text: plain text has none
-    faults: Faults = field(default_factory=Faults)  # of the last reading
+    faults: ReadErrors = field(default_factory=ReadErrors)  # of the last reading
     read_on: Callable[[int], Iterator[str]] | None = None  # the documents from a number on
 
     @classmethod
@@ -127,7 +127,7 @@ class Source(ABC):
 
     @classmethod
     @abstractmethod
-    def open(cls, spec: str, fields: Reading) -> Corpus:
+    def open(cls, spec: str, fields: Fields) -> Corpus:
         """The corpus of a source.
 
         Args:

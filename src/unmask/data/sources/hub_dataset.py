@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from unmask.data.documents.fields import Reading
-from unmask.data.documents.read_errors import Faults
+from unmask.data.documents.fields import Fields
+from unmask.data.documents.read_errors import ReadErrors
 from unmask.data.sources.corpus import SOURCES, Corpus, Source, _hash_documents
 from unmask.errors import UnmaskError
 from unmask.files.hub import asked_once
@@ -17,7 +17,7 @@ class HubDataset(Source):
     anywhere = True
 
     @classmethod
-    def open(cls, spec: str, fields: Reading) -> Corpus:
+    def open(cls, spec: str, fields: Fields) -> Corpus:
         """The dataset; with one slash the name is OWNER/NAME, not NAME/CONFIG."""
         path, _, split = spec.partition(":")
         parts = path.split("/")
@@ -25,9 +25,9 @@ class HubDataset(Source):
         return hub_corpus(spec, fields, repository, config, split=split or "train")
 
 
-def hub_corpus(name: str, reading: Reading, *where: str | None, **options: str) -> Corpus:
+def hub_corpus(name: str, reading: Fields, *where: str | None, **options: str) -> Corpus:
     """A dataset of the hub, by what `load_dataset` is called with."""
-    faults = Faults(reading.corrupt)
+    faults = ReadErrors(reading.corrupt)
 
     def read() -> Iterator[str]:
         datasets = extra("datasets", f"hf:{name}")

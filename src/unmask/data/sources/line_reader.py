@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from unmask.data.documents.read_errors import Faults
+from unmask.data.documents.read_errors import ReadErrors
 from unmask.errors import UnmaskError
 
 _OPENERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
@@ -96,7 +96,7 @@ def form_suffix(path: Path) -> str:
     return (Path(path.stem) if path.suffix in _OPENERS else path).suffix.lower()
 
 
-def decoded_lines(stream: Stream, name: str, faults: Faults) -> Iterator[str | None]:
+def decoded_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[str | None]:
     """Lines of UTF-8 with plain line ends; None in the place of one that cannot be read."""
     offset = 0
     for number, raw in enumerate(_raw_lines(stream, name, faults), start=1):
@@ -107,7 +107,7 @@ def decoded_lines(stream: Stream, name: str, faults: Faults) -> Iterator[str | N
         yield line[:-2] + "\n" if line and line.endswith("\r\n") else line
 
 
-def _raw_lines(stream: Stream, name: str, faults: Faults) -> Iterator[bytes | None]:
+def _raw_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[bytes | None]:
     """The lines of a stream up to where it is damaged; None in the place of one without an end."""
     number = 0
     try:
@@ -129,7 +129,7 @@ def _raw_lines(stream: Stream, name: str, faults: Faults) -> Iterator[bytes | No
         )
 
 
-def _decoded(raw: bytes, name: str, number: int, offset: int, faults: Faults) -> str | None:
+def _decoded(raw: bytes, name: str, number: int, offset: int, faults: ReadErrors) -> str | None:
     """A line as text; a wrong byte is named by its offset in the file."""
     try:
         line = raw.decode("utf-8")

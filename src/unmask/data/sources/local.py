@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
 
-from unmask.data.documents.fields import Reading
-from unmask.data.documents.read_errors import Faults
+from unmask.data.documents.fields import Fields
+from unmask.data.documents.read_errors import ReadErrors
 from unmask.data.sources.corpus import (
     ELSEWHERE,
     SOURCES,
@@ -46,7 +46,7 @@ class Builtin(Source):
     anywhere = True
 
     @classmethod
-    def open(cls, spec: str, fields: Reading) -> Corpus:
+    def open(cls, spec: str, fields: Fields) -> Corpus:
         """The corpus of that name."""
         if spec != "pydoc":
             raise unknown("builtin corpus", spec, ["pydoc"])
@@ -63,7 +63,7 @@ class Elsewhere(Source):
     """A file of the machine that a model was trained on, which is not here."""
 
     @classmethod
-    def open(cls, spec: str, fields: Reading) -> Corpus:
+    def open(cls, spec: str, fields: Fields) -> Corpus:
         """Nothing that could be opened."""
         raise UnmaskError(f"the text {spec!r} lies where the model was trained")
 
@@ -73,7 +73,7 @@ class LocalPath(Source):
     """A file, a folder, or parallel files such as train.{de,en}."""
 
     @classmethod
-    def open(cls, spec: str, fields: Reading) -> Corpus:
+    def open(cls, spec: str, fields: Fields) -> Corpus:
         """The documents of a file, of all files of a folder, or of parallel files."""
         if _is_text(spec):
             raise UnmaskError(
@@ -86,7 +86,7 @@ class LocalPath(Source):
         return _files(Path(spec), fields)
 
 
-def _files(path: Path, reading: Reading) -> Corpus:
+def _files(path: Path, reading: Fields) -> Corpus:
     paths = _inside(path) if path.is_dir() else [path]
     if not path.exists():
         raise UnmaskError(f"no file or folder {path}")
@@ -95,7 +95,7 @@ def _files(path: Path, reading: Reading) -> Corpus:
     if path.is_file() and path.stat().st_size == 0:
         raise UnmaskError(f"{path} is empty")
 
-    faults = Faults(reading.corrupt)
+    faults = ReadErrors(reading.corrupt)
     digests: dict[Path, str] = {}
 
     def read() -> Iterator[str]:
@@ -113,8 +113,8 @@ def _hash_files(paths: Iterable[Path], digests: dict[Path, str]) -> str:
     return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
 
-def _parallel(source: str, paths: dict[str, Path], reading: Reading) -> Corpus:
-    faults = Faults(reading.corrupt)
+def _parallel(source: str, paths: dict[str, Path], reading: Fields) -> Corpus:
+    faults = ReadErrors(reading.corrupt)
     digests: dict[Path, str] = {}
 
     def read() -> Iterator[str]:
@@ -147,14 +147,14 @@ class StandardInput(Source):
     """Standard input, plain text."""
 
     @classmethod
-    def open(cls, spec: str, fields: Reading) -> Corpus:
+    def open(cls, spec: str, fields: Fields) -> Corpus:
         """Standard input, kept in a file that vanishes with the process: a corpus is read twice."""
         return _standard_input(fields)
 
 
-def _standard_input(reading: Reading) -> Corpus:
+def _standard_input(reading: Fields) -> Corpus:
     kept: list[int] = []
-    faults = Faults(reading.corrupt)
+    faults = ReadErrors(reading.corrupt)
 
     def stream() -> BufferedReader:
         if not kept:

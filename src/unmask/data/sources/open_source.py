@@ -1,10 +1,10 @@
 """The corpus of a source, by the form of its name."""
 
-from unmask.data.documents.fields import Reading
+from unmask.data.documents.fields import Fields
 from unmask.data.sources.corpus import SOURCES, Corpus, Source
 
 
-def open_corpus(source: str, reading: Reading) -> Corpus:
+def open_corpus(source: str, reading: Fields) -> Corpus:
     """The corpus that a source names: by its scheme, or else as a path.
 
     Args:

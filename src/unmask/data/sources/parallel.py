@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
 
-from unmask.data.documents.fields import Reading
-from unmask.data.documents.read_errors import Faults
+from unmask.data.documents.fields import Fields
+from unmask.data.documents.read_errors import ReadErrors
 from unmask.data.sources.text_files import read_lines
 from unmask.errors import UnmaskError
 
@@ -33,14 +33,14 @@ def parallel_files(source: str) -> dict[str, Path]:
 def read_parallel(
     source: str,
     paths: dict[str, Path],
-    reading: Reading,
-    faults: Faults,
+    reading: Fields,
+    faults: ReadErrors,
     digests: dict[Path, str],
 ) -> Iterator[str]:
     """The documents of parallel files, which must have equally many lines."""
     columns = reading.columns(list(paths), source)
     with ExitStack() as stack:
-        own = [Faults(faults.allowed) for _ in columns]  # of lines, not of records
+        own = [ReadErrors(faults.allowed) for _ in columns]  # of lines, not of records
         lines = [
             stack.enter_context(read_lines(paths[name], found, digests))
             for name, found in zip(columns, own, strict=True)

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from unmask.data.documents.fields import Reading
-from unmask.data.documents.read_errors import Faults
+from unmask.data.documents.fields import Fields
+from unmask.data.documents.read_errors import ReadErrors
 from unmask.data.sources.line_reader import (
     LONGEST,
     Stream,
@@ -51,7 +51,7 @@ def digest_of(path: Path, digests: dict[Path, str]) -> str:
 
 
 def read_documents(
-    path: Path, reading: Reading, faults: Faults, digests: dict[Path, str]
+    path: Path, reading: Fields, faults: ReadErrors, digests: dict[Path, str]
 ) -> Iterator[str]:
     """The documents of a file, one at a time; what cannot be read is noted among the faults.
 
@@ -72,7 +72,7 @@ def read_documents(
 
 @contextmanager
 def read_lines(
-    path: Path, faults: Faults, digests: dict[Path, str]
+    path: Path, faults: ReadErrors, digests: dict[Path, str]
 ) -> Iterator[Iterator[str | None]]:
     """The lines of a file of plain text, without their ends; None where one cannot be read."""
     with opened(path, digests) as stream:
@@ -80,7 +80,7 @@ def read_lines(
         yield (line if line is None else line.removesuffix("\n") for line in lines)
 
 
-def read_text(stream: Stream, name: str, separator: str, faults: Faults) -> Iterator[str]:
+def read_text(stream: Stream, name: str, separator: str, faults: ReadErrors) -> Iterator[str]:
     """The documents of plain UTF-8 text: between separator lines, or each line, or all of it."""
     lines = (line for line in decoded_lines(stream, name, faults) if line is not None)
     if separator == "line":
@@ -106,13 +106,15 @@ def _form(path: Path) -> str:
     return "parquet" if suffix in _PARQUET else "json" if suffix in _JSON_LINES else "text"
 
 
-def _read_json_lines(stream: Stream, path: Path, reading: Reading, faults: Faults) -> Iterator[str]:
+def _read_json_lines(
+    stream: Stream, path: Path, reading: Fields, faults: ReadErrors
+) -> Iterator[str]:
     for number, line in enumerate(decoded_lines(stream, str(path), faults), start=1):
         if line is not None and not line.isspace():
             yield faults.document(_json_document, line, f"{path}:{number}", reading)
 
 
-def _json_document(line: str, place: str, reading: Reading) -> str:
+def _json_document(line: str, place: str, reading: Fields) -> str:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -124,7 +126,7 @@ def _json_document(line: str, place: str, reading: Reading) -> str:
     return reading.document(record, place)
 
 
-def _read_table(stream: Stream, path: Path, reading: Reading, faults: Faults) -> Iterator[str]:
+def _read_table(stream: Stream, path: Path, reading: Fields, faults: ReadErrors) -> Iterator[str]:
     """Records of CSV or TSV, whose first line names the fields.
 
     Of one that cannot be read every line counts: a quote without end takes many along.
@@ -155,13 +157,13 @@ def _read_table(stream: Stream, path: Path, reading: Reading, faults: Faults) ->
                 yield document
 
 
-def _table_document(names: list[str], row: list[str], place: str, reading: Reading) -> str:
+def _table_document(names: list[str], row: list[str], place: str, reading: Fields) -> str:
     if len(row) != len(names):
         raise UnmaskError(f"{place} has {len(row)} fields, the first line {len(names)}")
     return reading.document(dict(zip(names, row, strict=True)), place)
 
 
-def _read_parquet(path: Path, reading: Reading, faults: Faults) -> Iterator[str]:
+def _read_parquet(path: Path, reading: Fields, faults: ReadErrors) -> Iterator[str]:
     parquet, arrow = extra("pyarrow.parquet", str(path)), extra("pyarrow", str(path))
     number = 0
     try:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from unmask.data.tokenizers.huggingface_tokenizer import hugging_face
-from unmask.data.tokenizers.no_tokenizer import AbsentTokenizer
+from unmask.data.tokenizers.no_tokenizer import NoTokenizer
 from unmask.data.tokenizers.subwords import SubwordTokenizer
 from unmask.data.tokenizers.tokenizer import TOKENIZERS, Tokenizer, TokenizerConfig
 from unmask.errors import UnmaskError
@@ -13,7 +13,7 @@ from unmask.files.untrusted import foreign_text, refusing
 from unmask.vocabulary import Vocabulary
 
 # kinds that files call by another name than configurations do
-_STORED = {kind.kind: kind for kind in (SubwordTokenizer, AbsentTokenizer)}
+_STORED = {kind.kind: kind for kind in (SubwordTokenizer, NoTokenizer)}
 
 
 def build_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:

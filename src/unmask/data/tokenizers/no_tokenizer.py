@@ -11,7 +11,7 @@ from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
 
 
-class AbsentTokenizer(Tokenizer):
+class NoTokenizer(Tokenizer):
     """Knows how many ids there are, and no text: a network can be asked, but not in words."""
 
     kind = "absent"

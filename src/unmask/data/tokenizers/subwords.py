@@ -19,7 +19,7 @@ from unmask.data.tokenizers.tokenizer import (
     encoded,
     own_specials,
 )
-from unmask.data.tokenizers.word_cache import Units, cuttable
+from unmask.data.tokenizers.word_cache import WordCache, cuttable
 from unmask.errors import UnmaskError
 from unmask.files.untrusted import stopped
 from unmask.vocabulary import Vocabulary
@@ -49,7 +49,7 @@ class SubwordTokenizer(Tokenizer):
         self._backend = backend
         _check_ids(backend, vocabulary)
         word = self._encoded_word if isinstance(backend.model, models.BPE) else None
-        self._units = Units(self._encoded, word) if cuttable(backend) else None
+        self._units = WordCache(self._encoded, word) if cuttable(backend) else None
         super().__init__(vocabulary)
 
     @classmethod

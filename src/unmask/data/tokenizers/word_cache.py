@@ -32,7 +32,7 @@ _ROOM = 80_000_000  # bytes that the table may take, roughly:
 _ENTRY = 180  # for each unit, beside its characters
 
 
-class Units:
+class WordCache:
     """The ids, as bytes, of texts made of units, most of which were met before.
 
     `encode` knows those of any texts, `encode_word`, if there is one, those of a plain word at less cost.
@@ -43,9 +43,9 @@ class Units:
         self._encode_word = encode_word
         self._known = _Known(self._ids)
 
-    def __reduce__(self) -> tuple[type["Units"], tuple[Encode, EncodeWord | None]]:
+    def __reduce__(self) -> tuple[type["WordCache"], tuple[Encode, EncodeWord | None]]:
         """A copy in another process begins with an empty table."""
-        return Units, (self._encode, self._encode_word)
+        return WordCache, (self._encode, self._encode_word)
 
     def encode_batch(self, texts: Sequence[str]) -> list[bytes]:
         """The ids of each text; those of texts without words come from `encode`, all at once."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.judges.judge import Reading, Sample
+from unmask.evaluation.judges.judge import JudgeScores, Sample
 from unmask.files.tensors import hash_tensors
 
 CONTEXT = 1024  # tokens that a judge reads at a time, its prefix too: GPT-2's
@@ -78,10 +78,10 @@ class CausalJudge:
         hash_tensors(state, self.network)
         return state.hexdigest()[:16]
 
-    def read(self, samples: Sequence[Sample], seed: int = 0) -> Reading:
+    def read(self, samples: Sequence[Sample], seed: int = 0) -> JudgeScores:
         """The texts, as the judge's own tokens; `seed` is not needed: nothing is drawn."""
         texts = self.read_texts([sample.text for sample in samples])
-        return Reading(
+        return JudgeScores(
             nats=torch.stack([text.nats.sum() for text in texts]),
             tokens=torch.tensor([len(text.nats) for text in texts]),
             features=torch.stack([text.feature for text in texts]),

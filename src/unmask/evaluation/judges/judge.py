@@ -31,7 +31,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Reading:
+class JudgeScores:
     """What a judge made of texts: negative log-likelihoods, over how many of its own tokens."""
 
     nats: Float64[Tensor, "texts"]
@@ -51,7 +51,7 @@ class Judge(Protocol):
     @property
     def certificate(self) -> str: ...
 
-    def read(self, samples: Sequence[Sample], seed: int = 0) -> Reading:
+    def read(self, samples: Sequence[Sample], seed: int = 0) -> JudgeScores:
         """All texts; a text without tokens has no nats."""
 
 
@@ -69,7 +69,7 @@ class MethodJudge:
     def certificate(self) -> str:
         return self.method.certificate
 
-    def read(self, samples: Sequence[Sample], seed: int = 0) -> Reading:
+    def read(self, samples: Sequence[Sample], seed: int = 0) -> JudgeScores:
         """Each text framed as training rows are; BOS and EOS are given: neither costs or counts."""
         pieces = [framed(sample.ids, self.method.vocabulary, self.length) for sample in samples]
         sums = torch.zeros(len(samples), 2, dtype=torch.float64)  # nats and tokens of each text
@@ -79,7 +79,7 @@ class MethodJudge:
             terms = nats_by_row(self.method, rows, draws=self.draws, seed=seed)
             nats = torch.stack(list(terms.values())).sum(0).mean(0)
             sums.index_add_(0, owner, torch.stack([nats, rows.counts.double()], 1))
-        return Reading(sums[:, 0], sums[:, 1].long())
+        return JudgeScores(sums[:, 0], sums[:, 1].long())
 
 
 def framed(text: Text, vocabulary: Vocabulary, length: int) -> list[list[int]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from unmask.evaluation.judges.causal_lm import CausalJudge
     from unmask.evaluation.metrics.bootstrap import Figure
     from unmask.evaluation.metrics.gap_quality import Filling, Gap
-    from unmask.generation.generator import Running
+    from unmask.generation.generator import Generator
     from unmask.likelihood.perplexity import Source
     from unmask.model import Model
     from unmask.samplers.sampler import Sampler
@@ -266,11 +266,13 @@ def _one_sided(model: "Model") -> bool:
     return not model.method.capabilities.infill
 
 
-def _running(model: "Model", gaps: "list[Gap]", point: Setting, seed: int, batch: int) -> "Running":
+def _running(
+    model: "Model", gaps: "list[Gap]", point: Setting, seed: int, batch: int
+) -> "Generator":
     """The gaps as rows to fill; a model that reads from left to right is not shown what follows."""
-    from unmask.generation.generator import Running
-    from unmask.generation.prompts import Job
-    from unmask.generation.sampling_params import Sampling
+    from unmask.generation.generator import Generator
+    from unmask.generation.prompts import FillRequest
+    from unmask.generation.sampling_params import SamplingParams
 
     mask_id = model.tokenizer.vocabulary.mask_id
     hidden = [gap.filled([mask_id] * (gap.stop - gap.start)) for gap in gaps]
@@ -278,8 +280,8 @@ def _running(model: "Model", gaps: "list[Gap]", point: Setting, seed: int, batch
         hidden = [row[: gap.stop] for row, gap in zip(hidden, gaps, strict=True)]
     options = {name: value for name, value in asdict(point).items() if value is not None}
     width = gaps[0].stop - gaps[0].start
-    job = Job(hidden, 0, [gap.start for gap in gaps], ends=False, openings=width)
-    return Running(model, job, Sampling.of({**options, "seed": seed, "batch": batch}))
+    job = FillRequest(hidden, 0, [gap.start for gap in gaps], ends=False, openings=width)
+    return Generator(model, job, SamplingParams.of({**options, "seed": seed, "batch": batch}))
 
 
 def _cell(figure: "Figure") -> str:

@@ -21,7 +21,7 @@ from unmask.evaluation.metrics.text_quality import measure
 from unmask.evaluation.suites.sample_rows import DATA, Conditions, Kept, Row, Setting
 from unmask.evaluation.suites.sample_texts import Real, Say, Texts, options, real_texts, written
 from unmask.generation.sampler_spec import choose_sampler
-from unmask.generation.sampling_params import Sampling
+from unmask.generation.sampling_params import SamplingParams
 from unmask.likelihood.perplexity import Source
 from unmask.model import Model
 from unmask.samplers.sampler import SAMPLERS
@@ -159,7 +159,7 @@ def _runs(model: Model, sampler: str) -> bool:
 
 def _takes_steps(model: Model, sampler: str) -> bool:
     """False for a sampler that has no steps, or whose spec sets them."""
-    chosen = choose_sampler(Sampling(sampler=sampler), model.method, 1)
+    chosen = choose_sampler(SamplingParams(sampler=sampler), model.method, 1)
     return hasattr(chosen.unwrapped(), "steps") and not re.search(r"[:,]steps=", sampler)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unmask.data.documents.detokenizers import DETOKENIZERS
-from unmask.data.documents.fields import Reading
+from unmask.data.documents.fields import Fields
 from unmask.data.sources.benchmark_files import Columns, Form, Lines, Objects, file_corpus
 from unmask.data.sources.corpus import Corpus
 from unmask.data.sources.hub_dataset import hub_corpus
@@ -34,7 +34,7 @@ class Hub:
 
     def corpus(self) -> Corpus:
         """Its documents, fetched when they are read."""
-        reading, name = Reading("line", self.field), str(self).removeprefix("hf:")
+        reading, name = Fields("line", self.field), str(self).removeprefix("hf:")
         if not self.converted:
             return hub_corpus(name, reading, self.repository, self.config or None, split=self.split)
         options = {"data_dir": self.config, "revision": _CONVERTED, "split": self.split}

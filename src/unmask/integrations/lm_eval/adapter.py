@@ -9,7 +9,7 @@ from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
 from unmask.integrations.lm_eval.model_args import Options
-from unmask.integrations.lm_eval.requests import Answers
+from unmask.integrations.lm_eval.requests import RequestRunner
 from unmask.likelihood.estimate import Progress
 from unmask.model import load
 
@@ -21,7 +21,7 @@ class UnmaskLM(LM):
     def __init__(self, **model_args: Any) -> None:
         super().__init__()
         options = Options.of(model_args)
-        self._answers = Answers(load(options.path, **options.loading), options)
+        self._answers = RequestRunner(load(options.path, **options.loading), options)
         self._device = self._answers.model.device
 
     def loglikelihood(

@@ -9,12 +9,12 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.translation import DECODING
-from unmask.generation.generator import Running
+from unmask.generation.generator import Generator
 from unmask.generation.guidance import first_tokens
-from unmask.generation.prompts import Job
-from unmask.generation.sampling_params import SHARPNESS, Sampling
+from unmask.generation.prompts import FillRequest
+from unmask.generation.sampling_params import SHARPNESS, SamplingParams
 from unmask.integrations.lm_eval.model_args import Options, decoding
-from unmask.integrations.lm_eval.scoring import Question, Scorer, shared, unseen, windows
+from unmask.integrations.lm_eval.scoring import Scorer, ScoringRequest, shared, unseen, windows
 from unmask.likelihood.bound import CERTIFICATES
 from unmask.likelihood.estimate import Progress, checked
 from unmask.model import Model
@@ -25,7 +25,7 @@ UNDERSTOOD = {"until", "max_gen_toks", "do_sample", *SHARPNESS}
 _log = logging.getLogger("unmask.integrations.lm_eval")
 
 
-class Answers:
+class RequestRunner:
     """A model that answers requests; what it says to one does not depend on the others."""
 
     def __init__(self, model: Model, options: Options) -> None:
@@ -42,10 +42,12 @@ class Answers:
             **options.how,
         )
         self._usual = DECODING[model.method.capabilities.causal]
-        sampling = Sampling.of(decoding(self._usual, options.sampling, {}))
+        sampling = SamplingParams.of(decoding(self._usual, options.sampling, {}))
         self._first = first_tokens(model, sampling)
         canvas = [*self._first, v.mask_id]  # mistakes are told before any request is read
-        Running(model, Job([canvas], len(self._first), [len(self._first)], True, 1), sampling)
+        Generator(
+            model, FillRequest([canvas], len(self._first), [len(self._first)], True, 1), sampling
+        )
         # the last place of a row is its EOS's
         self._room = model.length - len(self._first) - (v.eos_id is not None)
 
@@ -103,7 +105,7 @@ class Answers:
             length = min(-(-(len(given) + most) // GRAIN) * GRAIN, self.model.length)
             if self.model.conditional:  # whose rows are filled with EOS
                 length = self.model.length
-            question = Question(given, length)
+            question = ScoringRequest(given, length)
             # the same request again is another draw
             same = repr((question, sorted(asked.items())))
             seed = child_seed(question.seed(self.options.seed), often[same], "repeat")
@@ -153,15 +155,15 @@ class Answers:
         length, mask_id = writings[0].length, self.model.tokenizer.vocabulary.mask_id
         canvases = [[*one.given, *[mask_id] * (length - len(one.given))] for one in writings]
         fixed = [len(one.given) for one in writings]
-        job = Job(canvases, len(self._first), fixed, ends=True, openings=length)
-        sampling = Sampling.of(
+        job = FillRequest(canvases, len(self._first), fixed, ends=True, openings=length)
+        sampling = SamplingParams.of(
             {
                 **writings[0].options,
                 "seed": [writing.seed for writing in writings],
                 "batch": self.options.batch,
             }
         )
-        results = Running(self.model, job, sampling).results()
+        results = Generator(self.model, job, sampling).results()
         decode = self.model.tokenizer.decode
         return [
             writing.until(decode(result.ids[len(writing.given) :][: writing.most]))

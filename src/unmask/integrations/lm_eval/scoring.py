@@ -12,7 +12,7 @@ from torch import Tensor
 from unmask.likelihood.estimate import How, Progress, checked, choose_estimator
 from unmask.likelihood.estimators import Batch
 from unmask.methods.compute.cached_decoding import CausalMethod
-from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import Method
 from unmask.randomness import RowStream, child_seed
 from unmask.runtime.device import to_device
@@ -20,7 +20,7 @@ from unmask.shapes import Tokens, Valid
 
 
 @dataclass(frozen=True)
-class Question:
+class ScoringRequest:
     """The first `given` of a row's tokens are seen and cost nothing; how likely are the others?"""
 
     ids: tuple[int, ...]
@@ -37,7 +37,9 @@ class Question:
         return child_seed(seed, int.from_bytes(content.digest(), "little"), "question")
 
 
-def windows(first: Sequence[int], ids: Sequence[int], start: int, room: int) -> Iterator[Question]:
+def windows(
+    first: Sequence[int], ids: Sequence[int], start: int, room: int
+) -> Iterator[ScoringRequest]:
     """The tokens from `start` on, each asked for once, in rows that hold `room` tokens behind `first`.
 
     A row that is not filled by what it asks for holds what stands before it, as far as it goes.
@@ -45,7 +47,7 @@ def windows(first: Sequence[int], ids: Sequence[int], start: int, room: int) -> 
     while start < len(ids):
         stop = min(start + room, len(ids))
         begin = max(stop - room, 0)
-        yield Question((*first, *ids[begin:stop]), len(first) + start - begin)
+        yield ScoringRequest((*first, *ids[begin:stop]), len(first) + start - begin)
         start = stop
 
 
@@ -88,7 +90,9 @@ class Scorer:
         self._order = how.get("order")
 
     @torch.no_grad()
-    def log_p(self, questions: Sequence[Question], progress: Progress = unseen) -> list[float]:
+    def log_p(
+        self, questions: Sequence[ScoringRequest], progress: Progress = unseen
+    ) -> list[float]:
         """log p of each question's tokens: exact, or a bound from below, as the estimator says."""
         asked = [one for one in dict.fromkeys(questions) if one.targets]
         nats = torch.zeros(len(asked) * self.draws, dtype=torch.float64)
@@ -100,7 +104,7 @@ class Scorer:
         found = dict(zip(asked, means.tolist(), strict=True))
         return [found.get(question, 0.0) for question in questions]
 
-    def _nats(self, asked: Sequence[Question], part: range) -> Tensor:
+    def _nats(self, asked: Sequence[ScoringRequest], part: range) -> Tensor:
         """What some of all draws cost; those of the first question come first, then the second's."""
         streams, rows = [], []
         for number in range(part.start // self.draws, -(-part.stop // self.draws)):
@@ -115,14 +119,14 @@ class Scorer:
         return torch.stack(list(terms.values())).sum(0).cpu()
 
     @torch.no_grad()
-    def greedy(self, questions: Sequence[Question]) -> list[bool]:
+    def greedy(self, questions: Sequence[ScoringRequest]) -> list[bool]:
         """Whether the likeliest token, written place by place, is the question's at every place.
 
         An autoregressive model writes from left to right, and so does the chain rule if that is its
         order; otherwise the surest place comes first. What follows the question stays masked.
         """
         asked = [one for one in dict.fromkeys(questions) if one.targets]
-        found: dict[Question, bool] = {}
+        found: dict[ScoringRequest, bool] = {}
         for some in _chunks(asked, 16 * self._batch):
             x, targets = self._rows(some)
             check = self._read if self._method.capabilities.causal else self._decode
@@ -146,7 +150,7 @@ class Scorer:
 
     def _decode(self, x: Tokens, targets: Valid) -> Bool[Tensor, "rows"]:
         """Writes place after place, in a row only as long as it agrees."""
-        method = cast(Diffusion, self._method)
+        method = cast(MaskedDiffusion, self._method)
         z = x.masked_fill(to_device(targets, x.device), method.vocabulary.mask_id)
         hidden = targets.clone()
         right = torch.ones(len(x), dtype=torch.bool)
@@ -161,7 +165,12 @@ class Scorer:
         return right
 
     def _next(
-        self, method: Diffusion, z: Tokens, hidden: Valid, targets: Valid, rows: Int[Tensor, "some"]
+        self,
+        method: MaskedDiffusion,
+        z: Tokens,
+        hidden: Valid,
+        targets: Valid,
+        rows: Int[Tensor, "some"],
     ) -> tuple[Int[Tensor, "some"], Int[Tensor, "some"]]:
         """The place of each row that is written next, and its likeliest token."""
         some, columns = hidden[rows].nonzero(as_tuple=True)
@@ -183,7 +192,7 @@ class Scorer:
         log_p[:, self._banned] = -torch.inf
         return log_p.max(-1)
 
-    def _rows(self, questions: Sequence[Question]) -> tuple[Tokens, Valid]:
+    def _rows(self, questions: Sequence[ScoringRequest]) -> tuple[Tokens, Valid]:
         """Tokens on the device, masked behind each question, and which of them are asked for."""
         x = torch.full((len(questions), self._length), self._method.vocabulary.mask_id)
         targets = torch.zeros_like(x, dtype=torch.bool)
@@ -198,5 +207,5 @@ class Scorer:
         return rows.split(min(self._batch, max(MOST_PLACES // most, 1)))
 
 
-def _chunks(questions: Sequence[Question], size: int) -> Iterator[Sequence[Question]]:
+def _chunks(questions: Sequence[ScoringRequest], size: int) -> Iterator[Sequence[ScoringRequest]]:
     return (questions[start : start + size] for start in range(0, len(questions), size))

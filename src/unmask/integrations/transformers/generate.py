@@ -9,16 +9,16 @@ from torch import Tensor
 
 from unmask.bundle import Bundle
 from unmask.config.run_config import from_dict
-from unmask.data.tokenizers.no_tokenizer import AbsentTokenizer
+from unmask.data.tokenizers.no_tokenizer import NoTokenizer
 from unmask.errors import UnmaskError
-from unmask.generation.generator import Running
-from unmask.generation.prompts import Job
+from unmask.generation.generator import Generator
+from unmask.generation.prompts import FillRequest
 from unmask.generation.sampling_params import checked_defaults, params_to_generate
 from unmask.methods.method import Method
 from unmask.vocabulary import Vocabulary
 
 
-class Ids(AbsentTokenizer):
+class Ids(NoTokenizer):
     """Stands in where nobody asks for text."""
 
     def decode(self, ids: ArrayLike) -> str:
@@ -74,7 +74,9 @@ def _rows(
     openings = max(row.count(v.mask_id) for row in canvases)
     lead = 0 if v.bos_id is None else 1
     ends = v.eos_id is not None and not any(v.mask_id in row for row in prompts)
-    results = Running(bundle, Job(canvases, lead, fixed, ends, openings), sampling).results()
+    results = Generator(
+        bundle, FillRequest(canvases, lead, fixed, ends, openings), sampling
+    ).results()
     return [torch.tensor(result.ids) for result in results]
 
 

@@ -12,7 +12,7 @@ from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput
 
 from unmask.backbones.compile import recompute_blocks
 from unmask.backbones.layers.dropout import dropout_keys
-from unmask.backbones.layers.inference_weights import Freezable
+from unmask.backbones.layers.inference_weights import InferenceWeights
 from unmask.config.components import build_method
 from unmask.config.run_config import from_dict
 from unmask.diffusion.parameterization import zero_masked
@@ -131,7 +131,7 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         """For inference, the weights as `unmask.load` has them, so that both say the same to the bit."""
         if getattr(self, "_is_replica", False):  # by DataParallel: the original's lie elsewhere
             for module in self.backbone.modules():
-                if isinstance(module, Freezable):
+                if isinstance(module, InferenceWeights):
                     module.thaw()
             return
         if not self.training and not torch.is_grad_enabled():

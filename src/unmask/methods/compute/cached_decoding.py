@@ -11,7 +11,7 @@ from torch import Tensor
 from unmask.backbones.layers.state import GraphKVState, KVState
 from unmask.errors import UnmaskError
 from unmask.methods.method import Method
-from unmask.runtime.cuda_graphs import Replays
+from unmask.runtime.cuda_graphs import CudaGraphs
 from unmask.shapes import LogProbabilities, Tokens
 
 Then = Callable[..., Tensor]  # equal ones, as their hashes say, do the same
@@ -32,7 +32,7 @@ class CausalMethod(Method):
         """log p(x_i | x_<i) at given features."""
 
 
-class Reader:
+class CachedDecoder:
     """What a causal network has read of some rows, in memory that stays where it is."""
 
     def __init__(self, method: CausalMethod, rows: int, length: int) -> None:
@@ -40,7 +40,7 @@ class Reader:
         self._method, self._fixed = method, method.serving.fixed
         self._keys = torch.arange(self._span(length), device=method.device)
         self._state = method.backbone.new_state(rows, len(self._keys))
-        self._steps = Replays()
+        self._steps = CudaGraphs()
 
     def crop(self, length: int) -> None:
         """Forgets all but what stands before the first `length` columns."""

@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unmask.runtime.cuda_graphs import Replay, Replays, doubled, rounded
+from unmask.runtime.cuda_graphs import CudaGraph, CudaGraphs, doubled, rounded
 from unmask.shapes import At, LogProbabilities, Tokens
 
 MOST_ELEMENTS = 1 << 24  # log-probabilities that a graph gives out: 64 MiB
 
 
-class Replayed:
+class GraphDenoiser:
     """log x_theta as the method itself says it, with rows and places padded up to few sizes.
 
     The questions of a sampler all go through here, so that a count that varies neither compiles nor
@@ -23,9 +23,9 @@ class Replayed:
     def __init__(self, method: Any) -> None:
         self.edition = method.edition
         self._method = method
-        self._answer = Replay(self._answers)
-        self._features = Replay(method.backbone.features)
-        self._others = Replays()
+        self._answer = CudaGraph(self._answers)
+        self._features = CudaGraph(method.backbone.features)
+        self._others = CudaGraphs()
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         sigma = self._method.condition(t, z_t.device)
@@ -52,7 +52,7 @@ class Replayed:
         """Do so many distributions fit into a graph?"""
         return doubled(places) * self._method.vocabulary.size <= MOST_ELEMENTS
 
-    def replay(self, key: Hashable, function: Callable[..., Tensor]) -> Replay:
+    def replay(self, key: Hashable, function: Callable[..., Tensor]) -> CudaGraph:
         """A function around `answer` at few shapes; the last few are kept for the next text."""
         return self._others(key, function)
 

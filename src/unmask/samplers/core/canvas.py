@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float32, Int
 from torch import Tensor
 
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.shapes import Places, Times, Tokens
 
 
@@ -45,7 +45,7 @@ class Frame:
     seconds: float  # since the start
 
 
-def shown(frames: Iterator[Frame], plan: Plan) -> Iterator[Frame]:
+def shown(frames: Iterator[Frame], plan: SamplingTask) -> Iterator[Frame]:
     """All frames if somebody watches, the last alone otherwise."""
     if plan.watched:
         yield from frames

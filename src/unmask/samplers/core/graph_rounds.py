@@ -10,16 +10,18 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from unmask.diffusion.denoiser import Static
+from unmask.diffusion.denoiser import StaticDenoiser
 from unmask.runtime.cuda_graphs import doubled
 from unmask.runtime.device import to_device
 from unmask.samplers.core.canvas import Frame
-from unmask.samplers.core.sampler_state import Draft
-from unmask.samplers.core.token_sampler import Manner
+from unmask.samplers.core.sampler_state import SamplerState
+from unmask.samplers.core.token_sampler import TokenSampler
 from unmask.shapes import Places, Times, Uniforms
 
 
-def in_turn(draft: Draft, when: Uniforms, clock: Callable[[Times], Times]) -> Iterator[Frame]:
+def in_turn(
+    draft: SamplerState, when: Uniforms, clock: Callable[[Times], Times]
+) -> Iterator[Frame]:
     """Reveals the tokens of each row from the largest `when` down, equal ones together, at time clock(when).
 
     Rows go through their own times side by side: what a row becomes depends on its seed alone, and the
@@ -31,9 +33,9 @@ def in_turn(draft: Draft, when: Uniforms, clock: Callable[[Times], Times]) -> It
     t = clock(rounds.when).detach()
     places, read = to_device(rounds.places, draft.z.device), to_device(rounds.read, draft.z.device)
     turns = None
-    if isinstance(draft.denoise, Static) and draft.plan.simple:
+    if isinstance(draft.denoise, StaticDenoiser) and draft.plan.simple:
         ends = rounds.places_end, rounds.read_end
-        turns = Turns(draft, draft.denoise, rounds.places, rounds.read, ends, t, uniforms)
+        turns = GraphRounds(draft, draft.denoise, rounds.places, rounds.read, ends, t, uniforms)
     for number, (at, asked) in enumerate(
         zip(pairwise(rounds.places_end), pairwise(rounds.read_end), strict=True)
     ):
@@ -87,7 +89,7 @@ def _changes(values: np.ndarray) -> np.ndarray:
     return np.concatenate([np.ones(min(len(values), 1), bool), values[1:] != values[:-1]])
 
 
-class Turns:
+class GraphRounds:
     """Looks and draws in one go: what a round needs is packed and sent before the first one.
 
     A place is packed as (its row among those read, column, uniform), a row that is read as (row,
@@ -96,8 +98,8 @@ class Turns:
 
     def __init__(
         self,
-        draft: Draft,
-        denoise: Static,
+        draft: SamplerState,
+        denoise: StaticDenoiser,
         places: Int[Tensor, "3 places"],
         read: Int[Tensor, "asked"],
         ends: tuple[list[int], list[int]],
@@ -148,8 +150,8 @@ class Turns:
 class _Turn:
     """One round as a function of tensors."""
 
-    denoise: Static
-    manner: Manner
+    denoise: StaticDenoiser
+    manner: TokenSampler
     timed: bool
 
     def __call__(

@@ -12,7 +12,7 @@ from unmask.diffusion.denoiser import Denoiser
 from unmask.randomness import row_uniforms
 from unmask.runtime.device import to_device
 from unmask.samplers.core.canvas import Canvas, Frame
-from unmask.samplers.core.token_sampler import Plan
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.shapes import At, LogProbabilities, Places, Times, Uniforms
 
 MOST_PLACES = 8192  # that are looked at together: each has a distribution over the vocabulary
@@ -31,14 +31,14 @@ class View:
         return View(self.rows[kept], self.columns[kept], self.log_probabilities[kept])
 
 
-class Draft:
+class SamplerState:
     """Tokens, the confidence in each, and the network calls of each row.
 
     A row is asked for only when it has a place to look at, and what it becomes depends on its own
     seed alone.
     """
 
-    def __init__(self, denoise: Denoiser, canvas: Canvas, plan: Plan) -> None:
+    def __init__(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> None:
         self.denoise, self.canvas, self.plan = denoise, canvas, plan
         self.z = canvas.tokens.clone()
         self.confidence = (~canvas.open).float()

@@ -21,7 +21,7 @@ STRATEGIES = ("stochastic", "deterministic", "hybrid")
 UNHEARD_OF = -1e30  # a log-probability from which nothing is left beside any other
 # called at every turn, and raises if nobody waits for the text any more: steps without a network call
 # can be many, and a constraint can take long
-attended: ContextVar[Callable[[], None]] = ContextVar("attended", default=lambda: None)
+cancellation: ContextVar[Callable[[], None]] = ContextVar("cancellation", default=lambda: None)
 
 
 @runtime_checkable
@@ -41,7 +41,7 @@ class Process(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class SamplingTask:
     """Settings of one canvas: a seed for each row, the sharpness of draws, the tokens that may be drawn."""
 
     seeds: list[int]
@@ -65,9 +65,9 @@ class Plan:
             raise UnmaskError(f"tail must lie in [0, 1], not {self.tail}")
 
     @property
-    def manner(self) -> "Manner":
+    def manner(self) -> "TokenSampler":
         """How tokens are drawn where nothing but their distribution matters."""
-        return Manner(self.temperature, self.top_k, self.top_p, self.strategy, self.banned)
+        return TokenSampler(self.temperature, self.top_k, self.top_p, self.strategy, self.banned)
 
     @property
     def simple(self) -> bool:
@@ -76,7 +76,7 @@ class Plan:
 
     def restrict(self, log_probabilities: LogProbabilities, z: Tokens, at: At) -> LogProbabilities:
         """The distributions over the tokens that may be drawn."""
-        attended.get()()
+        cancellation.get()()
         allowed = None if self.allow is None else self.allow(z, at)
         return self.manner.restrict(log_probabilities, allowed)
 
@@ -99,13 +99,13 @@ class Plan:
         likeliest = sharp if self.processors else log_probabilities
         return torch.where(greedy, likeliest.argmax(-1), drawn)
 
-    def rows(self, seeds: list[int]) -> "Plan":
+    def rows(self, seeds: list[int]) -> "SamplingTask":
         """The same plan with other seeds."""
         return replace(self, seeds=seeds)
 
 
 @dataclass(frozen=True)
-class Manner:
+class TokenSampler:
     """How tokens are drawn from distributions: a function of tensors, equal where its fields are."""
 
     temperature: float

@@ -12,10 +12,10 @@ from torch import Tensor
 from unmask.backbones.layers.packed_batch import Call
 from unmask.backbones.layers.state import State
 from unmask.errors import UnmaskError
-from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import Method
 from unmask.model import Model
-from unmask.serve.execution.batcher import Batcher, Question, Ticket
+from unmask.serve.execution.batcher import Batcher, BatchItem, Ticket
 from unmask.shapes import At, LogProbabilities, Tokens
 
 
@@ -31,7 +31,7 @@ def sharing(model: Model, batcher: Batcher, ticket: Ticket) -> Model:
     vars(method)["_modules"] = {**vars(method)["_modules"], "backbone": backbone}
     if model.method.capabilities.shared_head and model.device.type == "cpu":
         vars(method)["log_x_theta"] = partial(
-            _log_x_theta, cast(Diffusion, model.method), batcher, ticket
+            _log_x_theta, cast(MaskedDiffusion, model.method), batcher, ticket
         )
     # graphs of single requests would go past the batcher
     method.serving = replace(method.serving, fixed=False)
@@ -55,11 +55,11 @@ def _features(
     call = Call(tokens, condition, positions, state) if plain else None
     others |= {"positions": positions, "state": state}
     alone = partial(method.backbone.features, tokens, condition, **others)
-    return batcher.ask(Question(ticket, method, tokens.numel(), call, alone))
+    return batcher.ask(BatchItem(ticket, method, tokens.numel(), call, alone))
 
 
 def _log_x_theta(
-    method: Diffusion,
+    method: MaskedDiffusion,
     batcher: Batcher,
     ticket: Ticket,
     z_t: Tokens,
@@ -72,7 +72,7 @@ def _log_x_theta(
     places = rows * z_t.shape[1] + columns
     call = Call(z_t, method.condition(t, z_t.device), at=places)
     alone = partial(method.log_x_theta, z_t, t, at)
-    return batcher.ask(Question(ticket, method, z_t.numel(), call, alone))
+    return batcher.ask(BatchItem(ticket, method, z_t.numel(), call, alone))
 
 
 def _check_no_gradients() -> None:

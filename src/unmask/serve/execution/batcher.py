@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unmask.backbones.layers.packed_batch import Call, filled
-from unmask.methods.masked_diffusion import Diffusion
+from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import Method
 
 # tokens in one pass: beyond that a CPU is no faster, because activations leave its caches
@@ -53,7 +53,7 @@ class Ticket:
 
 
 @dataclass(eq=False)
-class Question:
+class BatchItem:
     """A call of a network, and where the answer goes; `alone` answers what knows no company."""
 
     ticket: Ticket
@@ -70,7 +70,7 @@ class Question:
 
 
 @torch.inference_mode()
-def answer(questions: Sequence[Question]) -> None:
+def answer(questions: Sequence[BatchItem]) -> None:
     """Answers all questions in one pass; if that fails, each by itself, so that only its own fault fails it."""
     calls = [question.call for question in questions if question.call is not None]
     method = questions[0].method
@@ -108,7 +108,7 @@ class Batcher:
 
     def __init__(self, workers: int) -> None:
         self.counts = Counts()
-        self._pending: deque[Question] = deque()
+        self._pending: deque[BatchItem] = deque()
         self._changed = threading.Condition()
         self._idle = 0
         self._closed = False
@@ -124,7 +124,7 @@ class Batcher:
         """Calls that wait for a worker."""
         return len(self._pending)
 
-    def ask(self, question: Question) -> Tensor:
+    def ask(self, question: BatchItem) -> Tensor:
         """Waits for the answer, or raises Stopped as soon as the job is stopped."""
         with self._changed:
             question.ticket.check()
@@ -167,7 +167,7 @@ class Batcher:
                 self.counts.tokens += sum(question.tokens for question in taken)
                 self.counts.seconds += time.perf_counter() - start
 
-    def _take(self) -> list[Question]:
+    def _take(self) -> list[BatchItem]:
         """The oldest question and what goes with it, shared fairly with workers that are idle too."""
         with self._changed:
             self._idle += 1
@@ -178,7 +178,7 @@ class Batcher:
         return taken
 
 
-def company(pending: deque[Question], workers: int) -> list[Question]:
+def company(pending: deque[BatchItem], workers: int) -> list[BatchItem]:
     """Takes the oldest question out of those pending, and others of its model up to a worker's share."""
     first = pending.popleft()
     if first.call is None:
@@ -202,5 +202,5 @@ def passed(method: Method, calls: Sequence[Call]) -> list[Tensor]:
     if calls[0].at is None:
         return features
     places = [len(part) for part in features]
-    log_mean = cast(Diffusion, method).log_mean
+    log_mean = cast(MaskedDiffusion, method).log_mean
     return list(log_mean(filled(torch.cat(features)))[: sum(places)].split(places))

@@ -13,7 +13,7 @@ import torch
 from unmask.errors import unknown
 from unmask.model import Model
 from unmask.runtime.cores import available_cores
-from unmask.samplers.core.token_sampler import attended
+from unmask.samplers.core.token_sampler import cancellation
 from unmask.serve.execution.batched_model import sharing
 from unmask.serve.execution.batcher import Batcher, Counts, Stopped, Ticket
 from unmask.serve.limits import check_capacity
@@ -159,7 +159,7 @@ class Engine:
     def _work(self, model: Model, line: "_Line[T]") -> None:
         """In a thread of the job's own, from its start to its end."""
         end: Any = _END
-        asked = attended.set(line.ticket.check)
+        asked = cancellation.set(line.ticket.check)
         try:
             line.ticket.check()
             assert line.job is not None
@@ -170,7 +170,7 @@ class Engine:
         except Exception as error:
             end = error
         finally:
-            attended.reset(asked)
+            cancellation.reset(asked)
             line.ticket.end_turn()
             self._leave(line.ticket)
             line.finish(end)

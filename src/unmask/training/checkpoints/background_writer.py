@@ -16,7 +16,7 @@ from unmask.training.checkpoints.checkpoint import Retention
 Parts = Mapping[str, Mapping[str, Tensor]]
 
 
-class Saver:
+class BackgroundWriter:
     """One writer for a run; a save waits for the one before of its kind, whose copies it overwrites.
 
     What goes wrong while writing comes up at the next call.

@@ -7,14 +7,14 @@ from typing import Any
 
 from unmask.data.rows.stream_rows import StreamLoader
 from unmask.training.checkpoints import checkpoint
-from unmask.training.checkpoints.background_writer import Saver
+from unmask.training.checkpoints.background_writer import BackgroundWriter
 from unmask.training.checkpoints.snapshot import Snapshot
-from unmask.training.distributed.process_group import Group
+from unmask.training.distributed.process_group import ProcessGroup
 from unmask.training.logs.run_log import log_sizes
 from unmask.training.train_state import TrainingState
 
 
-class Keeper:
+class Checkpointer:
     """Checkpoints of a run: the main process looks for them and writes them, all processes load."""
 
     def __init__(
@@ -22,8 +22,8 @@ class Keeper:
         run: Path,
         fingerprint: dict[str, Any],
         snapshot: Snapshot,
-        saver: Saver,
-        group: Group,
+        saver: BackgroundWriter,
+        group: ProcessGroup,
         say: Callable[[str], None],
         stream: StreamLoader | None = None,
     ) -> None:

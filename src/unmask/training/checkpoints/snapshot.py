@@ -6,7 +6,7 @@ from torch import Tensor
 
 from unmask.files.tensors import check_fit, read_weights
 from unmask.methods.method import Method
-from unmask.training.distributed.single_process import Plain
+from unmask.training.distributed.single_process import SingleProcess
 from unmask.training.ema import EMA
 from unmask.training.optimizer import NamedAdamW
 
@@ -15,7 +15,7 @@ class Snapshot:
     """Weights, optimizer and averages, as the files of a checkpoint."""
 
     def __init__(
-        self, strategy: Plain, trained: Method, optimizer: NamedAdamW, ema: EMA | None
+        self, strategy: SingleProcess, trained: Method, optimizer: NamedAdamW, ema: EMA | None
     ) -> None:
         self.strategy, self.trained = strategy, trained
         self.optimizer, self.ema = optimizer, ema

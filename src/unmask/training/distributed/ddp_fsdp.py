@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from unmask.backbones.compile import compile_blocks
 from unmask.methods.method import Method
-from unmask.training.distributed.single_process import Plain, Tensors
+from unmask.training.distributed.single_process import SingleProcess, Tensors
 from unmask.training.ema import EMA
 
 
@@ -35,7 +35,7 @@ def _wonder_unheard(device: torch.device) -> None:
         os.close(nowhere)
 
 
-class Replicated(Plain):
+class DDP(SingleProcess):
     """DDP: every process has all the weights, and gradients are summed."""
 
     retries = False  # the others would not know
@@ -73,7 +73,7 @@ class Replicated(Plain):
         return here.to(like.device)
 
 
-class Sharded(Replicated):
+class FSDP(DDP):
     """FSDP2: weights, gradients, optimizer and averages in shards; a block is whole while it is used.
 
     The method that was given stays as it is, on the host, and is where whole weights are validated:

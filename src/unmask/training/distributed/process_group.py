@@ -25,7 +25,7 @@ _PATIENCE = timedelta(days=7)  # for work that takes as long as it takes, such a
 _TORN = re.compile(r"gloo|NCCL|[Tt]imed out|timeout|Connection (closed|reset)|Broken pipe")
 
 
-class Group:
+class ProcessGroup:
     """One process, number `rank` of `world`; alone, all of this does nothing."""
 
     def __init__(
@@ -189,7 +189,7 @@ class Group:
 
 
 @contextmanager
-def joined(config: DistributedConfig, device: torch.device) -> Iterator[Group]:
+def joined(config: DistributedConfig, device: torch.device) -> Iterator[ProcessGroup]:
     """The group that torchrun has started, or a group of one."""
     started = int(os.environ.get("WORLD_SIZE", 1))
     if config.strategy == "plain":
@@ -197,7 +197,7 @@ def joined(config: DistributedConfig, device: torch.device) -> Iterator[Group]:
             raise UnmaskError(
                 f"{started} processes were started: set --distributed.strategy ddp or fsdp"
             )
-        yield Group()
+        yield ProcessGroup()
         return
     wait = timedelta(seconds=config.timeout)
     store, rank, world = _rendezvous(wait)
@@ -212,7 +212,7 @@ def joined(config: DistributedConfig, device: torch.device) -> Iterator[Group]:
         device_id=device if cuda and device.index is not None else None,
     )
     clean = world == 1
-    group = Group(rank, world, store, config.timeout)
+    group = ProcessGroup(rank, world, store, config.timeout)
     try:
         yield group
         clean = True

@@ -8,18 +8,18 @@ from torch import Tensor, nn
 
 from unmask.backbones.compile import compile_backbone
 from unmask.methods.method import Method
-from unmask.training.distributed.process_group import Group
+from unmask.training.distributed.process_group import ProcessGroup
 from unmask.training.ema import EMA
 
 Tensors = Mapping[str, Tensor]
 
 
-class Plain:
+class SingleProcess:
     """One process; the two others differ from it in what they say here."""
 
     retries = True  # may a step that failed half-way be tried again?
 
-    def __init__(self, group: Group, device: torch.device, precision: str) -> None:
+    def __init__(self, group: ProcessGroup, device: torch.device, precision: str) -> None:
         self.group, self.device, self.precision = group, device, precision
 
     def place(self, method: Method) -> Method:

@@ -2,14 +2,14 @@
 
 import torch
 
-from unmask.training.distributed.process_group import Group
-from unmask.training.distributed.single_process import Plain
+from unmask.training.distributed.process_group import ProcessGroup
+from unmask.training.distributed.single_process import SingleProcess
 from unmask.training.training_config import DistributedConfig
 
 
 def choose_strategy(
-    config: DistributedConfig, group: Group, device: torch.device, precision: str
-) -> Plain:
+    config: DistributedConfig, group: ProcessGroup, device: torch.device, precision: str
+) -> SingleProcess:
     """Returns the strategy that a configuration names.
 
     DDP and FSDP are imported only if they are used.
@@ -21,8 +21,8 @@ def choose_strategy(
         precision: the precision of the step.
     """
     if config.strategy == "plain":
-        return Plain(group, device, precision)
+        return SingleProcess(group, device, precision)
     from unmask.training.distributed import ddp_fsdp
 
-    kind = ddp_fsdp.Replicated if config.strategy == "ddp" else ddp_fsdp.Sharded
+    kind = ddp_fsdp.DDP if config.strategy == "ddp" else ddp_fsdp.FSDP
     return kind(group, device, precision)
