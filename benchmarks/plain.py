@@ -27,11 +27,11 @@ class PlainMDLM(MDLM):
         x: Tensor,
         valid: Tensor,
         noise: Noise | None,
-        whole: bool = False,
+        full_bound: bool = False,
         given: Tensor | None = None,
     ) -> Losses:
         """-alpha' / (1 - alpha) · -log <x_theta, x> at masked tokens; logits are taken everywhere."""
-        assert noise is not None and not (whole and noise.unstarted) and given is None
+        assert noise is not None and not (full_bound and noise.unstarted) and given is None
         masked = noise.masked.to(x.device)
         z_t = torch.where(masked, self.vocabulary.mask_id, x)
         h = features(self.backbone, z_t, self.backbone.keys(z_t))

@@ -108,10 +108,14 @@ SAMPLED = [
 ]
 RUNS: list[tuple[str, dict[str, str], list[str]]] = [
     ("mdlm", {}, SAMPLED),
-    ("mdlm", {"method.steps": "4", "times": "importance", "schedule": "learned"}, []),
-    ("sedd", {"times": "uniform", "schedule": "geometric", **TIMED}, ["analytic"]),
-    ("d3pm", {"method.steps": "4", "times": "stratified", "schedule": "cosine"}, ["ancestral"]),
-    ("d3pm", {"method.steps": "4", "times": "fixed_count", "schedule": "linear"}, []),
+    ("mdlm", {"method.steps": "4", "time_sampler": "importance", "schedule": "learned"}, []),
+    ("sedd", {"time_sampler": "uniform", "schedule": "geometric", **TIMED}, ["analytic"]),
+    (
+        "d3pm",
+        {"method.steps": "4", "time_sampler": "stratified", "schedule": "cosine"},
+        ["ancestral"],
+    ),
+    ("d3pm", {"method.steps": "4", "time_sampler": "fixed_count", "schedule": "linear"}, []),
     ("mdlm", {"schedule": "cosine_squared"}, []),
     ("mdlm", {"schedule": "polynomial"}, []),
     ("autoregressive", {}, ["left_to_right"]),

@@ -22,7 +22,7 @@ from unmask.errors import UnmaskError
 from unmask.likelihood.bound import Bound
 from unmask.likelihood.figure_text import with_error
 
-LISTS = ["recipes", "methods", "samplers", "grids", "schedules", "times", "backbones"]
+LISTS = ["recipes", "methods", "samplers", "grids", "schedules", "time-samplers", "backbones"]
 WORKING = [
     "train",
     "evaluate",

@@ -32,7 +32,7 @@ from unmask.training.training_config import TrainingConfig
 REGISTRIES = {
     "method": METHODS,
     "schedule": SCHEDULES,
-    "times": TIME_SAMPLERS,
+    "time_sampler": TIME_SAMPLERS,
     "backbone": BACKBONES,
 }
 

@@ -164,8 +164,8 @@ def private(root: Path) -> unmask.Model:
         tokenizer=TokenizerConfig("bpe", 300, path=str(there), source=str(there / "words.txt")),
         cache=str(there / "cache"),
     )
-    initial = str(there / "runs" / "first")
-    return replace(model, config=replace(model.config, data=data, initial=initial))
+    init_from = str(there / "runs" / "first")
+    return replace(model, config=replace(model.config, data=data, init_from=init_from))
 
 
 def test_nothing_published_says_where_files_lie(hub, tmp_path):
@@ -188,7 +188,7 @@ def test_nothing_published_says_where_files_lie(hub, tmp_path):
     names = ("elsewhere:wikipedia.train.txt.xz", "elsewhere:secret")
     assert config.data.train == (Portion(names[0], 2.0), Portion(names[1]))
     assert (config.data.valid, config.data.cache) == ("elsewhere:wikipedia.valid.txt.xz", "")
-    assert (config.initial, config.data.tokenizer.source) == ("first", "elsewhere:words.txt")
+    assert (config.init_from, config.data.tokenizer.source) == ("first", "elsewhere:words.txt")
 
 
 def test_a_name_of_the_hub_takes_the_way_of_a_folder(model, hub, tmp_path, monkeypatch):

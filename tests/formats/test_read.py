@@ -109,7 +109,7 @@ def test_an_encoder_is_where_an_mdlm_starts(tmp_path):
     vocabulary(encoder, 50, *BERT)
     (tmp_path / "notes.txt").write_text("the cat sat on a mat\n" * 40)
     settings = {
-        "initial": str(encoder),
+        "init_from": str(encoder),
         "backbone": {"name": "bert", "width": 16, "depth": 1, "heads": 2, "inner": 32, "positions": 16},
         "data": {"train": str(tmp_path / "notes.txt"), "separator": "line", "length": 12,
                  "cache": str(tmp_path / "cache")},

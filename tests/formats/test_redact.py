@@ -42,7 +42,7 @@ def test_models_of_the_hub_and_shipped_ones_keep_their_names(tmp_path, monkeypat
         "runs/demo": "demo",
         "": "",
     }.items():
-        assert published(resolve({}, [("initial", name)])).initial == told
+        assert published(resolve({}, [("init_from", name)])).init_from == told
 
 
 def test_the_command_of_a_card_names_files_alone():

@@ -60,12 +60,12 @@ def powers(weight: float) -> torch.Tensor:
 
 @pytest.mark.parametrize("weight", [0.0, 0.5, 1.0, 2.0, 5.5])
 def test_classifier_free_guidance_is_the_enumerated_power_at_every_state(weight):
-    guided = ClassifierFree(LANGUAGE.denoise, NONE, weight)
+    guided = ClassifierFree(LANGUAGE.denoiser, NONE, weight)
     found = guided(STATES, TIMES, AT)
     assert not found.isnan().any() and found[:, MASK].isneginf().all()
     torch.testing.assert_close(found.exp(), powers(weight)[AT])
     if weight in (0, 1):
-        plain = LANGUAGE.denoise(STATES if weight else UNLABELLED, TIMES, AT)
+        plain = LANGUAGE.denoiser(STATES if weight else UNLABELLED, TIMES, AT)
         assert torch.equal(found, plain)
 
 
@@ -103,7 +103,7 @@ def one_at_a_time(weight: float, orders: list[tuple[int, ...]]) -> torch.Tensor:
 @pytest.mark.parametrize("weight", [0.0, 1.0, 3.0])
 def test_samples_follow_the_enumerated_product_of_powers(sampler, orders, weight):
     expected = one_at_a_time(weight, orders)
-    tokens, _ = sampled(sampler, ClassifierFree(LANGUAGE.denoise, NONE, weight), 4000)
+    tokens, _ = sampled(sampler, ClassifierFree(LANGUAGE.denoiser, NONE, weight), 4000)
     found = torch.bincount(LANGUAGE.index(tokens, 5), minlength=5**4).double()
     assert p_value(found, expected) > RARELY
     others = [one_at_a_time(other, orders) for other in (0.0, 1.0, 3.0) if other != weight]
@@ -112,7 +112,7 @@ def test_samples_follow_the_enumerated_product_of_powers(sampler, orders, weight
 
 def test_calls_count_both_halves():
     plain, guided = (
-        sampled(FirstHitting(), ClassifierFree(LANGUAGE.denoise, NONE, weight), 6)[1]
+        sampled(FirstHitting(), ClassifierFree(LANGUAGE.denoiser, NONE, weight), 6)[1]
         for weight in (1.0, 2.0)
     )
     assert torch.equal(2 * plain, guided)
@@ -120,7 +120,7 @@ def test_calls_count_both_halves():
 
     def counting(z, t, at):
         sizes.append(len(z))
-        return LANGUAGE.denoise(z, t, at)
+        return LANGUAGE.denoiser(z, t, at)
 
     for weight, cost in ((0.0, 1), (1.0, 1), (2.0, 2)):
         guided = ClassifierFree(counting, NONE, weight)
@@ -145,8 +145,8 @@ class LogLinear:
 @pytest.mark.parametrize("weight", [0.0, 1.0, 2.5])
 def test_classifier_guidance_is_bayes_rule_where_first_order_is_exact(weight):
     classifier = LogLinear()
-    found = ClassifierGuided(LANGUAGE.denoise, classifier, weight)(STATES, TIMES, AT)
-    expected = LANGUAGE.denoise(STATES, TIMES, AT)
+    found = ClassifierGuided(LANGUAGE.denoiser, classifier, weight)(STATES, TIMES, AT)
+    expected = LANGUAGE.denoiser(STATES, TIMES, AT)
     for token in range(MASK + 1):
         changed = STATES[AT[0]].clone()
         changed[torch.arange(len(changed)), AT[1]] = token
@@ -154,7 +154,7 @@ def test_classifier_guidance_is_bayes_rule_where_first_order_is_exact(weight):
     assert found[:, MASK].isneginf().all()
     torch.testing.assert_close(found.exp(), expected.softmax(-1))
     if weight == 0:
-        assert torch.equal(found, LANGUAGE.denoise(STATES, TIMES, AT))
+        assert torch.equal(found, LANGUAGE.denoiser(STATES, TIMES, AT))
 
 
 def test_rows_do_not_depend_on_their_batch():
@@ -196,8 +196,8 @@ def written(denoise, start: torch.Tensor, seeds: list[int], sampler: Sampler) ->
 @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
 def test_impossible_weights_are_refused(weight):
     for make in (
-        lambda: ClassifierFree(LANGUAGE.denoise, NONE, weight),
-        lambda: ClassifierGuided(LANGUAGE.denoise, LogLinear(), weight),
+        lambda: ClassifierFree(LANGUAGE.denoiser, NONE, weight),
+        lambda: ClassifierGuided(LANGUAGE.denoiser, LogLinear(), weight),
     ):
         with pytest.raises(UnmaskError, match="guidance must be 0 or more"):
             make()

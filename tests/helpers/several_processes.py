@@ -86,9 +86,9 @@ class Faulty(MDLM):
         self.nan: tuple[int, int] | None = None  # step, first row
         self.here: tuple[int, int] | None = None
 
-    def noise(self, stream: Any, valid: Tensor, times: Any = None) -> Any:
+    def noise(self, stream: Any, valid: Tensor, time_sampler: Any = None) -> Any:
         self.here = (stream.step, stream.rows.start)
-        return super().noise(stream, valid, times)
+        return super().noise(stream, valid, time_sampler)
 
     def nll(self, *given: Any, **options: Any) -> Any:
         losses = super().nll(*given, **options)

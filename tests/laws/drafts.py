@@ -68,13 +68,13 @@ def canvas_of(seed: int, rows: int, length: int, share: float = 0.3) -> Canvas:
     return Canvas(tokens.masked_fill(is_open, MASK), MASK)
 
 
-def plan(rows: int, name: str = "loglinear", **fields: object) -> SamplingTask:
+def task(rows: int, name: str = "loglinear", **fields: object) -> SamplingTask:
     return dataclasses.replace(SamplingTask(list(range(rows)), schedule(name)), **fields)
 
 
-def run(sampler: Sampler, canvas: Canvas, denoise=smooth, **fields: object) -> Frame:
+def run(sampler: Sampler, canvas: Canvas, denoiser=smooth, **fields: object) -> Frame:
     """The last frame, each row with its own number as seed."""
-    frames = sampler.generate(denoise, canvas, plan(len(canvas.tokens), **fields))
+    frames = sampler.generate(denoiser, canvas, task(len(canvas.tokens), **fields))
     return last_frame(frames, canvas)
 
 

@@ -93,7 +93,7 @@ class Language:
         clean = (self.states != self.size).all(1)[:, None, None]
         return torch.where(clean, copy, guess)
 
-    def denoise(self, z: Tensor, t: Tensor, at: tuple[Tensor, Tensor]) -> Tensor:
+    def denoiser(self, z: Tensor, t: Tensor, at: tuple[Tensor, Tensor]) -> Tensor:
         """The oracle as a sampler asks for it."""
         return self.conditionals[self.index(z, self.size + 1)][at].log()
 
@@ -160,7 +160,7 @@ def times_of(method: Method, nodes: int = 64) -> tuple[Tensor, Tensor]:
         t = torch.arange(1, method.steps + 1, dtype=torch.float64) / method.steps
         return t, torch.full_like(t, 1 / method.steps)
     t, w = gauss_legendre(nodes)
-    t_min = method.times.t_min
+    t_min = method.time_sampler.t_min
     return t_min + (1 - t_min) * t, w
 
 
@@ -182,7 +182,7 @@ def mask_probability(masks: Tensor, alpha: Tensor) -> Tensor:
 def expected_terms(method: Method, language: Language) -> dict[str, Tensor]:
     """Each term of the method's own `nll`, averaged exactly over (t, mask), for every sequence."""
     t, w = times_of(method)
-    t_min = 0.0 if method.steps else method.times.t_min
+    t_min = 0.0 if method.steps else method.time_sampler.t_min
     losses, chance = language.every_loss(method, t, torch.full_like(t, 1 - t_min))
     diffusion = (losses * chance).sum(1) @ w
 
@@ -195,7 +195,7 @@ def expected_terms(method: Method, language: Language) -> dict[str, Tensor]:
     chance = mask_probability(language.masks, last)[:, 0]
     ends = {
         name: values.double().sum(1).view(-1, len(chance)) @ chance
-        for name, values in method.nll(x, valid, noise, whole=True).terms.items()
+        for name, values in method.nll(x, valid, noise, full_bound=True).terms.items()
         if name != "diffusion"
     }
     return {"diffusion": diffusion, **ends}
@@ -239,7 +239,7 @@ class Scores:
         self.language, self.schedule, self.scale = language, schedule, scale
 
     def __call__(self, z: Tensor, t: Tensor, at: tuple[Tensor, Tensor]) -> Tensor:
-        return self.language.denoise(z, t, at)
+        return self.language.denoiser(z, t, at)
 
     def log_score(self, z: Tensor, t: Tensor, at: tuple[Tensor, Tensor]) -> Tensor:
         sigma = self.schedule.sigma(t).detach()[at[0]]

@@ -34,7 +34,7 @@ STEPPED = [  # every combination of a method's switches
 
 
 def ends(method) -> tuple[float, float]:
-    t = torch.tensor([1.0, 0.0 if method.steps else method.times.t_min], dtype=torch.float64)
+    t = torch.tensor([1.0, 0.0 if method.steps else method.time_sampler.t_min], dtype=torch.float64)
     first, last = method.schedule.alpha(t).tolist()
     return first, last
 

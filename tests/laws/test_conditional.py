@@ -35,13 +35,15 @@ def given_terms(method, language: Language) -> dict[str, torch.Tensor]:
     masked = masks.repeat(len(language.sequences), 1)
     valid, given = torch.ones_like(masked), GIVEN.expand(len(x), -1)
     t, w = times_of(method)
-    t_min = 0.0 if method.steps else method.times.t_min
+    t_min = 0.0 if method.steps else method.time_sampler.t_min
     probe = method.noise(RowStream(0, 0, range(1), 1), ~GIVEN[None])
     terms = {}
 
     def add(noise: Noise, chance: torch.Tensor, names) -> None:
         with torch.no_grad():
-            found = method.nll(x, valid, noise, whole="diffusion" not in names, given=given).terms
+            found = method.nll(
+                x, valid, noise, full_bound="diffusion" not in names, given=given
+            ).terms
         for name in names & found.keys():
             assert not found[name][:, GIVEN].any(), "no loss falls on what is given"
             by_row = found[name].double().sum(1).view(-1, len(masks)).where(chance > 0, 0.0)

@@ -46,7 +46,7 @@ def estimates(model, seed: int = 7) -> torch.Tensor:
     streams = [RowStream(seed, step, range(ROWS), ROWS) for step in range(DRAWS)]
     noise = merged([model.noise(stream, VALID) for stream in streams])
     x = LANGUAGE.sequences[CORPUS].repeat(DRAWS, 1)
-    losses = model.nll(x, VALID.repeat(DRAWS, 1), noise, whole=True)
+    losses = model.nll(x, VALID.repeat(DRAWS, 1), noise, full_bound=True)
     return losses.per_token().double().sum(1).view(DRAWS, ROWS).mean(1)
 
 
@@ -90,8 +90,8 @@ def moments(model, slices: int = 16, nodes: int = 16) -> tuple[torch.Tensor, tor
     """First two moments of a row's bound with its time in each slice, [sequence, slice]."""
     node, w = gauss_legendre(nodes)
     stream = Slices(0, 0, range(slices * nodes), slices)
-    t, importance = model.times.times(node.repeat(slices), stream)
-    t_min = 0.0 if model.steps else model.times.t_min
+    t, importance = model.time_sampler.times(node.repeat(slices), stream)
+    t_min = 0.0 if model.steps else model.time_sampler.t_min
     t = torch.ceil(t * model.steps) / model.steps if model.steps else t_min + (1 - t_min) * t
     losses, chance = LANGUAGE.every_loss(model, t, importance * (1 - t_min))
     first = (losses * chance).sum(1).view(-1, slices, nodes) @ w

@@ -122,5 +122,5 @@ def test_no_step_ever_holds_all_logits(name, monkeypatch):
     valid = torch.ones_like(x).bool()
     noise = method.noise(RowStream(0, 0, range(rows), rows), valid)
     with Largest() as largest:
-        method.nll(x, valid, noise, whole=True).total.backward()
+        method.nll(x, valid, noise, full_bound=True).total.backward()
     assert chunk * size <= largest.numel < rows * length * size / 4

@@ -75,11 +75,11 @@ def test_how_much_padding_there_is_changes_nothing(name):
     method, valid = small_method(name), ragged()[1:2]
     x = batch()[0][1:2]
     noise = noise_of(method, valid)
-    longer = method.nll(x, valid, noise, whole=True).per_token()
+    longer = method.nll(x, valid, noise, full_bound=True).per_token()
     cut = valid.sum()
     if noise is not None:
         noise = replace(noise, masked=noise.masked[:, :cut], unfinished=noise.unfinished[:, :cut])
-    shorter = method.nll(x[:, :cut], valid[:, :cut], noise, whole=True).per_token()
+    shorter = method.nll(x[:, :cut], valid[:, :cut], noise, full_bound=True).per_token()
     torch.testing.assert_close(longer[:, :cut], shorter, rtol=1e-5, atol=1e-6)
 
 
@@ -96,11 +96,11 @@ def test_rows_are_independent(name):
     method = small_method(name)
     x, valid = batch(ragged())
     noise = noise_of(method, valid)
-    together = method.nll(x, valid, noise, whole=True).per_token()
+    together = method.nll(x, valid, noise, full_bound=True).per_token()
     if noise is not None:
         fields = ("t", "masked", "importance", "unfinished")
         noise = replace(noise, **{key: getattr(noise, key)[:2] for key in fields})
-    alone = method.nll(x[:2], valid[:2], noise, whole=True).per_token()
+    alone = method.nll(x[:2], valid[:2], noise, full_bound=True).per_token()
     torch.testing.assert_close(alone, together[:2], rtol=1e-5, atol=1e-6)
 
 

@@ -53,13 +53,13 @@ class GaussianCodes(Method):
         backbone.embedding = nn.Linear(config.width, width)
         backbone.head = nn.Linear(width, config.width)
 
-    def noise(self, stream, valid, times=None):
+    def noise(self, stream, valid, time_sampler=None):
         shape, t_min = (*valid.shape, self.config.width), self.config.t_min
         u = (stream.strata() + stream.uniform("time", 1)[:, 0]) / stream.total
         drawn = (stream.uniform(name, shape[1] * shape[2]) for name in ("z", "z_0"))
         return GaussianNoise(t_min + (1 - t_min) * u, *(normal(each, shape) for each in drawn))
 
-    def nll(self, x, valid, noise, whole=False, given=None):
+    def nll(self, x, valid, noise, full_bound=False, given=None):
         wanted = to_device(targets(valid, given), x.device)
         codes, start = self.codes(x), torch.full_like(noise.t, self.config.t_min)
         z_t = torch.where(wanted[..., None], self.noised(codes, noise.t, noise.noise), codes)
@@ -112,23 +112,23 @@ class DenoiseCodes(Sampler):
     latent = True
     steps: int = 64
 
-    def generate(self, denoise, canvas, plan):
-        draft, rows = SamplerState(denoise, canvas, plan), len(canvas.tokens)
-        known, fixed = denoise.codes(canvas.tokens), ~canvas.open[..., None]
+    def generate(self, denoiser, canvas, task):
+        state, rows = SamplerState(denoiser, canvas, task), len(canvas.tokens)
+        known, fixed = denoiser.codes(canvas.tokens), ~canvas.open[..., None]
         shape, at = known.shape, canvas.open.nonzero(as_tuple=True)
-        times = torch.linspace(1, denoise.config.t_min, self.steps + 1, dtype=torch.float64)
+        time_sampler = torch.linspace(1, denoiser.config.t_min, self.steps + 1, dtype=torch.float64)
         z = to_device(
-            normal(row_uniforms(plan.seeds, "z", shape[1] * shape[2]), shape), known.device
+            normal(row_uniforms(task.seeds, "z", shape[1] * shape[2]), shape), known.device
         )
-        for step, (t, s) in enumerate(pairwise(times), start=1):
+        for step, (t, s) in enumerate(pairwise(time_sampler), start=1):
             t, s = t.expand(rows), s.expand(rows)
-            x = torch.where(fixed, known, denoise.estimate(torch.where(fixed, known, z), t))
-            drawn = normal(row_uniforms(plan.seeds, "z", shape[1] * shape[2], step), shape)
-            z = posterior(z, x, denoise.alpha(t, z), denoise.alpha(s, z), drawn.to(z.device))
-            draft.count(torch.arange(rows), t)
-            draft.hide(canvas.open)
-            draft.write(draft.seen(at, denoise.log_tokens(z, s)[at]), draft.uniforms("token"))
-            yield draft.frame()
+            x = torch.where(fixed, known, denoiser.estimate(torch.where(fixed, known, z), t))
+            drawn = normal(row_uniforms(task.seeds, "z", shape[1] * shape[2], step), shape)
+            z = posterior(z, x, denoiser.alpha(t, z), denoiser.alpha(s, z), drawn.to(z.device))
+            state.count(torch.arange(rows), t)
+            state.hide(canvas.open)
+            state.write(state.seen(at, denoiser.log_tokens(z, s)[at]), state.uniforms("token"))
+            yield state.frame()
 
 
 def posterior(z, x, alpha_t, alpha_s, noise):

@@ -18,13 +18,13 @@ class OutsideIn(Sampler):
     def __post_init__(self) -> None:
         check_options(self)
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
+    def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Open place number i of n has its turn at 2i from the left, or 2(n - 1 - i) + 1 from the right."""
-        draft = SamplerState(denoise, canvas, plan)
-        uniforms = draft.uniforms("token")
+        state = SamplerState(denoiser, canvas, task)
+        uniforms = state.uniforms("token")
         before = canvas.open.cumsum(1) - 1
         behind = canvas.open.sum(1, keepdim=True) - 1 - before
         turn = (2 * before).minimum(2 * behind + 1) // self.per_step
-        while draft.masked.any():
-            places = draft.masked & (turn == turn[draft.masked].min())
-            yield draft.reveal(places, draft.now, uniforms)
+        while state.masked.any():
+            places = state.masked & (turn == turn[state.masked].min())
+            yield state.reveal(places, state.now, uniforms)

@@ -24,7 +24,7 @@ class SequenceClassifier(Method):
         super().__init__(config, backbone, *parts)
         self.classes = nn.Linear(backbone.width, len(self.vocabulary.label_ids))
 
-    def noise(self, stream, valid, times=None):
+    def noise(self, stream, valid, time_sampler=None):
         return None
 
     def log_p(self, x, valid):
@@ -35,7 +35,7 @@ class SequenceClassifier(Method):
         real = to_device(valid, x.device)[..., None]
         return self.classes((h * real).sum(1) / real.sum(1).clamp(min=1)).log_softmax(-1)
 
-    def nll(self, x, valid, noise, whole=False, given=None):
+    def nll(self, x, valid, noise, full_bound=False, given=None):
         labels = torch.tensor(self.vocabulary.label_ids, device=x.device)
         chosen = x[:, :1] == labels  # nothing where a row has lost its class
         nats = -torch.where(chosen, self.log_p(x, valid), 0.0).sum(1)

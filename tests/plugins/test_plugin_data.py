@@ -212,7 +212,7 @@ def test_a_format_is_written_and_read_by_every_command(dna, tmp_path, capsys):
         assert main(["generate", str(model), "--seed", "1"]) == 0
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1]
-    begun = ["--initial", str(tmp_path / "npz"), "--training.steps", "1"]
+    begun = ["--init_from", str(tmp_path / "npz"), "--training.steps", "1"]
     assert main(["train", file, "--run", str(tmp_path / "tuned"), *begun]) == 0
 
 

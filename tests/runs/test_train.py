@@ -65,7 +65,7 @@ def settings(run, tmp_path) -> dict[str, str]:
     """A run that goes on from the trained one, on other text."""
     text = tmp_path / "other.txt"
     text.write_text("\n".join(f"A mouse ran under bed number {i}." for i in range(40)))
-    own = {"data.train": str(text), "data.cache": str(tmp_path / "cache"), "initial": str(run)}
+    own = {"data.train": str(text), "data.cache": str(tmp_path / "cache"), "init_from": str(run)}
     return SETTINGS | own
 
 
@@ -78,26 +78,26 @@ def test_a_run_goes_on_from_another_models_weights_and_tokens(settings, model, t
     assert begun.tokenizer.fingerprint == model.tokenizer.fingerprint
     for name, weight in begun.method.state_dict().items():
         assert torch.allclose(weight, model.method.state_dict()[name], atol=1e-9), name
-    fresh = train(settings | {"initial": ""}, tmp_path / "fresh")
+    fresh = train(settings | {"init_from": ""}, tmp_path / "fresh")
     assert fresh.tokenizer.fingerprint != model.tokenizer.fingerprint
 
 
 def test_a_resumed_run_needs_its_start_no_more(settings, run, tmp_path):
     first = shutil.copytree(run, tmp_path / "first")
-    settings |= {"initial": str(first)}
+    settings |= {"init_from": str(first)}
     train(settings, tmp_path / "run")
     shutil.rmtree(first)
     again = train(settings | {"training.steps": "2"}, tmp_path / "run")
     assert json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])["step"] == 2
-    assert again.config.initial == str(first)
+    assert again.config.init_from == str(first)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"backbone.width": "64"}, r"initial .* does not fit: .* instead of"),
-        ({"backbone.depth": "2"}, r"initial .* does not fit: .* is missing"),
-        ({"initial": "nowhere"}, "no model 'nowhere'"),
+        ({"backbone.width": "64"}, r"init_from .* does not fit: .* instead of"),
+        ({"backbone.depth": "2"}, r"init_from .* does not fit: .* is missing"),
+        ({"init_from": "nowhere"}, "no model 'nowhere'"),
     ],
 )
 def test_weights_that_do_not_fit_are_refused(settings, tmp_path, change, message):

@@ -48,8 +48,8 @@ def test_scores_of_another_scale_reveal_at_another_rate(scale):
 def test_a_tenth_less_score_reveals_a_tenth_less():
     noise, rows = schedule("loglinear"), 5000
     canvas = Canvas(torch.full((rows, 3), LANGUAGE.size), LANGUAGE.size)
-    plan = SamplingTask(list(range(rows)), noise)
-    frame = next(Analytic(3).generate(Scores(LANGUAGE, noise, 0.9), canvas, plan))
+    task = SamplingTask(list(range(rows)), noise)
+    frame = next(Analytic(3).generate(Scores(LANGUAGE, noise, 0.9), canvas, task))
     chance = 0.9 / 3
     error = (chance * (1 - chance) / (3 * rows)) ** 0.5
     assert abs(float(frame.changed.double().mean()) - chance) < 3 * error
@@ -81,9 +81,9 @@ def test_sedds_score_is_the_ratio_that_its_mean_implies():
     denoiser = table_method("sedd", LANGUAGE, noise).denoiser()
     z, t = torch.tensor([[3, 0, 3], [3, 3, 2]]), torch.tensor([0.3, 0.8]).double()
     at = torch.tensor([0, 0, 1]), torch.tensor([0, 2, 1])
-    expected = mean_to_score(LANGUAGE.denoise(z, t, at), noise.sigma(t)[at[0]], LANGUAGE.size)
+    expected = mean_to_score(LANGUAGE.denoiser(z, t, at), noise.sigma(t)[at[0]], LANGUAGE.size)
     torch.testing.assert_close(denoiser.log_score(z, t, at), expected.float())
-    torch.testing.assert_close(denoiser(z, t, at), LANGUAGE.denoise(z, t, at).float())
+    torch.testing.assert_close(denoiser(z, t, at), LANGUAGE.denoiser(z, t, at).float())
 
 
 def test_a_model_without_scores_is_refused_before_it_is_asked():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from builders import schedule
-from drafts import MASK, SIZE, build, canvas_of, every_sampler, plan, run, smooth, title
+from drafts import MASK, SIZE, build, canvas_of, every_sampler, run, smooth, task, title
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -26,7 +26,7 @@ every_manner = pytest.mark.parametrize(("name", "fields"), MANNERS, ids=title)
 
 def check_frames(sampler, canvas: Canvas) -> None:
     before, calls = canvas.tokens, torch.zeros(len(canvas.tokens), dtype=torch.long)
-    for frame in sampler.generate(smooth, canvas, plan(len(before))):
+    for frame in sampler.generate(smooth, canvas, task(len(before))):
         assert torch.equal(frame.changed, frame.tokens != before)
         assert not (frame.changed & ~canvas.open).any()
         if not sampler.revises:
@@ -113,12 +113,12 @@ def test_calls_of_ancestral_sampling_are_the_steps_that_reveal_something(name, s
 def test_ancestral_network_is_asked_at_the_start_of_each_step(steps):
     seen = []
 
-    def denoise(z, t, at):
+    def denoiser(z, t, at):
         seen.append((t, (z == MASK).any(1)))
         return smooth(z, t, at)
 
     canvas = canvas_of(0, 30, 12, share=-1.0)
-    last_frame(Ancestral(steps).generate(denoise, canvas, plan(30)), canvas)
+    last_frame(Ancestral(steps).generate(denoiser, canvas, task(30)), canvas)
     times = torch.cat([t for t, _ in seen])
     torch.testing.assert_close(times * steps, (times * steps).round())
     assert set((times * steps).round().long().tolist()) == set(range(1, steps + 1))
@@ -127,7 +127,7 @@ def test_ancestral_network_is_asked_at_the_start_of_each_step(steps):
 
 def test_left_to_right_calls_once_per_open_token_in_reading_order():
     canvas = canvas_of(3, 4, 8)
-    frames = list(LeftToRight().generate(smooth, canvas, plan(4)))
+    frames = list(LeftToRight().generate(smooth, canvas, task(4)))
     columns = [int(frame.changed.any(0).nonzero()) for frame in frames]
     assert columns == sorted(columns)
     assert torch.equal(frames[-1].calls, canvas.open.sum(1))
@@ -162,8 +162,8 @@ def test_text_within_one_window_is_what_the_inner_sampler_writes():
     canvas = canvas_of(0, 4, 8)
     inner = Ancestral(steps=5)
     for sampler in (SemiAutoregressive(8, inner=inner), SemiAutoregressive(20, inner=inner)):
-        ours = last_frame(sampler.generate(smooth, canvas, plan(4)), canvas)
-        theirs = last_frame(inner.generate(smooth, canvas, plan(4)), canvas)
+        ours = last_frame(sampler.generate(smooth, canvas, task(4)), canvas)
+        theirs = last_frame(inner.generate(smooth, canvas, task(4)), canvas)
         assert torch.equal(ours.tokens, theirs.tokens)
 
 
@@ -190,7 +190,7 @@ def unlike_neighbours(z, at):
 def test_a_constraint_holds_in_every_frame(name, fields):
     canvas = Canvas(torch.full((12, 9), MASK), MASK)
     sampler = build(name, steps=4, window=6, **fields)
-    for frame in sampler.generate(smooth, canvas, plan(12, allow=unlike_neighbours)):
+    for frame in sampler.generate(smooth, canvas, task(12, allow=unlike_neighbours)):
         left, right = frame.tokens[:, :-1], frame.tokens[:, 1:]
         assert not ((left == right) & (left != MASK)).any()
     assert (frame.tokens != MASK).all()
@@ -212,7 +212,7 @@ def test_strategies_say_what_is_drawn_and_what_is_likeliest(name, fields, strate
     canvas = canvas_of(4, 20, 12, share=-1.0)
     sampler = build(name, steps=12, window=20, **fields)
     before, favourites = canvas.tokens, {True: [], False: []}
-    for frame in sampler.generate(Peaked(), canvas, plan(20, strategy=strategy, tail=0.5)):
+    for frame in sampler.generate(Peaked(), canvas, task(20, strategy=strategy, tail=0.5)):
         late = (before == MASK).sum(1, keepdim=True) <= 6
         for when in (True, False):
             new = frame.changed & (frame.tokens != MASK) & (late == when)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from builders import schedule
-from drafts import MASK, canvas_of, counts, plan, run, sample, smooth
+from drafts import MASK, canvas_of, counts, run, sample, smooth, task
 from kit import Language, p_value
 
 from unmask.samplers.ancestral import Ancestral
@@ -32,7 +32,7 @@ def kernel() -> torch.Tensor:
 def revise(texts: torch.Tensor, steps: int) -> torch.Tensor:
     canvas = Canvas(texts, LANGUAGE.size, torch.ones_like(texts).bool())
     frames = Gibbs(steps).generate(
-        LANGUAGE.denoise, canvas, SamplingTask(list(range(len(texts))), schedule("loglinear"))
+        LANGUAGE.denoiser, canvas, SamplingTask(list(range(len(texts))), schedule("loglinear"))
     )
     return last_frame(frames, canvas).tokens
 
@@ -69,7 +69,7 @@ def test_a_rough_filling_is_mended():
 
 def test_filling_first_is_the_inner_sampler_and_then_one_call_a_place():
     canvas = canvas_of(0, 4, 9)
-    frames = list(Gibbs(5, inner=LeftToRight()).generate(smooth, canvas, plan(4)))
+    frames = list(Gibbs(5, inner=LeftToRight()).generate(smooth, canvas, task(4)))
     filled = run(LeftToRight(), canvas)
     assert torch.equal(frames[-6].tokens, filled.tokens)
     assert torch.equal(frames[-6].calls, filled.calls)

@@ -28,8 +28,8 @@ LANGUAGE = ending_language()
 def frames(inner: str, rows: int, start: torch.Tensor | None = None, **fields: object) -> list:
     start = torch.full((LANGUAGE.length,), LANGUAGE.size) if start is None else start
     canvas = Canvas(start.expand(rows, -1).clone(), LANGUAGE.size)
-    plan = SamplingTask(list(range(rows)), schedule("loglinear"), eos_id=EOS, **fields)
-    return list(LengthFirst(build(inner)).generate(LANGUAGE.denoise, canvas, plan))
+    task = SamplingTask(list(range(rows)), schedule("loglinear"), eos_id=EOS, **fields)
+    return list(LengthFirst(build(inner)).generate(LANGUAGE.denoiser, canvas, task))
 
 
 @pytest.mark.parametrize("given", [LANGUAGE.size, 0, 1])
@@ -47,17 +47,17 @@ def test_without_the_last_token_texts_would_come_out_otherwise():
     """The network would still reckon with shorter texts: the test above can tell."""
 
     class Unsettled(LengthFirst):
-        def generate(self, denoise, canvas, plan):
-            whole = super().generate(denoise, canvas, plan)
+        def generate(self, denoiser, canvas, task):
+            whole = super().generate(denoiser, canvas, task)
             first = next(whole)
             rest = Canvas(first.tokens.clone(), canvas.mask_id)
-            words = SamplingTask(plan.seeds, plan.schedule, banned=(EOS,))
-            yield from self.inner.generate(denoise, rest, words)
+            words = SamplingTask(task.seeds, task.schedule, banned=(EOS,))
+            yield from self.inner.generate(denoiser, rest, words)
 
     canvas = Canvas(torch.full((4000, 4), LANGUAGE.size), LANGUAGE.size)
-    plan = SamplingTask(list(range(4000)), schedule("loglinear"), eos_id=EOS)
+    task = SamplingTask(list(range(4000)), schedule("loglinear"), eos_id=EOS)
     sampler = Unsettled(build("left_to_right"))
-    tokens = last_frame(sampler.generate(LANGUAGE.denoise, canvas, plan), canvas).tokens
+    tokens = last_frame(sampler.generate(LANGUAGE.denoiser, canvas, task), canvas).tokens
     assert p_value(counts(LANGUAGE, tokens), LANGUAGE.table) < 1e-6
 
 

@@ -19,7 +19,7 @@ from unmask.samplers.confidence import (
     Threshold,
     masks_left,
 )
-from unmask.samplers.core import sampler_state as draft
+from unmask.samplers.core import sampler_state as state
 from unmask.samplers.core.canvas import Canvas, last_frame
 from unmask.samplers.core.time_grid import grid_times
 from unmask.samplers.core.token_sampler import SamplingTask
@@ -112,8 +112,8 @@ def test_drawn_tokens_are_kept_by_their_own_probability(monkeypatch):
     monkeypatch.setattr(f"{__name__}.PLACES", torch.tensor([[0.7, 0.3, 0, 0, 0]] * 4).double())
     rows = 2000
     canvas = Canvas(torch.full((rows, 4), 4), 4)
-    plan = SamplingTask(list(range(rows)), schedule("loglinear"))
-    frame = next(Confidence(2, drawn=True).generate(by_place, canvas, plan))
+    task = SamplingTask(list(range(rows)), schedule("loglinear"))
+    frame = next(Confidence(2, drawn=True).generate(by_place, canvas, task))
     likely = (frame.tokens == 0).sum(1).double()
     assert ((frame.tokens != 4).sum(1) == 2).all()
     none, one = 0.3**4, 4 * 0.7 * 0.3**3
@@ -134,12 +134,12 @@ def test_noise_makes_the_order_a_draw_without_replacement_that_gets_surer(noise)
     top = scores.exp()
     fourth = torch.stack([top, *[(1 - top) / 40] * 40, 0 * top], 1)  # max p = exp(score)
 
-    def denoise(z, t, at):
+    def denoiser(z, t, at):
         return fourth[at[1]].log()
 
     canvas = Canvas(torch.full((rows, 4), 41), 41)
-    plan = SamplingTask(list(range(rows)), schedule("loglinear"))
-    frames = list(Confidence(4, noise=noise).generate(denoise, canvas, plan))
+    task = SamplingTask(list(range(rows)), schedule("loglinear"))
+    frames = list(Confidence(4, noise=noise).generate(denoiser, canvas, task))
     found = torch.stack([frame.changed.long().argmax(1) for frame in frames], 1)
     orders = torch.tensor(list(permutations(range(4))))
     chances = torch.ones(len(orders)).double()
@@ -178,14 +178,14 @@ def test_rows_with_fewer_open_places_need_fewer_calls():
     tokens[1, 2:] = 1
     tokens[2, :] = 1
     canvas = Canvas(tokens, 6)
-    plan = SamplingTask([0, 1, 2], schedule("loglinear"))
+    task = SamplingTask([0, 1, 2], schedule("loglinear"))
 
     def flat(z, t, at):
         return (
             torch.zeros(len(at[0]), 7).index_fill(1, torch.tensor([6]), -torch.inf).log_softmax(1)
         )
 
-    *_, last = Entropy(16).generate(flat, canvas, plan)
+    *_, last = Entropy(16).generate(flat, canvas, task)
     assert last.calls.tolist() == [8, 2, 0]
 
 
@@ -195,18 +195,18 @@ def test_looking_at_some_rows_at_a_time_changes_nothing(sampler, monkeypatch):
     """As it must not: all open places of a large batch would not fit into memory."""
     looks = []
 
-    def denoise(z, t, at):
+    def denoiser(z, t, at):
         looks.append(len(at[0]))
-        return LANGUAGE.denoise(z, t, at)
+        return LANGUAGE.denoiser(z, t, at)
 
     start = torch.full((40, LANGUAGE.length), LANGUAGE.size)
     canvas = Canvas(start, LANGUAGE.size)
-    plan = SamplingTask(list(range(40)), schedule("loglinear"))
-    whole = last_frame(sampler.generate(denoise, canvas, plan), canvas)
+    task = SamplingTask(list(range(40)), schedule("loglinear"))
+    whole = last_frame(sampler.generate(denoiser, canvas, task), canvas)
     assert max(looks) == start.numel()
     looks.clear()
-    monkeypatch.setattr(draft, "MOST_PLACES", 10)
-    parts = last_frame(sampler.generate(denoise, canvas, plan), canvas)
+    monkeypatch.setattr(state, "MOST_PLACES", 10)
+    parts = last_frame(sampler.generate(denoiser, canvas, task), canvas)
     assert max(looks) <= 10 + LANGUAGE.length
     assert torch.equal(whole.tokens, parts.tokens)
     assert torch.equal(whole.calls, parts.calls)

@@ -31,12 +31,12 @@ def distribution(rate: float) -> torch.Tensor:
 
 def choose(log_probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     """What sampling draws with these uniforms."""
-    plan = SamplingTask([], schedule("loglinear"))
+    task = SamplingTask([], schedule("loglinear"))
     z = torch.zeros(1, 500, dtype=torch.long)
     at = torch.arange(500)
     return torch.cat(
         [
-            plan.choose(
+            task.choose(
                 log_probabilities.expand(len(part), -1),
                 part,
                 z,

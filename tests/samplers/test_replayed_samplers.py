@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from builders import schedule, small_method
-from drafts import MASK, SIZE, build, canvas_of, counts, every_sampler, plan, smooth, title
+from drafts import MASK, SIZE, build, canvas_of, counts, every_sampler, smooth, task, title
 from kit import Language, p_value, reverse_process, table_method
 
 from unmask.methods.method import Serving
@@ -28,14 +28,14 @@ DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 @torch.inference_mode()
 def texts(method, sampler, seeds: list[int], length: int, **fields: object) -> torch.Tensor:
     """What a method writes, some rows at a time."""
-    denoise, size = method.denoiser(), method.vocabulary.size
+    denoiser, size = method.denoiser(), method.vocabulary.size
     parts = []
     for first in range(0, len(seeds), BATCH):
         some = seeds[first : first + BATCH]
         start = torch.full((len(some), length), size - 1, device=method.device)
         canvas = Canvas(start, size - 1)
         frames = sampler.generate(
-            denoise, canvas, SamplingTask(some, method.schedule, watched=False, **fields)
+            denoiser, canvas, SamplingTask(some, method.schedule, watched=False, **fields)
         )
         parts.append(last_frame(frames, canvas).tokens.cpu())
     return torch.cat(parts)
@@ -71,12 +71,12 @@ def test_the_text_is_that_of_the_plain_path(which, timed, device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("eos", [None, 3])
 def test_a_causal_text_is_that_of_the_plain_path(eos, device, monkeypatch):
-    monkeypatch.setattr(left_to_right, "patience_with", lambda draft: 1)
+    monkeypatch.setattr(left_to_right, "patience_with", lambda state: 1)
     plain, fast = (small_method("autoregressive").double().to(device) for _ in range(2))
     seeds = list(range(2 * BATCH))
     expected = texts(plain, LeftToRight(), seeds, 140, eos_id=eos)
     fast.serving = Serving(fixed=True)
-    monkeypatch.setattr(left_to_right, "patience_with", lambda draft: 4)
+    monkeypatch.setattr(left_to_right, "patience_with", lambda state: 4)
     assert torch.equal(texts(fast, LeftToRight(), seeds, 140, eos_id=eos), expected)
 
 
@@ -96,11 +96,11 @@ def test_a_processor_is_asked_where_graphs_draw_without_one(name, sampler, devic
 
 
 def test_an_end_that_is_seen_late_is_as_if_it_had_been_seen_at_once(monkeypatch):
-    canvas, rules = canvas_of(5, 24, 30, share=0.2), plan(24, eos_id=2)
+    canvas, rules = canvas_of(5, 24, 30, share=0.2), task(24, eos_id=2)
     at_once = last_frame(LeftToRight().generate(smooth, canvas, rules), canvas)
     assert (at_once.calls < canvas.open.sum(1)).any()
     for patience in (2, 7, 100):
-        monkeypatch.setattr(left_to_right, "patience_with", lambda draft, n=patience: n)
+        monkeypatch.setattr(left_to_right, "patience_with", lambda state, n=patience: n)
         late = last_frame(LeftToRight().generate(smooth, canvas, rules), canvas)
         for field in ("tokens", "confidence", "calls", "t"):
             assert torch.equal(getattr(late, field), getattr(at_once, field)), field
@@ -109,7 +109,7 @@ def test_an_end_that_is_seen_late_is_as_if_it_had_been_seen_at_once(monkeypatch)
 @pytest.mark.parametrize(("name", "fields"), list(every_sampler()), ids=title)
 def test_the_last_frame_is_the_same_when_nobody_watches(name, fields):
     sampler, canvas = build(name, steps=6, window=5, stride=3, **fields), canvas_of(2, 8, 9)
-    for rules in (plan(8), plan(8, strategy="hybrid", tail=0.5)):
+    for rules in (task(8), task(8, strategy="hybrid", tail=0.5)):
         seen = last_frame(sampler.generate(smooth, canvas, rules), canvas)
         alone = replace(rules, watched=False)
         unseen = last_frame(sampler.generate(smooth, canvas, alone), canvas)
@@ -119,7 +119,7 @@ def test_the_last_frame_is_the_same_when_nobody_watches(name, fields):
 
 def test_frames_that_nobody_watches_are_not_copied():
     canvas = Canvas(torch.full((3, 8), MASK), MASK)
-    frames = list(Ancestral(6).generate(smooth, canvas, plan(3, watched=False)))
+    frames = list(Ancestral(6).generate(smooth, canvas, task(3, watched=False)))
     assert len(frames) > 2
     assert len({frame.tokens.data_ptr() for frame in frames}) == 1
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 from builders import schedule
-from drafts import MASK, build, canvas_of, plan, run, sample, smooth
+from drafts import MASK, build, canvas_of, run, sample, smooth, task
 from kit import Language, alphas, distance, finished, p_value, starting, transition
 
 from unmask.samplers.core.canvas import Canvas
@@ -81,7 +81,7 @@ def test_samples_follow_the_enumerated_process(sampler, name, start):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_without_eta_nothing_is_hidden(rule):
-    for frame in Remask(9, rule=rule, eta=0.0).generate(smooth, canvas_of(0, 8, 9), plan(8)):
+    for frame in Remask(9, rule=rule, eta=0.0).generate(smooth, canvas_of(0, 8, 9), task(8)):
         assert (frame.tokens[frame.changed] != MASK).all()
 
 
@@ -123,11 +123,11 @@ def test_correctors_come_closer_at_the_same_number_of_steps():
 
 def test_confidence_says_which_tokens_are_hidden():
     canvas = Canvas(torch.full((2, 5), MASK), MASK)
-    draft = SamplerState(smooth, canvas, SamplingTask([0, 1], schedule("loglinear")))
-    draft.z[0, :3] = 0
-    draft.confidence[0, :3] = torch.tensor([0.9, 0.1, 0.5])
+    state = SamplerState(smooth, canvas, SamplingTask([0, 1], schedule("loglinear")))
+    state.z[0, :3] = 0
+    state.confidence[0, :3] = torch.tensor([0.9, 0.1, 0.5])
     alpha_s, alpha_t = torch.tensor([0.8, 0.7]).double()
-    sigma = Remask(rule="conf", eta=0.5)._sigma(draft, alpha_s, alpha_t)
+    sigma = Remask(rule="conf", eta=0.5)._sigma(state, alpha_s, alpha_t)
     most = 0.5 * 0.2 / 0.7  # eta times the largest sigma
     expected = torch.softmax(torch.tensor([-0.9, -0.1, -0.5]), 0).double() * most
     torch.testing.assert_close(sigma[0, :3], expected)
@@ -141,7 +141,7 @@ def test_rows_are_asked_for_only_when_something_is_revealed_in_them(rule):
     canvas = canvas_of(2, 10, 6)
     before, calls = canvas.tokens, torch.zeros(10, dtype=torch.long)
     hidden = 0
-    for frame in sampler.generate(smooth, canvas, plan(10)):
+    for frame in sampler.generate(smooth, canvas, task(10)):
         revealed = (before == MASK) & (frame.tokens != MASK)
         assert torch.equal(frame.calls - calls, revealed.any(1).long())
         hidden += int(((before != MASK) & (frame.tokens == MASK)).sum())
@@ -167,7 +167,7 @@ def test_every_open_place_may_be_hidden_alike():
     canvas = Canvas(torch.full((2000, 4), MASK), MASK)
     hidden = torch.zeros(4).double()
     before = canvas.tokens
-    for frame in Remask(6, eta=0.3).generate(smooth, canvas, plan(2000)):
+    for frame in Remask(6, eta=0.3).generate(smooth, canvas, task(2000)):
         hidden += ((before != MASK) & (frame.tokens == MASK)).sum(0)
         before = frame.tokens
     assert p_value(hidden, torch.full((4,), 0.25).double()) > RARELY
@@ -186,7 +186,7 @@ def test_what_was_hidden_is_drawn_afresh(name):
     canvas = Canvas(torch.full((300, 4), MASK), MASK)
     written = canvas.tokens
     redrawn = 0
-    for frame in build(name, steps=12, eta=0.5).generate(flat, canvas, plan(300)):
+    for frame in build(name, steps=12, eta=0.5).generate(flat, canvas, task(300)):
         again = (written != MASK) & (frame.tokens != MASK) & (frame.tokens != written)
         redrawn += int(again.sum())
         written = torch.where(frame.tokens == MASK, written, frame.tokens)
@@ -197,7 +197,7 @@ def test_loop_hides_within_its_window_only():
     sampler = Remask(20, rule="loop", eta=0.5)
     canvas = Canvas(torch.full((300, 8), MASK), MASK)
     before, hiding = canvas.tokens, []
-    for frame in sampler.generate(smooth, canvas, plan(300)):
+    for frame in sampler.generate(smooth, canvas, task(300)):
         hiding.append(bool(((before != MASK) & (frame.tokens == MASK)).any()))
         before = frame.tokens
     assert hiding == [0.0501 < 1 - step / 20 <= 0.5501 for step in range(20)]
@@ -206,7 +206,7 @@ def test_loop_hides_within_its_window_only():
 def test_correctors_undo_as_much_as_their_step_did():
     """A written token stays with chance alpha_t / alpha_s, or is redrawn and happens to be the same."""
     canvas = Canvas(torch.full((800, 6), MASK), MASK)
-    frames = list(PredictorCorrector(4).generate(flat, canvas, plan(800)))
+    frames = list(PredictorCorrector(4).generate(flat, canvas, task(800)))
     alpha = alphas(schedule("loglinear"), 4).tolist()
     for step, (predicted, corrected) in enumerate(zip(frames[::2], frames[1::2], strict=True)):
         kept = alpha[step] / alpha[step + 1]

@@ -33,7 +33,7 @@ _COMMANDS = {
     "runs": ("runs", "check"),
     "plan": ("plan",),
     "listing": (
-        *("models", "recipes", "methods", "samplers", "grids", "schedules", "times"),
+        *("models", "recipes", "methods", "samplers", "grids", "schedules", "time-samplers"),
         *("backbones", "loggers", "tokenizers", "sources", "formats"),
     ),
 }

@@ -34,8 +34,8 @@ def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
             f"set data.length {longest} or backbone.positions {length}"
         )
     schedule = _component(SCHEDULES, config.schedule)
-    times = _component(TIME_SAMPLERS, config.times)
-    return kind(config.method.config, backbone, vocabulary, schedule, times)
+    time_sampler = _component(TIME_SAMPLERS, config.time_sampler)
+    return kind(config.method.config, backbone, vocabulary, schedule, time_sampler)
 
 
 def outline(config: RunConfig, vocabulary: Vocabulary | None = None) -> Method:

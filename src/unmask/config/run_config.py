@@ -38,7 +38,7 @@ def config_class(entry: type) -> type:
 _CHOICES: dict[str, tuple[Registry[Any], str]] = {
     "method": (METHODS, "mdlm"),
     "schedule": (SCHEDULES, "loglinear"),
-    "times": (TIME_SAMPLERS, "stratified"),
+    "time_sampler": (TIME_SAMPLERS, "stratified"),
     "backbone": (BACKBONES, "dit"),
 }
 
@@ -53,10 +53,10 @@ class RunConfig:
     """Everything that decides what a run computes."""
 
     seed: int = 0
-    initial: str = ""  # a model to go on from: its tokenizer and weights; "": start anew
+    init_from: str = ""  # a model to go on from: its tokenizer and weights; "": start anew
     method: Choice = field(default_factory=partial(_default, "method"))
     schedule: Choice = field(default_factory=partial(_default, "schedule"))
-    times: Choice = field(default_factory=partial(_default, "times"))
+    time_sampler: Choice = field(default_factory=partial(_default, "time_sampler"))
     backbone: Choice = field(default_factory=partial(_default, "backbone"))
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)

@@ -17,7 +17,7 @@ def published(config: RunConfig) -> RunConfig:
     """The configuration without the paths of the machine that it was used on, for people to read."""
     tokenizer = replace(config.data.tokenizer, path=_model(config.data.tokenizer.path))
     data = _with_sources(replace(config.data, tokenizer=tokenizer, cache=""), _source)
-    return replace(config, initial=_model(config.initial), data=data)
+    return replace(config, init_from=_model(config.init_from), data=data)
 
 
 def travelling(config: RunConfig) -> RunConfig:
@@ -46,7 +46,7 @@ def nameless(text: str, config: RunConfig) -> str:
         data.cache: _name(data.cache),
         data.tokenizer.path: told.data.tokenizer.path,
         data.tokenizer.source: told.data.tokenizer.source,
-        config.initial: told.initial,
+        config.init_from: told.init_from,
     }
     for path in sorted(found, key=len, reverse=True):  # a folder after the files in it
         if re.search(r"\w", path) and found[path] != path.rstrip("\\/"):  # it says where

@@ -15,7 +15,7 @@ from unmask.samplers.core.token_sampler import SamplingTask
 
 
 def constrained(
-    tokenizer: Tokenizer, job: FillRequest, sampling: SamplingParams, plan: SamplingTask, near: int
+    tokenizer: Tokenizer, job: FillRequest, sampling: SamplingParams, task: SamplingTask, near: int
 ) -> tuple[FillRequest, SamplingTask]:
     """The job with the phrases that must occur written in, and a plan that keeps to the constraint.
 
@@ -24,22 +24,22 @@ def constrained(
     room = min(map(len, job.canvases)) - job.lead
     constraint = _constraint(tokenizer, job.lead, room, sampling)
     if not constraint:
-        return job, plan
+        return job, task
     if job.answers and len(set(job.fixed)) > 1:  # `lead` is of all rows
         raise UnmaskError("targets are constrained for one source at a time: give one")
     if job.rows > 1:
         raise UnmaskError("the text is longer than the model: its rows cannot be constrained")
-    compiled = compile_constraint(constraint, tokenizer.pieces(), tokenizer.vocabulary, plan.banned)
+    compiled = compile_constraint(constraint, tokenizer.pieces(), tokenizer.vocabulary, task.banned)
     z = torch.tensor(job.canvases)
     compiled.check(z.unique(dim=0), job.lead)
     if constraint.include:
         phrases, length = len(constraint.include), z.shape[1]
-        uniforms = row_uniforms(plan.seeds, "place", phrases * length).view(-1, phrases, length)
+        uniforms = row_uniforms(task.seeds, "place", phrases * length).view(-1, phrases, length)
         if job.ends:  # a phrase far behind would keep the text from ending before it
             uniforms[:, :, near:] *= 1e-9
         ways = [_ways(tokenizer, phrase) for phrase in constraint.include]
         z = compiled.place(z, job.lead, ways, uniforms)
-    return replace(job, canvases=z.tolist()), replace(plan, allow=compiled.passes(job.lead).allowed)
+    return replace(job, canvases=z.tolist()), replace(task, allow=compiled.passes(job.lead).allowed)
 
 
 def _constraint(tokenizer: Tokenizer, lead: int, room: int, sampling: SamplingParams) -> Constraint:

@@ -78,14 +78,14 @@ def _rows(
 
 
 def leave_one_out(
-    denoise: Callable[..., Tensor], row: Tensor, columns: Tensor, mask_id: int, t: float
+    denoiser: Callable[..., Tensor], row: Tensor, columns: Tensor, mask_id: int, t: float
 ) -> Float[Tensor, "columns"]:
     """log p(x_l | all other tokens) at the given columns, each masked in a row of its own."""
     rows = row.repeat(len(columns), 1)
     each = torch.arange(len(columns), device=row.device)
     rows[each, columns] = mask_id
     times = torch.full((len(columns),), t, dtype=torch.float64)
-    return denoise(rows, times, (each, columns))[each, row[columns]]
+    return denoiser(rows, times, (each, columns))[each, row[columns]]
 
 
 def rows_to_edit(bundle: Bundle, text: str, edit: Edit, sampling: SamplingParams) -> FillRequest:
@@ -115,6 +115,6 @@ def _confidence(bundle: Bundle, first: list[int], ids: list[int]) -> torch.Tenso
         columns = torch.arange(len(first), len(row) - 1, device=bundle.device)
         alone = torch.tensor(1 - 1 / len(row), dtype=torch.float64)
         t = float(bundle.method.schedule.inverse(alone[None]).detach())
-        denoise = bundle.method.denoiser()
-        parts += [leave_one_out(denoise, tokens, some, mask_id, t) for some in columns.split(64)]
+        denoiser = bundle.method.denoiser()
+        parts += [leave_one_out(denoiser, tokens, some, mask_id, t) for some in columns.split(64)]
     return torch.cat(parts).cpu()

@@ -47,14 +47,14 @@ class Generator:
         self.texts = len(job.canvases) // job.rows
         self.seeds = row_seeds(sampling.seed, self.texts)
         self.sampler = self._sampler()
-        self.job, self.plan = constrained(
+        self.job, self.task = constrained(
             bundle.tokenizer, job, sampling, self._plan(), bundle.length
         )
-        if self.plan.allow is not None and bundle.method.capabilities.latent:
+        if self.task.allow is not None and bundle.method.capabilities.latent:
             raise UnmaskError(
                 "a model that diffuses vectors takes no regex, ban, include or allowed: leave them out"
             )
-        if self.plan.allow is not None and sampling.ending == "first":
+        if self.task.allow is not None and sampling.ending == "first":
             raise UnmaskError("a constraint may need a longer text: ending free")
 
     def frames(self) -> Iterator[Frame]:
@@ -112,10 +112,10 @@ class Generator:
 
     def _batch(self, rows: list[int] | range, watched: bool) -> Iterator[Frame]:
         seeds = [self._row_seed(row) for row in rows]
-        plan = replace(self.plan, seeds=seeds, watched=watched)
-        denoise = guided(self.bundle, self.sampling)
+        task = replace(self.task, seeds=seeds, watched=watched)
+        denoiser = guided(self.bundle, self.sampling)
         # a sampler that cannot use this denoiser says so here, not with the first frame
-        return inferring(self.sampler.generate(denoise, self._canvas(rows), plan))
+        return inferring(self.sampler.generate(denoiser, self._canvas(rows), task))
 
     def _row_seed(self, row: int) -> int:
         text, part = divmod(row, self.job.rows)

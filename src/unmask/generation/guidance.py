@@ -38,7 +38,7 @@ class ClassifierFree:
     Rows hold the class token at `place`; `null_id` there is text without a class.
     """
 
-    denoise: Denoiser
+    denoiser: Denoiser
     null_id: int
     weight: float
     place: int = 0
@@ -53,14 +53,14 @@ class ClassifierFree:
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         if self.weight == 1:
-            return self.denoise(z_t, t, at)
+            return self.denoiser(z_t, t, at)
         null = z_t.clone()
         null[:, self.place] = self.null_id
         if self.weight == 0:
-            return self.denoise(null, t, at)
+            return self.denoiser(null, t, at)
         rows, columns = at
         both = (torch.cat([rows, rows + len(z_t)]), columns.repeat(2))
-        given, free = self.denoise(torch.cat([z_t, null]), t.repeat(2), both).chunk(2)
+        given, free = self.denoiser(torch.cat([z_t, null]), t.repeat(2), both).chunk(2)
         # MASK, and whatever else has no chance, keeps none: -inf - -inf is nothing to weigh
         impossible = given.isneginf() | free.isneginf()
         return (
@@ -72,7 +72,7 @@ class ClassifierFree:
 class ClassifierGuided:
     """x_theta(v) p(y | z_t with v)^weight, the classifier to first order around z_t."""
 
-    denoise: Denoiser
+    denoiser: Denoiser
     classifier: Classifier
     weight: float
 
@@ -85,7 +85,7 @@ class ClassifierGuided:
         return 1 if self.weight == 0 else 2
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
-        log_x_theta = self.denoise(z_t, t, at)
+        log_x_theta = self.denoiser(z_t, t, at)
         if self.weight == 0:
             return log_x_theta
         # log p(y | z_t) and the slope of the token that stands there now are the same for every v
@@ -107,18 +107,18 @@ def first_tokens(bundle: Bundle, sampling: SamplingParams) -> list[int]:
 
 def guided(bundle: Bundle, sampling: SamplingParams) -> Denoiser:
     """The model's denoiser, guided towards the label."""
-    denoise, label_id = bundle.method.denoiser(), _label_id(bundle, sampling)
+    denoiser, label_id = bundle.method.denoiser(), _label_id(bundle, sampling)
     weight = float(sampling.guidance)
     if label_id is None or (sampling.guide is None and weight == 1):
-        return denoise
+        return denoiser
     if bundle.method.capabilities.latent:
         raise UnmaskError("guidance weighs tokens, and this model diffuses vectors: leave it out")
     if sampling.guide is None:
         assert bundle.tokenizer.vocabulary.bos_id is not None
-        return ClassifierFree(denoise, bundle.tokenizer.vocabulary.bos_id, weight)
+        return ClassifierFree(denoiser, bundle.tokenizer.vocabulary.bos_id, weight)
     labels = bundle.tokenizer.labels.values()
     classifier = TokenClassifier(sampling.guide.method, label_id, labels)
-    return ClassifierGuided(denoise, classifier, weight)
+    return ClassifierGuided(denoiser, classifier, weight)
 
 
 def _label_id(bundle: Bundle, sampling: SamplingParams) -> int | None:

@@ -121,7 +121,7 @@ class OwnBound(Estimator):
         noise = parts[0].joined(parts).columns(rows.x.shape[1]) if parts else None
         if isinstance(noise, Noise) and not self.prior:
             noise = replace(noise, unstarted=0.0)
-        losses = self.method.nll(rows.x, rows.valid, noise, whole=True, given=rows.given)
+        losses = self.method.nll(rows.x, rows.valid, noise, full_bound=True, given=rows.given)
         return {name: values.double().sum(1) for name, values in losses.terms.items()}
 
     def draws(self, rows: Batch, streams: Sequence[Sequence[RowStream]]) -> list[dict[str, ByRow]]:

@@ -92,7 +92,9 @@ def _measured(
         for number in range(draws):
             stream = RowStream(child_seed(seed, number), start, range(len(part)), len(part))
             noise = method.noise(stream, targets(valid, given), Uniform())
-            losses = method.nll(to_device(x, method.device), valid, noise, whole=True, given=given)
+            losses = method.nll(
+                to_device(x, method.device), valid, noise, full_bound=True, given=given
+            )
             whole[number, here] = losses.per_token().double().sum(1).cpu()
             loss[number, here] = losses.terms["diffusion"].double().sum(1).cpu()
     return whole, loss, tokens

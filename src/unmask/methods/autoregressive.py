@@ -38,7 +38,9 @@ class Autoregressive(CausalMethod):
         self.lag = int(self.config.given_first)
         self._idle: list[CachedDecoder] = []
 
-    def noise(self, stream: RowStream, valid: Valid, times: TimeSampler | None = None) -> None:
+    def noise(
+        self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None
+    ) -> None:
         return None
 
     def nll(
@@ -46,7 +48,7 @@ class Autoregressive(CausalMethod):
         x: Tokens,
         valid: Valid,
         noise: RowNoise | None,
-        whole: bool = False,
+        full_bound: bool = False,
         given: Valid | None = None,
     ) -> Losses:
         """-log p(x_i | x_<i); the first token is given, or predicted from MASK, which then stands before it."""

@@ -54,15 +54,15 @@ class D3PM(MaskedDiffusion):
         x: Tokens,
         valid: Valid,
         noise: RowNoise | None,
-        whole: bool = False,
+        full_bound: bool = False,
         given: Valid | None = None,
     ) -> Losses:
         assert isinstance(noise, Noise)
         if self.carry_over:
-            return super().nll(x, valid, noise, whole, given)
+            return super().nll(x, valid, noise, full_bound, given)
         finished = replace(noise, unfinished=torch.zeros_like(noise.unfinished))
-        losses = super().nll(x, valid, finished, whole, given)
-        rows = len(x) if whole else self._copied_rows(len(x))
+        losses = super().nll(x, valid, finished, full_bound, given)
+        rows = len(x) if full_bound else self._copied_rows(len(x))
         return self._with_reconstruction(losses, x, valid, noise, rows, given)
 
     def passes(self, rows: int) -> set[int]:

@@ -43,9 +43,9 @@ class MaskedDiffusion(Method):
         backbone: Backbone,
         vocabulary: Vocabulary,
         schedule: Schedule,
-        times: TimeSampler,
+        time_sampler: TimeSampler,
     ) -> None:
-        super().__init__(config, backbone, vocabulary, schedule, times)
+        super().__init__(config, backbone, vocabulary, schedule, time_sampler)
         self.steps: int = getattr(config, "steps", 0)
         self._replayed: GraphDenoiser | None = None
 
@@ -61,15 +61,17 @@ class MaskedDiffusion(Method):
     def loss_inputs(self, t: Float64[Tensor, "rows"]) -> list[Float64[Tensor, "rows"]]:
         """What row_loss needs of the time, by row; the first is the weight of the token's loss."""
 
-    def noise(self, stream: RowStream, valid: Valid, times: TimeSampler | None = None) -> Noise:
-        return (times or self.times).draw(stream, valid, self.schedule, self.steps)
+    def noise(
+        self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None
+    ) -> Noise:
+        return (time_sampler or self.time_sampler).draw(stream, valid, self.schedule, self.steps)
 
     def nll(
         self,
         x: Tokens,
         valid: Valid,
         noise: RowNoise | None,
-        whole: bool = False,
+        full_bound: bool = False,
         given: Valid | None = None,
     ) -> Losses:
         assert isinstance(noise, Noise)
@@ -82,7 +84,7 @@ class MaskedDiffusion(Method):
         if isinstance(self.schedule, Learned) and self.training:
             wanted = targets(valid, given)
             losses = self._with_schedule_gradient(self.schedule, losses, wanted, noise)
-        return self._with_ends(losses, x, valid, noise, given) if whole else losses
+        return self._with_ends(losses, x, valid, noise, given) if full_bound else losses
 
     def log_x_theta(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         """log-probabilities of the clean token at chosen places; MASK has none."""

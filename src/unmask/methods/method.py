@@ -89,7 +89,7 @@ class Method(nn.Module, ABC):
         backbone: Backbone,
         vocabulary: Vocabulary,
         schedule: Schedule,
-        times: TimeSampler,
+        time_sampler: TimeSampler,
     ) -> None:
         super().__init__()
         if self.capabilities.noise_level and not backbone.time_conditioning:
@@ -100,14 +100,14 @@ class Method(nn.Module, ABC):
         self.backbone = backbone
         self.vocabulary = vocabulary
         self.schedule = schedule  # the clock of the noise and of every sampler
-        self.times = times
+        self.time_sampler = time_sampler
         self.serving = Serving()
 
     @abstractmethod
     def noise(
-        self, stream: RowStream, valid: Valid, times: TimeSampler | None = None
+        self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None
     ) -> RowNoise | None:
-        """The randomness of a loss, a pure function of (seed, step, row); `times` replaces the method's own."""
+        """The randomness of a loss, a pure function of (seed, step, row); `time_sampler` replaces the method's own."""
 
     @abstractmethod
     def nll(
@@ -115,10 +115,10 @@ class Method(nn.Module, ABC):
         x: Tokens,
         valid: Valid,
         noise: RowNoise | None,
-        whole: bool = False,
+        full_bound: bool = False,
         given: Valid | None = None,
     ) -> Losses:
-        """What training minimises; `whole` adds the terms at the ends of time that make it the full bound.
+        """What training minimises; `full_bound` adds the terms at the ends of time that make it the full bound.
 
         `given` tokens are seen and cost nothing: the bound is one of the others given them, and the
         noise is drawn for the others alone.

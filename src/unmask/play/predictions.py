@@ -64,8 +64,8 @@ def _ask(
     times = torch.tensor([t], dtype=torch.float64)
     # a model that reads from left to right answers at one place after the other
     together = len(places) if model.method.capabilities.infill else 1
-    denoise = model.method.denoiser()
-    parts = [denoise(z_t, times, (torch.zeros_like(at), at)) for at in columns.split(together)]
+    denoiser = model.method.denoiser()
+    parts = [denoiser(z_t, times, (torch.zeros_like(at), at)) for at in columns.split(together)]
     return torch.cat(parts).double().cpu()
 
 

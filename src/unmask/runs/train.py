@@ -72,7 +72,7 @@ def _prepared(
     begun: Path | None,
 ) -> tuple[Model, Trainer]:
     """The model and its trainer, with the data read and the run's folder written."""
-    start = _starting(config, tokenizer) if config.initial and not begun else None
+    start = _starting(config, tokenizer) if config.init_from and not begun else None
     learned = start.tokenizer if start else tokenizer
     data = group.in_turn(lambda: _data(config, run, learned, begun, group))
     fingerprint = {**to_dict(config), "corpus": data.train.facts}
@@ -144,11 +144,11 @@ def _best(model: Model, trainer: Trainer, say: Say) -> Model:
 
 def _starting(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
     """The network of a configuration with the weights of the model that it goes on from."""
-    found = read_bundle(config.initial)
+    found = read_bundle(config.init_from)
     if tokenizer is not None and tokenizer.fingerprint != found.tokenizer.fingerprint:
-        raise UnmaskError(f"initial {config.initial} has another tokenizer than the one given")
+        raise UnmaskError(f"init_from {config.init_from} has another tokenizer than the one given")
     method = build_method(config, found.tokenizer.vocabulary)
-    load_weights(method, found.method.state_dict(), f"initial {config.initial}")
+    load_weights(method, found.method.state_dict(), f"init_from {config.init_from}")
     return Model(method, found.tokenizer, config)
 
 

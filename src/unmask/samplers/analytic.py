@@ -46,30 +46,30 @@ class Analytic(Sampler):
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
+    def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Every step looks at all masks, since the network decides how many of them to reveal."""
-        if not isinstance(denoise, Scores):
+        if not isinstance(denoiser, Scores):
             raise UnmaskError(
                 "the sampler analytic needs the scores of method sedd, and takes no guidance"
             )
-        return self._frames(_Weighed(denoise, canvas.mask_id), canvas, plan)
+        return self._frames(_Weighed(denoiser, canvas.mask_id), canvas, task)
 
-    def _frames(self, denoise: "_Weighed", canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
-        draft = SamplerState(denoise, canvas, plan)
-        uniforms = draft.uniforms("token")
-        times, alpha = finite_clock(grid_times(self.grid, self.steps), plan.schedule)
+    def _frames(self, denoiser: "_Weighed", canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
+        state = SamplerState(denoiser, canvas, task)
+        uniforms = state.uniforms("token")
+        times, alpha = finite_clock(grid_times(self.grid, self.steps), task.schedule)
         for step, t in enumerate(times[:-1]):
-            if not draft.masked.any():
+            if not state.masked.any():
                 return
-            u = draft.uniforms("reveal", step).cpu()
-            for part in draft.parts(draft.masked):
-                view = draft.look(part, t.expand(len(draft.z)))
-                chance = denoise.mass * (alpha[step + 1] / alpha[step] - 1)
+            u = state.uniforms("reveal", step).cpu()
+            for part in state.parts(state.masked):
+                view = state.look(part, t.expand(len(state.z)))
+                chance = denoiser.mass * (alpha[step + 1] / alpha[step] - 1)
                 if step == self.steps - 1:
                     chance = torch.ones_like(chance)
                 revealed = u[view.rows.cpu(), view.columns.cpu()] < chance
-                draft.write(view.only(revealed.to(view.rows.device)), uniforms)
-            yield draft.frame()
+                state.write(view.only(revealed.to(view.rows.device)), uniforms)
+            yield state.frame()
 
 
 class _Weighed:

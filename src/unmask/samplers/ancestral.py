@@ -31,12 +31,12 @@ class Ancestral(Sampler):
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
+    def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Draws every token's step first; then each row visits only the steps in which it reveals something."""
-        draft = SamplerState(denoise, canvas, plan)
+        state = SamplerState(denoiser, canvas, task)
         times = grid_times(self.grid, self.steps)
-        step = reveal_steps(draft.uniforms("reveal").cpu(), plan.schedule, times)
-        return in_turn(draft, times[step], lambda t: t)
+        step = reveal_steps(state.uniforms("reveal").cpu(), task.schedule, times)
+        return in_turn(state, times[step], lambda t: t)
 
 
 @SAMPLERS.register("first_hitting")
@@ -46,13 +46,13 @@ class FirstHitting(Sampler):
 
     exact = True
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
+    def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """A token is still masked at t with probability (1 - alpha_t) / (1 - alpha_1): u, solved for t."""
-        draft = SamplerState(denoise, canvas, plan)
+        state = SamplerState(denoiser, canvas, task)
         end = torch.ones(1, dtype=torch.float64)
-        masked_at_the_end = 1 - plan.schedule.alpha(end).detach()
-        u = draft.uniforms("reveal").cpu()
-        return in_turn(draft, u, lambda u: plan.schedule.inverse(1 - u * masked_at_the_end))
+        masked_at_the_end = 1 - task.schedule.alpha(end).detach()
+        u = state.uniforms("reveal").cpu()
+        return in_turn(state, u, lambda u: task.schedule.inverse(1 - u * masked_at_the_end))
 
 
 def reveal_steps(

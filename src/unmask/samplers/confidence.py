@@ -55,30 +55,30 @@ class _Counted(Sampler):
     def score(self, view: View) -> Float[Tensor, "tokens"]:
         """How sure the network is at each place."""
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
+    def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """A row is asked for only in steps that write something in it."""
-        draft = SamplerState(denoise, canvas, plan)
-        uniforms = draft.uniforms("token")
+        state = SamplerState(denoiser, canvas, task)
+        uniforms = state.uniforms("token")
         times = grid_times(self.grid, self.steps)
-        left = masks_left(canvas.open.sum(1), plan.schedule, times)
+        left = masks_left(canvas.open.sum(1), task.schedule, times)
         for step, t in enumerate(times[:-1]):
             cancellation.get()()
-            count = draft.masked.sum(1) - left[step]
-            places = draft.masked & (count > 0)[:, None]
+            count = state.masked.sum(1) - left[step]
+            places = state.masked & (count > 0)[:, None]
             if not places.any():
                 continue
-            now = t.expand(len(draft.z))
-            noise = gumbel(draft, self.noise, now, step)
-            for part in draft.parts(places):
-                view = draft.look(part, now)
+            now = t.expand(len(state.z))
+            noise = gumbel(state, self.noise, now, step)
+            for part in state.parts(places):
+                view = state.look(part, now)
                 if self.redraws:
-                    draft.write(view, draft.uniforms("token", step))
-                    sure = draft.confidence[view.rows, view.columns].log()
-                    draft.hide(part & ~first(spread(draft, view, sure) + noise, count))
+                    state.write(view, state.uniforms("token", step))
+                    sure = state.confidence[view.rows, view.columns].log()
+                    state.hide(part & ~first(spread(state, view, sure) + noise, count))
                 else:
-                    scores = spread(draft, view, self.score(view)) + noise
-                    draft.write(at(view, first(scores, count)), uniforms)
-            yield draft.frame()
+                    scores = spread(state, view, self.score(view)) + noise
+                    state.write(at(view, first(scores, count)), uniforms)
+            yield state.frame()
 
 
 @SAMPLERS.register("confidence")
@@ -119,20 +119,20 @@ class Entropy(_Counted):
 class _Bounded(Sampler):
     """As many tokens a step as a bound lets through, at least one; no clock but the masks left."""
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
-        draft = SamplerState(denoise, canvas, plan)
-        uniforms = draft.uniforms("token")
+    def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
+        state = SamplerState(denoiser, canvas, task)
+        uniforms = state.uniforms("token")
         step = 0
-        while draft.masked.any():
-            t = draft.now
-            for part in draft.parts(draft.masked):
-                view = draft.look(part, t)
-                draft.write(at(view, self.choose(draft, view, t, step)), uniforms)
-            yield draft.frame()
+        while state.masked.any():
+            t = state.now
+            for part in state.parts(state.masked):
+                view = state.look(part, t)
+                state.write(at(view, self.choose(state, view, t, step)), uniforms)
+            yield state.frame()
             step += 1
 
     @abstractmethod
-    def choose(self, draft: SamplerState, view: View, t: Times, step: int) -> Places:
+    def choose(self, state: SamplerState, view: View, t: Times, step: int) -> Places:
         """Where to write."""
 
 
@@ -152,11 +152,11 @@ class EntropyBound(_Bounded):
         if not self.gamma >= 0:
             raise UnmaskError(f"gamma must be 0 or more, not {self.gamma}")
 
-    def choose(self, draft: SamplerState, view: View, t: Times, step: int) -> Places:
+    def choose(self, state: SamplerState, view: View, t: Times, step: int) -> Places:
         entropy = entropy_of(view)
-        scores = spread(draft, view, -entropy) + gumbel(draft, self.noise, t, step)
+        scores = spread(state, view, -entropy) + gumbel(state, self.noise, t, step)
         order = scores.argsort(dim=1, descending=True, stable=True)
-        ordered = spread(draft, view, entropy).gather(1, order)  # -inf behind the masked ones
+        ordered = spread(state, view, entropy).gather(1, order)  # -inf behind the masked ones
         masked = ordered > -math.inf
         ordered = ordered.where(masked, 0.0)
         accepted = masked & (ordered.cumsum(1) - ordered.cummax(1).values <= self.gamma)
@@ -177,10 +177,10 @@ class Threshold(_Bounded):
         if not 0 < self.threshold <= 1:
             raise UnmaskError(f"threshold must lie in (0, 1], not {self.threshold}")
 
-    def choose(self, draft: SamplerState, view: View, t: Times, step: int) -> Places:
-        scores = spread(draft, view, view.log_probabilities.amax(-1))
-        scores = scores + gumbel(draft, self.noise, t, step)
-        best = first(scores, draft.masked.any(1).long())
+    def choose(self, state: SamplerState, view: View, t: Times, step: int) -> Places:
+        scores = spread(state, view, view.log_probabilities.amax(-1))
+        scores = scores + gumbel(state, self.noise, t, step)
+        best = first(scores, state.masked.any(1).long())
         return best | (scores > math.log(self.threshold))
 
 
@@ -209,20 +209,20 @@ def entropy_of(view: View) -> Float[Tensor, "tokens"]:
     return torch.special.entr(view.log_probabilities.exp()).sum(-1)
 
 
-def spread(draft: SamplerState, view: View, values: Float[Tensor, "tokens"]) -> Scores:
+def spread(state: SamplerState, view: View, values: Float[Tensor, "tokens"]) -> Scores:
     """Values at their places, finite ones; -inf elsewhere."""
-    dense = values.new_full(draft.z.shape, -math.inf)
+    dense = values.new_full(state.z.shape, -math.inf)
     dense[view.rows, view.columns] = values.clamp(min=torch.finfo(values.dtype).min)
     return dense
 
 
-def gumbel(draft: SamplerState, noise: float, t: Times, step: int) -> Scores | float:
+def gumbel(state: SamplerState, noise: float, t: Times, step: int) -> Scores | float:
     """Gumbel noise for scores, scaled down with time; each row's own."""
     if noise == 0:
         return 0.0
-    u = draft.uniforms("order", step).clamp(min=2.0**-54)
+    u = state.uniforms("order", step).clamp(min=2.0**-54)
     scaled = noise * t[:, None] * -torch.log(-torch.log(u.cpu()))
-    return scaled.to(draft.z.device, torch.float32)
+    return scaled.to(state.z.device, torch.float32)
 
 
 def first(scores: Scores, count: Counts) -> Places:

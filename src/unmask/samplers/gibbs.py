@@ -26,22 +26,22 @@ class Gibbs(Sampler):
     def __post_init__(self) -> None:
         check_steps(self.steps)
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
+    def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Each place is drawn given all others, so true texts stay true and others become so."""
-        draft = SamplerState(denoise, canvas, plan)
+        state = SamplerState(denoiser, canvas, task)
         if canvas.open.any():
-            for frame in shown(self.inner.generate(denoise, canvas, plan), plan):
-                draft.z, draft.confidence = frame.tokens.clone(), frame.confidence.clone()
-                draft.calls, draft.t = frame.calls.clone(), frame.t.clone()
-                yield draft.frame()
+            for frame in shown(self.inner.generate(denoiser, canvas, task), task):
+                state.z, state.confidence = frame.tokens.clone(), frame.confidence.clone()
+                state.calls, state.t = frame.calls.clone(), frame.t.clone()
+                yield state.frame()
         if not canvas.free.any():
             return
-        where, tokens = (row_uniforms(plan.seeds, name, self.steps) for name in ("gibbs", "redraw"))
+        where, tokens = (row_uniforms(task.seeds, name, self.steps) for name in ("gibbs", "redraw"))
         free = canvas.free.cpu()
         rank = free.cumsum(1) - 1  # of each free place among those of its row
         for step in range(self.steps):
             chosen = (where[:, step] * free.sum(1)).long()
-            places = (free & (rank == chosen[:, None])).to(draft.z.device)
-            draft.hide(places)
-            uniforms = tokens[:, step, None].expand(draft.z.shape)
-            yield draft.reveal(places, draft.now, uniforms)
+            places = (free & (rank == chosen[:, None])).to(state.z.device)
+            state.hide(places)
+            uniforms = tokens[:, step, None].expand(state.z.shape)
+            yield state.reveal(places, state.now, uniforms)

@@ -25,29 +25,29 @@ class LengthFirst(Sampler):
 
     inner: Sampler
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
-        assert plan.eos_id is not None
-        draft = SamplerState(denoise, canvas, plan)
-        draft.fill(self._over(draft, plan.eos_id), plan.eos_id)
-        yield draft.frame()
-        words = replace(plan, banned=tuple(sorted({*plan.banned, plan.eos_id})), eos_id=None)
-        draft.plan = words
-        if draft.masked.any():
-            yield draft.reveal(_last(draft.masked), draft.now, draft.uniforms("token"))
-        rest = Canvas(draft.z.clone(), canvas.mask_id)
-        for frame in shown(self.inner.generate(denoise, rest, words), words):
-            confidence = torch.where(rest.open, frame.confidence, draft.confidence)
-            yield replace(frame, calls=draft.calls + frame.calls, confidence=confidence)
+    def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
+        assert task.eos_id is not None
+        state = SamplerState(denoiser, canvas, task)
+        state.fill(self._over(state, task.eos_id), task.eos_id)
+        yield state.frame()
+        words = replace(task, banned=tuple(sorted({*task.banned, task.eos_id})), eos_id=None)
+        state.task = words
+        if state.masked.any():
+            yield state.reveal(_last(state.masked), state.now, state.uniforms("token"))
+        rest = Canvas(state.z.clone(), canvas.mask_id)
+        for frame in shown(self.inner.generate(denoiser, rest, words), words):
+            confidence = torch.where(rest.open, frame.confidence, state.confidence)
+            yield replace(frame, calls=state.calls + frame.calls, confidence=confidence)
 
-    def _over(self, draft: SamplerState, eos_id: int) -> Places:
+    def _over(self, state: SamplerState, eos_id: int) -> Places:
         """The places from the end on: the end is drawn, or (deterministic) the median."""
-        over = torch.zeros(draft.z.shape, device=draft.z.device)
-        for part in draft.parts(draft.masked):
-            view = draft.look(part, draft.now)
+        over = torch.zeros(state.z.shape, device=state.z.device)
+        for part in state.parts(state.masked):
+            view = state.look(part, state.now)
             over[view.rows, view.columns] = view.log_probabilities[:, eos_id].exp().float()
-        drawn = (1 - draft.uniforms("end")[:, :1]).to(over)
-        chance = 0.5 if draft.plan.strategy == "deterministic" else drawn
-        return draft.masked & (over.cummax(1).values >= chance)
+        drawn = (1 - state.uniforms("end")[:, :1]).to(over)
+        chance = 0.5 if state.task.strategy == "deterministic" else drawn
+        return state.masked & (over.cummax(1).values >= chance)
 
 
 def _last(places: Places) -> Places:

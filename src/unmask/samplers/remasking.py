@@ -63,26 +63,26 @@ class Remask(Sampler):
         """eta, the rule's own unless given."""
         return RULES[self.rule] if self.eta is None else self.eta
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
+    def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Reveals with probability (alpha_s - (1 - sigma) alpha_t) / (1 - alpha_t) while it hides with sigma."""
-        draft = SamplerState(denoise, canvas, plan)
+        state = SamplerState(denoiser, canvas, task)
         grid = grid_times(self.grid, self.steps)
-        alpha, times = self._clock(grid, plan.schedule)
+        alpha, times = self._clock(grid, task.schedule)
         for step, t in enumerate(times[:-1]):
             alpha_t, alpha_s = alpha[step], alpha[step + 1]
             revising = self.rule != "loop" or self.t_off < grid[step] <= self.t_on
-            sigma = self._sigma(draft, alpha_s, alpha_t) if revising else grid.new_zeros(1, 1)
+            sigma = self._sigma(state, alpha_s, alpha_t) if revising else grid.new_zeros(1, 1)
             revealed = unmask_probability(alpha_s, alpha_t) + sigma * alpha_t / (1 - alpha_t)
-            moved = draft.uniforms("move", step).cpu()
-            hidden = (moved < sigma).to(draft.z.device) & written(draft)
-            revealed = (moved < revealed).to(draft.z.device) & draft.masked
+            moved = state.uniforms("move", step).cpu()
+            hidden = (moved < sigma).to(state.z.device) & written(state)
+            revealed = (moved < revealed).to(state.z.device) & state.masked
             if revealed.any():
-                view = draft.look(revealed, t.expand(len(draft.z)))
-                draft.write(view, draft.uniforms("token", step))
+                view = state.look(revealed, t.expand(len(state.z)))
+                state.write(view, state.uniforms("token", step))
             if hidden.any():
-                draft.hide(hidden)
+                state.hide(hidden)
             if revealed.any() or hidden.any():
-                yield draft.frame()
+                yield state.frame()
 
     def _clock(
         self, grid: Float64[Tensor, "times"], schedule: Schedule
@@ -95,7 +95,7 @@ class Remask(Sampler):
         alpha = closed(torch.maximum(rising.clamp(max=self.alpha_on), ending))
         return alpha, schedule.inverse(alpha).detach()
 
-    def _sigma(self, draft: SamplerState, alpha_s: Alpha, alpha_t: Alpha) -> Chance:
+    def _sigma(self, state: SamplerState, alpha_s: Alpha, alpha_t: Alpha) -> Chance:
         """The chance that a place is hidden if it is written; masked ones are revealed to make up for it.
 
         conf hides `largest` tokens a row on average, those drawn with little confidence first.
@@ -106,7 +106,7 @@ class Remask(Sampler):
         if self.rule == "rescale":
             return (self.strength * largest).expand(1, 1)
         # the paper's: sigma is 0 at masked places, so that a text lags behind its schedule
-        doubt = torch.exp(-draft.confidence.double().cpu()) * written(draft).cpu()
+        doubt = torch.exp(-state.confidence.double().cpu()) * written(state).cpu()
         total = doubt.sum(1, keepdim=True)
         return self.strength * largest * torch.where(total > 0, doubt / total, 0.0)
 
@@ -126,31 +126,31 @@ class PredictorCorrector(Sampler):
         if not 0 <= self.correctors <= 1000:
             raise UnmaskError(f"correctors must lie in 0..1000, not {self.correctors}")
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
+    def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Noise from s to t masks a written token with probability 1 - alpha_t / alpha_s."""
-        draft = SamplerState(denoise, canvas, plan)
+        state = SamplerState(denoiser, canvas, task)
         times = grid_times(self.grid, self.steps)
-        alpha = closed(plan.schedule.alpha(times))
+        alpha = closed(task.schedule.alpha(times))
         for number in range(self.steps * (1 + self.correctors)):
             step, correcting = divmod(number, 1 + self.correctors)
             alpha_t, alpha_s = alpha[step], alpha[step + 1]
-            hidden = torch.zeros_like(draft.masked)
+            hidden = torch.zeros_like(state.masked)
             if correcting:
-                noised = draft.uniforms("noise", number).cpu() < 1 - alpha_t / alpha_s
-                hidden = noised.to(draft.z.device) & written(draft)
-                draft.hide(hidden)
-            revealed = draft.uniforms("reveal", number).cpu() < unmask_probability(alpha_s, alpha_t)
-            revealed = revealed.to(draft.z.device) & draft.masked
+                noised = state.uniforms("noise", number).cpu() < 1 - alpha_t / alpha_s
+                hidden = noised.to(state.z.device) & written(state)
+                state.hide(hidden)
+            revealed = state.uniforms("reveal", number).cpu() < unmask_probability(alpha_s, alpha_t)
+            revealed = revealed.to(state.z.device) & state.masked
             if revealed.any():
-                view = draft.look(revealed, times[step].expand(len(draft.z)))
-                draft.write(view, draft.uniforms("token", number))
+                view = state.look(revealed, times[step].expand(len(state.z)))
+                state.write(view, state.uniforms("token", number))
             if revealed.any() or hidden.any():
-                yield draft.frame()
+                yield state.frame()
 
 
-def written(draft: SamplerState) -> Places:
+def written(state: SamplerState) -> Places:
     """The places that may be hidden."""
-    return draft.canvas.free & ~draft.masked
+    return state.canvas.free & ~state.masked
 
 
 def closed(alpha: Float64[Tensor, "times"]) -> Float64[Tensor, "times"]:

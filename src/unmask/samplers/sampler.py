@@ -21,7 +21,7 @@ class Sampler(ABC):
     windowed: ClassVar[bool] = False  # it writes texts of any length, window by window
 
     @abstractmethod
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
+    def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Frames of the canvas filling up; the last has no open place."""
 
     def unwrapped(self) -> "Sampler":

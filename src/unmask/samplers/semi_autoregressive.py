@@ -49,44 +49,44 @@ class SemiAutoregressive(Sampler):
     def unwrapped(self) -> Sampler:
         return self.inner.unwrapped()
 
-    def generate(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> Iterator[Frame]:
+    def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Fills the first window, then moves on by `stride` with the rest as fixed prefix."""
-        draft = SamplerState(denoise, canvas, plan)
+        state = SamplerState(denoiser, canvas, task)
         length = canvas.tokens.shape[1]
         stride = self.stride or max(self.body // 2, 1)
         last = max(length - self.body, self.lead)
         starts = [*range(self.lead, last, stride), last]
         for number, start in enumerate(starts):
             view = slice(start, min(start + self.body, length))
-            writing = draft.masked[:, view].any(1)
+            writing = state.masked[:, view].any(1)
             if writing.any():
-                yield from self._window(draft, view, writing, number)
-            if plan.eos_id is not None:
-                ended = (canvas.open & (draft.z == plan.eos_id)).any(1) & draft.masked.any(1)
+                yield from self._window(state, view, writing, number)
+            if task.eos_id is not None:
+                ended = (canvas.open & (state.z == task.eos_id)).any(1) & state.masked.any(1)
                 if ended.any():
-                    draft.fill(draft.masked & ended[:, None], plan.eos_id)
-                    yield draft.frame()
+                    state.fill(state.masked & ended[:, None], task.eos_id)
+                    yield state.frame()
 
     def _window(
-        self, draft: SamplerState, view: slice, writing: Bool[Tensor, "rows"], number: int
+        self, state: SamplerState, view: slice, writing: Bool[Tensor, "rows"], number: int
     ) -> Iterator[Frame]:
         """The frames of one window, in the rows that have something to write there."""
         rows = writing.nonzero()[:, 0]
-        seeds = [child_seed(draft.plan.seeds[row], number, "window") for row in rows.tolist()]
-        plan = draft.plan.rows(seeds)
-        whole = _Whole(draft.z, rows, view, self.lead)
-        if plan.allow is not None:
-            plan = replace(plan, allow=whole.allow(plan.allow))
-        plan = replace(plan, processors=tuple(map(whole.process, plan.processors)))
+        seeds = [child_seed(state.task.seeds[row], number, "window") for row in rows.tolist()]
+        task = state.task.rows(seeds)
+        whole = _Whole(state.z, rows, view, self.lead)
+        if task.allow is not None:
+            task = replace(task, allow=whole.allow(task.allow))
+        task = replace(task, processors=tuple(map(whole.process, task.processors)))
         text = slice(self.lead, self.lead + view.stop - view.start)
-        part = Canvas(self._framed(draft.z[rows], view), draft.canvas.mask_id)
-        done, here = draft.calls.clone(), rows.cpu()
-        for frame in shown(self.inner.generate(draft.denoise, part, plan), plan):
-            draft.z[rows, view] = frame.tokens[:, text]
-            draft.confidence[rows, view] = frame.confidence[:, text]
-            draft.calls[here] = done[here] + frame.calls
-            draft.t[here] = frame.t
-            yield draft.frame()
+        part = Canvas(self._framed(state.z[rows], view), state.canvas.mask_id)
+        done, here = state.calls.clone(), rows.cpu()
+        for frame in shown(self.inner.generate(state.denoiser, part, task), task):
+            state.z[rows, view] = frame.tokens[:, text]
+            state.confidence[rows, view] = frame.confidence[:, text]
+            state.calls[here] = done[here] + frame.calls
+            state.t[here] = frame.t
+            yield state.frame()
 
     def _framed(self, z: Tokens, view: slice) -> Int[Tensor, "rows window"]:
         end = [] if self.end is None else [torch.full_like(z[:, :1], self.end)]

@@ -17,7 +17,7 @@ _REGISTRIES = {
     "samplers": ("unmask.samplers.sampler", "SAMPLERS"),
     "grids": ("unmask.samplers.core.time_grid", "GRIDS"),
     "schedules": ("unmask.diffusion.schedule", "SCHEDULES"),
-    "times": ("unmask.diffusion.time_sampler", "TIME_SAMPLERS"),
+    "time-samplers": ("unmask.diffusion.time_sampler", "TIME_SAMPLERS"),
     "backbones": ("unmask.backbones.backbone", "BACKBONES"),
     "loggers": ("unmask.training.logs.loggers", "LOGGERS"),
     "tokenizers": ("unmask.data.tokenizers.tokenizer", "TOKENIZERS"),
@@ -30,7 +30,7 @@ _HEADINGS = ("model", "parameters", "tokens", "length", "bound", "licence of the
 def add(commands: Commands) -> None:
     _add_models(commands)
     for name in ("recipes", *_REGISTRIES):
-        summary = f"list the {'time samplers' if name == 'times' else name}"
+        summary = f"list the {name.replace('-', ' ')}"
         parser = commands.add_parser(name, help=summary, description=summary)
         if name == "samplers":
             parser.add_argument(

@@ -45,9 +45,9 @@ class Frame:
     seconds: float  # since the start
 
 
-def shown(frames: Iterator[Frame], plan: SamplingTask) -> Iterator[Frame]:
+def shown(frames: Iterator[Frame], task: SamplingTask) -> Iterator[Frame]:
     """All frames if somebody watches, the last alone otherwise."""
-    if plan.watched:
+    if task.watched:
         yield from frames
         return
     last = None

@@ -20,7 +20,7 @@ from unmask.shapes import Places, Times, Uniforms
 
 
 def in_turn(
-    draft: SamplerState, when: Uniforms, clock: Callable[[Times], Times]
+    state: SamplerState, when: Uniforms, clock: Callable[[Times], Times]
 ) -> Iterator[Frame]:
     """Reveals the tokens of each row from the largest `when` down, equal ones together, at time clock(when).
 
@@ -28,24 +28,24 @@ def in_turn(
     batch is done after as many rounds as its busiest row needs. All rounds are known, and on the
     device, before the first one.
     """
-    uniforms = draft.uniforms("token")
-    rounds = Rounds.of(when, draft.canvas.open.cpu())
+    uniforms = state.uniforms("token")
+    rounds = Rounds.of(when, state.canvas.open.cpu())
     t = clock(rounds.when).detach()
-    places, read = to_device(rounds.places, draft.z.device), to_device(rounds.read, draft.z.device)
+    places, read = to_device(rounds.places, state.z.device), to_device(rounds.read, state.z.device)
     turns = None
-    if isinstance(draft.denoise, StaticDenoiser) and draft.plan.simple:
+    if isinstance(state.denoiser, StaticDenoiser) and state.task.simple:
         ends = rounds.places_end, rounds.read_end
-        turns = GraphRounds(draft, draft.denoise, rounds.places, rounds.read, ends, t, uniforms)
+        turns = GraphRounds(state, state.denoiser, rounds.places, rounds.read, ends, t, uniforms)
     for number, (at, asked) in enumerate(
         zip(pairwise(rounds.places_end), pairwise(rounds.read_end), strict=True)
     ):
         asked_rows, now = rounds.read[slice(*asked)], t[slice(*asked)]
         if turns is None or not turns(number):
             rows, index, columns = places[:, slice(*at)]
-            among = None if len(asked_rows) == len(draft.z) else read[slice(*asked)]
-            draft.write(draft.ask((rows, columns), (index, columns), among, now), uniforms)
-        draft.count(asked_rows, now)
-        yield draft.frame()
+            among = None if len(asked_rows) == len(state.z) else read[slice(*asked)]
+            state.write(state.ask((rows, columns), (index, columns), among, now), uniforms)
+        state.count(asked_rows, now)
+        yield state.frame()
 
 
 class Rounds(NamedTuple):
@@ -98,51 +98,51 @@ class GraphRounds:
 
     def __init__(
         self,
-        draft: SamplerState,
-        denoise: StaticDenoiser,
+        state: SamplerState,
+        denoiser: StaticDenoiser,
         places: Int[Tensor, "3 places"],
         read: Int[Tensor, "asked"],
         ends: tuple[list[int], list[int]],
         t: Float64[Tensor, "asked"],
         uniforms: Float64[Tensor, "rows length"],
     ) -> None:
-        self._draft, self._denoise = draft, denoise
+        self._state, self._denoiser = state, denoiser
         self._ends = list(zip(pairwise(ends[0]), pairwise(ends[1]), strict=True))
         rows, index, columns = places
         chance = uniforms.cpu()[rows, columns].view(torch.int64)
-        condition = denoise.condition(t)
+        condition = denoiser.condition(t)
         level = torch.zeros_like(t) if condition is None else condition.double()
-        device = draft.z.device
+        device = state.z.device
         self._places, self._place_ends = _padded(
             [index, columns, chance], ends[0], self._place_sizes(ends[0]), device
         )
-        asked = [_some_of(len(draft.z), last - first) for first, last in pairwise(ends[1])]
+        asked = [_some_of(len(state.z), last - first) for first, last in pairwise(ends[1])]
         self._read, self._read_ends = _padded(
             [read, level.view(torch.int64)], ends[1], asked, device
         )
-        self._flat = to_device(rows * draft.z.shape[1] + columns, device)
-        turn = _Turn(denoise, draft.plan.manner, condition is not None)
-        self._turn = denoise.replay(("turn", turn.manner), turn)
+        self._flat = to_device(rows * state.z.shape[1] + columns, device)
+        turn = _Turn(denoiser, state.task.manner, condition is not None)
+        self._turn = denoiser.replay(("turn", turn.manner), turn)
 
     def _place_sizes(self, ends: list[int]) -> list[int]:
         """The same for all rounds, if the largest fits: then only rows that are done change the shape."""
         counts = [last - first for first, last in pairwise(ends)]
         most = doubled(max(counts, default=1))
-        return [most if self._denoise.fits(most) else doubled(count) for count in counts]
+        return [most if self._denoiser.fits(most) else doubled(count) for count in counts]
 
     def __call__(self, number: int) -> bool:
         """Takes a round, unless it has more places than fit."""
         (first, last), _ = self._ends[number]
-        if not self._denoise.fits(last - first):
+        if not self._denoiser.fits(last - first):
             return False
         places = self._places[slice(*self._place_ends[number])]
         read = self._read[slice(*self._read_ends[number])]
-        z = self._draft.z
+        z = self._state.z
         sizes = [len(z), len(places), len(read)]
         chosen = self._turn([z, places, read], sizes, last - first)
         flat = self._flat[first:last]
         z.view(-1).index_copy_(0, flat, chosen[:, 0].long())
-        self._draft.confidence.view(-1).index_copy_(0, flat, chosen[:, 1].float())
+        self._state.confidence.view(-1).index_copy_(0, flat, chosen[:, 1].float())
         return True
 
 
@@ -150,7 +150,7 @@ class GraphRounds:
 class _Turn:
     """One round as a function of tensors."""
 
-    denoise: StaticDenoiser
+    denoiser: StaticDenoiser
     manner: TokenSampler
     timed: bool
 
@@ -163,7 +163,7 @@ class _Turn:
         index, columns, chance = places.unbind(1)
         rows, level = read.unbind(1)
         condition = level.view(torch.float64).float() if self.timed else None
-        log_probabilities = self.denoise.answer(z[rows], condition, (index, columns))
+        log_probabilities = self.denoiser.answer(z[rows], condition, (index, columns))
         return self.manner(log_probabilities, chance.view(torch.float64))
 
 

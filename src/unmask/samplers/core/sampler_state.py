@@ -38,8 +38,8 @@ class SamplerState:
     seed alone.
     """
 
-    def __init__(self, denoise: Denoiser, canvas: Canvas, plan: SamplingTask) -> None:
-        self.denoise, self.canvas, self.plan = denoise, canvas, plan
+    def __init__(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> None:
+        self.denoiser, self.canvas, self.task = denoiser, canvas, task
         self.z = canvas.tokens.clone()
         self.confidence = (~canvas.open).float()
         self.calls = torch.zeros(len(self.z), dtype=torch.long)
@@ -58,13 +58,13 @@ class SamplerState:
     def now(self) -> Times:
         """The diffusion time at which as much of a text is masked: alpha_t is the share that is visible."""
         visible = 1 - self.masked.double().mean(1).cpu()
-        return self.plan.schedule.inverse(visible).detach()
+        return self.task.schedule.inverse(visible).detach()
 
     def uniforms(self, name: str, step: int = 0) -> Uniforms:
         """Random numbers of this row and step, one a place."""
         # torch knows no doubles on Apple's GPUs
         device = "cpu" if self.z.device.type == "mps" else self.z.device
-        return row_uniforms(self.plan.seeds, name, self.z.shape[1], step).to(device)
+        return row_uniforms(self.task.seeds, name, self.z.shape[1], step).to(device)
 
     def parts(self, places: Places) -> Iterator[Places]:
         """The places some rows at a time, for samplers that look at all of them."""
@@ -91,15 +91,15 @@ class SamplerState:
         All but t is on the device already, and the CPU does not wait for it.
         """
         z = self.z if read is None else self.z[read]
-        return self.seen(at, self.denoise(z, t, asked_at))
+        return self.seen(at, self.denoiser(z, t, asked_at))
 
     def seen(self, at: At, log_probabilities: LogProbabilities) -> View:
         """What was said, over the tokens that may be drawn."""
-        return View(*at, self.plan.restrict(log_probabilities, self.z, at))
+        return View(*at, self.task.restrict(log_probabilities, self.z, at))
 
     def count(self, rows: Int[Tensor, "asked"], t: Times) -> None:
         """Counts a call of the network for rows, at their times."""
-        self.calls[rows] += getattr(self.denoise, "cost", 1)
+        self.calls[rows] += getattr(self.denoiser, "cost", 1)
         self.t[rows] = t
 
     def write(self, view: View, uniforms: Uniforms) -> None:
@@ -110,10 +110,10 @@ class SamplerState:
             at = (part.rows, part.columns)
             log_probabilities = part.log_probabilities
             if not first:
-                log_probabilities = self.plan.restrict(log_probabilities, self.z, at)
+                log_probabilities = self.task.restrict(log_probabilities, self.z, at)
             chance = uniforms[at[0].to(uniforms.device), at[1].to(uniforms.device)]
             likeliest = None if greedy is None else greedy[part.rows]
-            tokens = self.plan.choose(log_probabilities, chance, self.z, at, likeliest)
+            tokens = self.task.choose(log_probabilities, chance, self.z, at, likeliest)
             self.z[at] = tokens
             self.confidence[at] = log_probabilities.gather(1, tokens[:, None])[:, 0].exp().float()
             first = False
@@ -136,7 +136,7 @@ class SamplerState:
     def frame(self) -> Frame:
         """The draft as it is now: a copy of it, if somebody watches."""
         seconds = time.perf_counter() - self._begun
-        if not self.plan.watched:
+        if not self.task.watched:
             return Frame(self.z, self._free, self.confidence, self.calls, self.t, seconds)
         changed = self.z != self._shown
         self._shown = self.z.clone()
@@ -145,13 +145,13 @@ class SamplerState:
 
     def _greedy(self) -> Bool[Tensor, "rows"] | None:
         """The rows whose next tokens are not drawn but the likeliest, where some are and some are not."""
-        if self.plan.strategy != "hybrid":
+        if self.task.strategy != "hybrid":
             return None
-        return self.masked.sum(1) <= self.plan.tail * self._openings
+        return self.masked.sum(1) <= self.task.tail * self._openings
 
     def _turns(self, view: View) -> list[View]:
         """All at once, unless a token may forbid another in the same row."""
-        if self.plan.allow is None or not len(view.rows):
+        if self.task.allow is None or not len(view.rows):
             return [view]
         before = torch.arange(len(view.rows), device=view.rows.device)
         order = view.rows.argsort(stable=True)
