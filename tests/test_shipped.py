@@ -116,7 +116,7 @@ def test_a_card_holds_what_was_measured(held, capsys, monkeypatch):
     assert "is written" in run(capsys, *card)
     assert run(capsys, "generate", "stories", "--seed", "4") == before  # still whole
     facts = shipped.card("stories")
-    bound = unmask.load("stories").perplexity("valid.txt", draws=2)
+    bound = unmask.load("stories").perplexity(Path("valid.txt"), draws=2)
     assert facts["bound"]["nats"] == bound.nats
     assert facts["bound"]["bits_per_byte"] == bound.bits_per_byte
     relative = [

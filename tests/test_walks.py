@@ -42,7 +42,7 @@ def test_a_prompt_is_few_calls_and_files_away_from_its_text(model, monkeypatch):
 
 
 def test_a_row_is_few_calls_and_files_away_from_its_loss(tmp_path):
-    with Walk(within="Gradient.add") as walk:
+    with Walk(within="TrainStep.add") as walk:
         unmask.train(config(tmp_path), tmp_path / "run", say=lambda line: None)
     assert 5 <= len(walk.stack) <= 10, walk.stack
     assert walk.stack[-1] == "runs/train.py:train"

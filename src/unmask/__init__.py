@@ -9,6 +9,7 @@ from unmask.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from unmask.config.run_config import RunConfig
     from unmask.evaluation.suites.sample_quality import compare
+    from unmask.evaluation.suites.suite import evaluate
     from unmask.generation.generator import Result
     from unmask.generation.sampling_params import SamplingParams
     from unmask.likelihood.bound import Bound
@@ -29,6 +30,7 @@ __all__ = [
     "Vocabulary",
     "__version__",
     "compare",
+    "evaluate",
     "load",
     "train",
 ]
@@ -41,6 +43,7 @@ _HOMES = {
     "RunConfig": "unmask.config.run_config",
     "SamplingParams": "unmask.generation.sampling_params",
     "compare": "unmask.evaluation.suites.sample_quality",
+    "evaluate": "unmask.evaluation.suites.suite",
     "load": "unmask.model",
     "train": "unmask.runs.train",
 }

@@ -1,9 +1,10 @@
-"""Model, which users hold, and `load`, which reads one."""
+"""Model, the object that users work with, and `load`, which reads one."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
@@ -17,10 +18,12 @@ from unmask.generation.prompts import Prompts, rows_to_fill, rows_to_write
 from unmask.generation.sampling_params import (
     EDITING,
     Length,
+    SamplingOptions,
     checked_defaults,
     params_to_fill,
     params_to_generate,
 )
+from unmask.generation.signature import with_sampling_options
 from unmask.runtime.device import PRECISIONS, resolve_device, resolve_precision
 from unmask.samplers.core.canvas import Frame
 
@@ -32,44 +35,67 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model(Bundle):
-    """Generation, infilling, editing and perplexity of one bundle.
-
-    `generate`, `fill`, `edit` and `stream` take the fields of `Sampling` as options: n, sampler, steps,
-    temperature, seed, regex, label and more; and those of logits processors, NAME={"field": value}.
-    """
+    """Generation, infilling, editing and perplexity of one bundle."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "defaults", checked_defaults(self.defaults))
 
+    @with_sampling_options
     def generate(
         self,
         prompts: Prompts = None,
         *,
         length: Length = None,
         stop: bool = True,
-        **options: Any,
+        **options: Unpack[SamplingOptions],
     ) -> list[Result]:
-        """Writes `n` texts after each prompt, or from nothing, to their end or `length` tokens in all.
+        """Writes texts after prompts, or from nothing.
 
-        A text longer than the model is written in windows that slide over it; "auto" goes on until the
-        model ends the text. `stop=False` writes all of the length, with no end. What is not given is as
-        the model's `defaults` say, or else the length that it was trained on and as many steps as tokens.
+        Options that are not given have the model's defaults. A model of pairs takes sources as prompts
+        and writes their targets. Fields of logits processors are options too, such as
+        `typical={"mass": 0.9}`.
 
-        To a conditional model a prompt is a source, and the text is the target that it writes for it.
+        Args:
+            prompts: the beginning of the text, several of them, or None to write from nothing.
+            length: tokens of a text, its prompt included; "auto" writes until the text ends, in windows
+                that slide over it. The length that the model was trained on unless given.
+            stop: False fills all of the length; no text ends before it.
+            options: see below.
+
+        Returns:
+            `n` results for each prompt, in the order of the prompts.
+
+        Example:
+            >>> [result] = model.generate("The cat", length=12, steps=4, temperature=0.8, seed=1)
+            >>> result.text.startswith("The cat")
+            True
         """
         if _none(prompts):
             params_to_generate(self.defaults, options)  # refuses an unknown option
             return []
         return self._writing(prompts, length=length, stop=stop, **options).results()
 
-    def fill(self, text: str | Sequence[int], **options: Any) -> list[Result]:
-        """Fills the gaps of a text, `[MASK]` one token and `[MASK:4]` four, in `n` ways.
+    @with_sampling_options
+    def fill(self, text: str | Sequence[int], **options: Unpack[SamplingOptions]) -> list[Result]:
+        """Fills the gaps of a text, with both sides in view.
 
-        A text may be given as ids too: its gaps are then those of the vocabulary's mask id.
+        Args:
+            text: a text with gaps, `[MASK]` for one token and `[MASK:4]` for four; or token ids, with the
+                mask id of the vocabulary at gaps.
+            options: see below.
+
+        Returns:
+            `n` results.
+
+        Example:
+            >>> [result] = model.fill("The [MASK:2] sat", seed=1)
+            >>> result.text.endswith(" sat")
+            True
         """
         return self._filling(text, **options).results()
 
+    @with_sampling_options
     def edit(
         self,
         text: str,
@@ -77,27 +103,69 @@ class Model(Bundle):
         remask: float | None = None,
         remask_span: tuple[int, int] | None = None,
         remask_uncertain: int | None = None,
-        **options: Any,
+        **options: Unpack[SamplingOptions],
     ) -> list[Result]:
-        """Masks part of a text and writes it again, in `n` ways; the rest stays as it is.
+        """Masks part of a text and writes it anew; the rest stays.
 
-        `remask` is a share of its tokens, `remask_span` (start, stop) in tokens, `remask_uncertain`
-        how many of the tokens that the model finds least likely. Without them a sampler that revises a
-        finished text, such as gibbs, may change any of it.
+        Give one of the three `remask` arguments. Without them a sampler that revises a finished text,
+        such as gibbs, may change any token.
+
+        Args:
+            text: the text.
+            remask: the share of its tokens to rewrite, drawn by the seed.
+            remask_span: the tokens from start up to stop.
+            remask_uncertain: the number of tokens to rewrite, the least likely ones.
+            options: see below.
+
+        Returns:
+            `n` results.
+
+        Example:
+            >>> [result] = model.edit("The cat sat on the mat.", remask=0.3, seed=1)
+            >>> isinstance(result.text, str)
+            True
         """
         edit = {"remask": remask, "remask_span": remask_span, "remask_uncertain": remask_uncertain}
         return self._editing(text, **edit, **options).results()
 
+    @with_sampling_options
     def stream(
         self,
         prompts: Prompts = None,
         *,
         fill: str | Sequence[int] | None = None,
         edit: str | None = None,
-        **options: Any,
+        length: Length = None,
+        stop: bool = True,
+        remask: float | None = None,
+        remask_span: tuple[int, int] | None = None,
+        remask_uncertain: int | None = None,
+        **options: Unpack[SamplingOptions],
     ) -> Iterator[Frame]:
-        """Every step of `generate`, or of filling or editing a text, as it is taken; with their options."""
-        return self._running(prompts, fill, edit, options).frames()
+        """Yields every step of `generate`, `fill` or `edit` as a frame.
+
+        Args:
+            prompts: as `generate` takes them.
+            fill: a text with gaps, as `fill` takes it.
+            edit: a text to rewrite a part of, as `edit` takes it.
+            length: tokens of a text that is written after a prompt.
+            stop: False fills all of the length.
+            remask: the share of `edit` to rewrite.
+            remask_span: the tokens of `edit` to rewrite.
+            remask_uncertain: the number of least likely tokens of `edit` to rewrite.
+            options: see below.
+
+        Returns:
+            Frames: the tokens so far, the places that changed, the confidence, the network calls.
+
+        Example:
+            >>> frames = list(model.stream("The cat", length=12, steps=4, seed=1))
+            >>> bool((frames[-1].tokens == model.tokenizer.vocabulary.mask_id).any())
+            False
+        """
+        own = _given(length=length, stop=None if stop else stop)
+        own |= _given(remask=remask, remask_span=remask_span, remask_uncertain=remask_uncertain)
+        return self._running(prompts, fill, edit, {**own, **options}).frames()
 
     def texts(
         self,
@@ -107,26 +175,41 @@ class Model(Bundle):
         edit: str | None = None,
         **options: Any,
     ) -> Iterator[Result]:
-        """What `generate`, `fill` or `edit` returns, text by text, each as soon as it is finished.
+        """Yields the results of `generate`, `fill` or `edit`, each as soon as it is finished.
 
-        A CPU then has no more texts side by side than keep it busy.
+        A CPU then computes no more texts side by side than keep it busy.
+
+        Args:
+            prompts: as `generate` takes them.
+            fill: a text with gaps, as `fill` takes it.
+            edit: a text to rewrite a part of, as `edit` takes it.
+            options: the options of that function.
+
+        Returns:
+            The results in order.
         """
         if fill is None and edit is None and _none(prompts):
             return iter(self.generate(prompts, **options))
         return self._running(prompts, fill, edit, options).one_by_one()
 
-    def watch(self, frames: Iterable[Frame]) -> Frame | None:
+    def watch(self, frames: Iterable[Frame]) -> None:
         """Shows the frames of `stream` as they come, in a terminal or below the cell of a notebook.
 
-        Masked tokens are blocks; new ones are green, yellow or red by the network's confidence in them.
-        Returns the last frame.
+        Masked tokens are blocks. New tokens are green, yellow or red by the network's confidence.
+
+        Args:
+            frames: the frames.
+
+        Example:
+            >>> model.watch(model.stream(length=8, steps=2))  # doctest: +SKIP
         """
-        return watch(frames, self.tokenizer, conditional=self.conditional)
+        watch(frames, self.tokenizer, conditional=self.conditional)
 
     def perplexity(
         self,
-        data: Sequence[str | tuple[str, str]] | str | None = None,
+        texts: str | Path | Sequence[str | tuple[str, str]] | None = None,
         *,
+        source: str | None = None,
         draws: int = 8,
         seed: int = 0,
         packing: str | None = None,
@@ -137,19 +220,46 @@ class Model(Bundle):
         shard: tuple[int, int] = (0, 1),
         batch: int = 32,
     ) -> "Bound":
-        """How well the model predicts texts, a data source, or (None) its own validation text.
+        """Measures the likelihood of texts, or a bound of it, with its standard error.
 
-        Texts are measured whole (`split`), a source as the training text was packed, unless `packing`
-        says otherwise. The model's own bound unless told otherwise: by an `estimator` (fixed_count,
-        stratified, importance, uniform), of `steps` steps (0: continuous time), by the chain rule in
-        an `order` (left_to_right, right_to_left, random or a list of places), over K random `orders`,
-        or as pseudo-likelihood (estimator pseudo). `shard` (i, n) measures the i-th of n parts, whose
-        bounds add up (`+`) to the whole. The `batch` changes nothing but time and memory.
-        A conditional model measures pairs, (source, target): the target given the source; `left_out`
-        pairs were too long for a row.
+        Without an estimator, steps or an order it is the method's own bound. A model of pairs measures
+        targets given their sources.
+
+        Args:
+            texts: a text, several texts, pairs (source, target), or the path of a file or folder; the
+                model's own validation text unless given.
+            source: a data source by name instead, such as "hf:owner/name" or "builtin:pydoc".
+            draws: draws of the noise; more have a smaller error.
+            seed: the seed of the noise.
+            packing: pad, split, wrap, join or fit; split for texts, as in training for files.
+            estimator: fixed_count, stratified, importance, uniform, or pseudo for a pseudo-likelihood.
+            steps: T of the bound; 0 is continuous time.
+            order: the chain rule in an order: left_to_right, right_to_left, random or a list of places.
+            orders: the number of random orders of the any-order bound.
+            shard: (i, n) measures the i-th of n parts; their bounds add up with `+`.
+            batch: rows computed at a time; it changes time and memory only.
+
+        Returns:
+            The bound: nats per token, perplexity, bits per byte, their errors and the certificate.
+
+        Example:
+            >>> bound = model.perplexity("The cat sat on the mat.", draws=2)
+            >>> bound.certificate
+            'upper'
         """
         from unmask.likelihood.perplexity import perplexity  # generation does without it
 
+        if source is not None and texts is not None:
+            raise UnmaskError("give texts or a source, not both")
+        data: Sequence[str | tuple[str, str]] | str | None = source
+        if texts is not None:
+            data = (
+                [texts]
+                if isinstance(texts, str)
+                else str(texts)
+                if isinstance(texts, Path)
+                else texts
+            )
         how: How = {"estimator": estimator, "steps": steps, "order": order, "orders": orders}
         return perplexity(
             self, data, packing, how, draws=draws, seed=seed, shard=shard, batch=batch
@@ -163,32 +273,80 @@ class Model(Bundle):
     ) -> None:
         """Writes the model without its training state to a folder that `load` reads.
 
-        In `precision` bf16 the weights are rounded and take half the room. `defaults` are added to its
-        own: options of `generate` (length, sampler, steps, temperature, top-k, top-p, those of logits
-        processors) that apply where a caller gives none.
+        Args:
+            folder: the folder; one that holds a model already is replaced.
+            precision: fp32, or bf16, which rounds the weights and takes half the room.
+            defaults: options of `generate` that the model takes unless others are given: length,
+                sampler, steps, temperature, top_k, top_p.
+
+        Example:
+            >>> model.save("exported", precision="bf16", defaults={"steps": 32})  # doctest: +SKIP
         """
         usual = {**self.defaults, **(defaults or {})}
         write_folder(replace(self, defaults=usual), folder, precision)
 
-    def save_pretrained(self, folder: str | Path, **options: Any) -> None:
+    def save_pretrained(
+        self,
+        folder: str | Path,
+        *,
+        shard: str | int = "5GB",
+        card: str | Mapping[str, Any] | None = None,
+        licence: str | None = None,
+    ) -> None:
         """Writes the model in the layout of the Hugging Face hub, for `load` and for transformers.
 
-        `shard` is the size beyond which weights go into several files ("5GB"), `card` the text of the
-        model card or what `unmask card` measured, `licence` what the card says of it. Files that the run
-        read are told by their names, not by where they lie.
+        Paths of files that the run read are cut to their names.
+
+        Args:
+            folder: the folder.
+            shard: the size beyond which weights go into several files.
+            card: the text of the model card, or the measurements of `unmask card`.
+            licence: the licence that the card names.
         """
         from unmask.formats import huggingface
 
-        huggingface.write(self, folder, **options)
+        huggingface.write(self, folder, shard, card, licence)
 
     def push_to_hub(self, name: str, *, private: bool = False, **options: Any) -> str:
-        """Writes the model to the hub as "owner/name", and returns the address.
+        """Writes the model to the Hugging Face hub.
 
-        Takes the options of `save_pretrained`, a `revision` (a branch) and a `commit_message`.
+        Args:
+            name: "owner/name".
+            private: True hides the model from others.
+            options: those of `save_pretrained`, a `revision` (a branch) and a `commit_message`.
+
+        Returns:
+            The address of the model.
         """
         from unmask.formats import huggingface
 
         return huggingface.push(self, name, private, **options)
+
+    def __repr__(self) -> str:
+        return f"Model({', '.join(f'{name}={value}' for name, value in self._facts().items())})"
+
+    def _repr_html_(self) -> str:
+        """The model as a table, below the cell of a notebook."""
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
+            for name, value in self._facts().items()
+        )
+        return f"<table>{rows}</table>"
+
+    def _facts(self) -> dict[str, Any]:
+        """The facts that tell models apart."""
+        parameters = sum(weights.numel() for weights in self.method.parameters())
+        return {
+            "method": self.config.method.name,
+            "backbone": self.config.backbone.name,
+            "parameters": f"{parameters:,}",
+            "tokenizer": f"{self.tokenizer.kind} of {self.tokenizer.vocabulary.size:,} ids",
+            "length": self.length,
+            **({"labels": ", ".join(self.tokenizer.labels)} if self.tokenizer.labels else {}),
+            **({"pairs": True} if self.conditional else {}),
+            "device": self.device,
+            "precision": self.precision,
+        }
 
     def _running(
         self,
@@ -197,10 +355,10 @@ class Model(Bundle):
         edit: str | None,
         options: Mapping[str, Any],
     ) -> Generator:
-        """What the one of generate, fill and edit that is asked for would do."""
+        """The generator of a call of `generate`, `fill` or `edit`."""
         if sum(text is not None for text in (prompts, fill, edit)) > 1:
             raise UnmaskError("give one of prompts, fill and edit")
-        given = {name: value for name, value in options.items() if value is not None}
+        given = _given(**options)
         if fill is not None:
             return self._filling(fill, **given)
         if edit is not None:
@@ -216,17 +374,17 @@ class Model(Bundle):
         stop: bool = True,
         **options: Any,
     ) -> Generator:
-        sampling, length = params_to_generate(self.defaults, options, length)
-        return Generator(self, rows_to_write(self, prompts, length, stop, sampling), sampling)
+        params, length = params_to_generate(self.defaults, options, length)
+        return Generator(self, rows_to_write(self, prompts, length, stop, params), params)
 
     def _filling(self, text: str | Sequence[int], /, **options: Any) -> Generator:
-        sampling = params_to_fill(self.defaults, options)
-        return Generator(self, rows_to_fill(self, text, sampling), sampling)
+        params = params_to_fill(self.defaults, options)
+        return Generator(self, rows_to_fill(self, text, params), params)
 
     def _editing(self, text: str, /, **options: Any) -> Generator:
         edit = Edit(**{name: options.pop(name) for name in EDITING if name in options})
-        sampling = params_to_fill(self.defaults, options, EDITING)
-        return Generator(self, rows_to_edit(self, text, edit, sampling), sampling)
+        params = params_to_fill(self.defaults, options, EDITING)
+        return Generator(self, rows_to_edit(self, text, edit, params), params)
 
 
 def load(
@@ -236,15 +394,21 @@ def load(
     compile: bool = False,
     revision: str | None = None,
 ) -> Model:
-    """The model in a run folder or an exported folder, or one that ships with the package, by name.
+    """Reads a model.
 
-    A folder in the layout of the Hugging Face hub, or a model there by its name ("owner/name", or
-    "hf:name" where there is no owner), is read by our code: see docs/hub.md. `revision` is a branch, a
-    tag or a commit there; "owner/name@revision" says the same wherever a model is named.
+    Args:
+        path: a shipped model by name ("stories"), a run folder, an exported folder, a folder in the layout
+            of the Hugging Face hub, or a model there ("owner/name", "hf:name" without an owner).
+        device: cpu, cuda, mps, or auto for the best one there is.
+        precision: fp32, bf16, or auto for the fastest one that the device computes natively.
+        compile: True compiles the network, which delays the first texts and speeds up later ones on a GPU.
+        revision: a branch, a tag or a commit of the hub; "owner/name@revision" names it too.
 
-    `precision` is fp32, bf16, or auto, the fastest one that the device computes natively. bf16
-    computes as training in bf16 does, with weights that are cast once. `compile` makes the first
-    texts wait, and those after them come sooner on a GPU.
+    Returns:
+        The model, ready to generate.
+
+    Example:
+        >>> model = load("stories")  # doctest: +SKIP
     """
     where = resolve_device(device)
     dtype = PRECISIONS[resolve_precision(precision, where)]
@@ -269,3 +433,8 @@ def _pinned(path: str | Path, revision: str) -> str:
 def _none(prompts: Prompts) -> bool:
     """True for an empty list of prompts."""
     return prompts is not None and not isinstance(prompts, str) and not prompts
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that are not None."""
+    return {name: value for name, value in options.items() if value is not None}

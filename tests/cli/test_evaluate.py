@@ -35,7 +35,9 @@ def folder(tmp_path_factory):
         "backbone.depth": "1", "backbone.heads": "2", "training.steps": "2", "training.batch": "4",
         "training.warmup": "1", "training.sample_every": "0", "training.validation_rows": "2",
     }  # fmt: skip
-    unmask.train(resolve(load_recipe("demo"), list(tiny.items())), folder / "run", lambda _: None)
+    unmask.train(
+        resolve(load_recipe("demo"), list(tiny.items())), folder / "run", say=lambda _: None
+    )
     return folder
 
 

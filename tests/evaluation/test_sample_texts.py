@@ -430,7 +430,7 @@ def test_an_unknown_interval_is_a_question_mark(model, judge):
         (
             "generation",
             ["--judge", "FOLDER", "--samples", "0"],
-            "samples must be at least 1, not 0",
+            "samples must be 1 or more, not 0",
         ),
         ("generation", ["--judge", "FOLDER", "--out", "x.txt"], "must end in .png"),
         ("infilling", ["--judge", "RUN"], "not by a run"),

@@ -141,7 +141,7 @@ def test_gpt2_is_itself_and_mask_does_not_meet_pad(tmp_path):
         own = theirs(x).logits
         torch.testing.assert_close(logits(model, x)[..., :60], own, **CLOSE)
         cache = KVState(9)
-        pieces = [backbone.features(part, cache=cache) for part in x.split([4, 1, 1, 3], 1)]
+        pieces = [backbone.features(part, state=cache) for part in x.split([4, 1, 1, 3], 1)]
         torch.testing.assert_close(torch.cat(pieces, 1), backbone.features(x))
     # what follows <|endoftext|> and a prompt, token by token, and what a text costs
     ids = [59, *x[0, 1:].tolist()]

@@ -85,4 +85,4 @@ def test_a_file_that_is_called_the_same_is_not_the_text_of_a_model_from_elsewher
         )
         card = Path(name, "README.md").read_text()
         assert "| data | train.txt |" in card and "elsewhere" not in card
-    assert model.perplexity("train.txt", draws=1).nats > 0
+    assert model.perplexity(Path("train.txt"), draws=1).nats > 0

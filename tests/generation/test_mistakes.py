@@ -1,6 +1,7 @@
 """Every mistake is one line that says what to mend."""
 
 import math
+from pathlib import Path
 
 import pytest
 from tiny_models import one_line, train_tiny
@@ -71,7 +72,8 @@ def test_a_mistake_in_filling_is_one_line(model, text, options, message):
         ([1], {}, "text 1 is neither a text nor a pair"),
         (["The cat."], {"draws": 0}, "draws must be 1 or more"),
         (["The cat."], {"packing": "spilt"}, "did you mean 'split'?"),
-        ("no/such/file.txt", {}, "no/such/file.txt"),
+        (Path("no/such/file.txt"), {}, "no/such/file.txt"),
+        (["The cat."], {"source": "notes.txt"}, "texts or a source, not both"),
     ],
 )
 def test_a_mistake_in_measuring_is_one_line(model, data, options, message):

@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
     def _refuse(self, extras: Sequence[str]) -> NoReturn:
         """Raises an error for unknown arguments, with the nearest name that an option has."""
         flag = next((extra.partition("=")[0] for extra in extras if extra.startswith("--")), "")
-        near = get_close_matches(flag, self._option_string_actions, 1)
+        near = get_close_matches(flag, self._option_string_actions, 1, 0.75)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         self.error(f"unrecognized arguments: {' '.join(extras)}{hint}")
 

@@ -81,27 +81,44 @@ def _load(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     return _merge(_load(recipes.locate(str(base), path.parent), (*above, path)), tree)
 
 
-def resolve(recipe: Mapping[str, Any], overrides: Sequence[tuple[str, str]] = ()) -> RunConfig:
-    """A recipe with dotted overrides, `("training.steps", "100")`, as a checked configuration."""
+def resolve(
+    recipe: Mapping[str, Any],
+    overrides: Mapping[str, Any] | Sequence[tuple[str, Any]] = (),
+) -> RunConfig:
+    """The checked configuration of a recipe with overrides.
+
+    Args:
+        recipe: a tree of settings, as `load_recipe` reads it; {} has defaults only.
+        overrides: settings by dotted name, such as {"training.steps": 100}; values may be text.
+
+    Returns:
+        The configuration.
+
+    Example:
+        >>> resolve({}, {"training.steps": 100, "method": "sedd"}).training.steps
+        100
+    """
     update: dict[str, Any] = {}
-    for dotted, text in overrides:
-        _plant(update, dotted, text)
+    for dotted, value in overrides.items() if isinstance(overrides, Mapping) else overrides:
+        _plant(update, dotted, dict(value) if isinstance(value, Mapping) else value)
     return from_dict(_merge(recipe, update))
 
 
 def from_dict(tree: Mapping[str, Any]) -> RunConfig:
     """The configuration that a tree describes; what it leaves out keeps its default."""
-    return _build(RunConfig, tree, "")
+    config: RunConfig = _build(RunConfig, tree, "")
+    return config
 
 
-def _plant(update: dict[str, Any], dotted: str, text: str) -> None:
-    """Set one dotted name in a tree; a choice's bare name is its `name` field."""
-    *sections, leaf = [*dotted.split("."), *(["name"] if dotted in _CHOICES else [])]
+def _plant(update: dict[str, Any], dotted: str, value: Any) -> None:
+    """Sets one dotted name in a tree; a choice's bare name is its `name` field."""
+    named = dotted in _CHOICES and not isinstance(value, Mapping)
+    *sections, leaf = [*dotted.split("."), *(["name"] if named else [])]
     for section in sections:
         update = update.setdefault(section, {})
         if not isinstance(update, dict):
             raise UnmaskError(f"{dotted}: {section} is given as a value and as a section")
-    update[leaf] = text
+    update[leaf] = value
 
 
 def _merge(base: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,7 +134,7 @@ def _renames(key: str, old: Any, new: Any) -> bool:
     if key not in _CHOICES or not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return False
     before = old.get("name", _CHOICES[key][1])
-    return new.get("name", before) != before
+    return bool(new.get("name", before) != before)
 
 
 def _overlay(old: Any, new: Any, at: str) -> Any:

@@ -31,7 +31,7 @@ def measure_card(
 ) -> dict[str, Any]:
     """The bound on `data`, what `n` texts are like to a judge, and a text of each of ten seeds."""
     say(f"the bound on {data}, {draws} draw{'s' * (draws > 1)}")
-    bound = model.perplexity(data, draws=draws, batch=batch)
+    bound = model.perplexity(source=data, draws=draws, batch=batch)
     say(f"{n} texts")
     rows = _texts(model, judge, n, say)
     texts = model.generate(n=len(PICTURED), seed=list(PICTURED))

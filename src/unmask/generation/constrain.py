@@ -21,10 +21,10 @@ def constrained(
 
     Where a text may end, phrases are put among its first `near` tokens if they fit there.
     """
+    if not (sampling.regex or sampling.ban or sampling.include or sampling.allowed):
+        return job, task
     room = min(map(len, job.canvases)) - job.lead
     constraint = _constraint(tokenizer, job.lead, room, sampling)
-    if not constraint:
-        return job, task
     if job.answers and len(set(job.fixed)) > 1:  # `lead` is of all rows
         raise UnmaskError("targets are constrained for one source at a time: give one")
     if job.rows > 1:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from html import escape
 from itertools import groupby
 
 import torch
@@ -25,7 +26,7 @@ from unmask.samplers.sampler import Sampler
 _BUSY = 512  # tokens that a CPU computes at once as fast, each, as more of them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """A generated text: `str()` of it is the text; `calls` counts the network calls it took."""
 
@@ -37,6 +38,14 @@ class Result:
 
     def __str__(self) -> str:
         return self.text
+
+    def __repr__(self) -> str:
+        return f"Result({self.text!r}, calls={self.calls}, seed={self.seed})"
+
+    def _repr_html_(self) -> str:
+        """The text, below the cell of a notebook."""
+        about = f"{len(self.ids)} tokens, {self.calls} network calls, seed {self.seed}"
+        return f"<p style='white-space:pre-wrap'>{escape(self.text)}</p><small>{about}</small>"
 
 
 class Generator:

@@ -6,7 +6,7 @@ Reading the declarations needs no torch, so that `unmask generate --help` starts
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from unmask.errors import UnmaskError, unknown
 from unmask.generation.logits_processor import (
@@ -26,7 +26,7 @@ else:  # no surface reads values of these types, and torch would come with them
 Length = int | Literal["auto"] | None
 _CLOCK = ("sampler", "steps")
 _SIZE = ("length", "steps")
-_WRITING = ("length", "stop")  # what `generate` takes beside the fields of Sampling
+_WRITING = ("prompts", "length", "stop")  # what `generate` takes beside the fields of Sampling
 EDITING = ("remask", "remask_span", "remask_uncertain")  # and `edit`
 
 MOST_TEXTS = 2**20
@@ -142,10 +142,50 @@ class SamplingParams:
                 values[name] = read_option(known[name], value)
             elif name in LOGITS_PROCESSORS:
                 raise UnmaskError(f"{name} takes its options by name, such as {{'field': 1}}")
+            elif SYNONYMS.get(name) in {*known, *others}:
+                raise UnmaskError(f"unknown option {name!r}; did you mean {SYNONYMS[name]!r}?")
             else:
                 fields = {one.name for one in chain(*processor_options().values())}
                 raise unknown("option", name, {*known, *others, *fields} - {name})
         return cls(**values, processors=processors)
+
+
+class SamplingOptions(TypedDict, total=False):
+    """The fields of `SamplingParams` as keyword arguments, for type checkers and editors."""
+
+    n: int
+    sampler: str | Sampler | None
+    steps: int | None
+    grid: str | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    strategy: Literal["stochastic", "deterministic", "hybrid"] | None
+    tail: float | None
+    ending: Literal["free", "first"] | None
+    seed: int | Sequence[int]
+    batch: int
+    regex: str | None
+    ban: str | Sequence[str]
+    include: str | Sequence[str]
+    allowed: Mapping[int, Collection[str | int]] | None
+    label: str | None
+    guidance: float | None
+    guide: Bundle | None
+    processors: Mapping[str, Mapping[str, Any]]
+
+
+# names that other libraries have for an option
+SYNONYMS = {
+    "max_tokens": "length",
+    "max_new_tokens": "length",
+    "max_length": "length",
+    "num_return_sequences": "n",
+    "num_samples": "n",
+    "do_sample": "strategy",
+    "stop_sequences": "stop",
+    "prompt": "prompts",
+}
 
 
 def sampling_options(surface: str) -> list[Option]:
@@ -174,7 +214,7 @@ def checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
 def _length(value: Any) -> int:
     from unmask.config.values import _value
 
-    length = _value(int, "length", value)
+    length: int = _value(int, "length", value)
     if length < 2:
         raise UnmaskError(f"length must be 2 or more, not {length}")
     return length

@@ -148,7 +148,8 @@ class Request:
         if not _trained(folder, config):
             self.say(f"training {folder}")
             try:
-                train(config, folder, self.say, _shared_tokenizer(self.folder, config.data))
+                shared = _shared_tokenizer(self.folder, config.data)
+                train(config, folder, say=self.say, tokenizer=shared)
             except UnmaskError as error:  # which speaks of the option that 'unmask train' has
                 raise UnmaskError(
                     str(error).replace("run folder (--run)", "folder of runs (--runs)")

@@ -1,14 +1,15 @@
 """Training a configuration in a run folder."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from unmask.config.components import build_method, outline
-from unmask.config.run_config import RunConfig, dump_yaml, to_dict
+from unmask.config.run_config import RunConfig, dump_yaml, load_recipe, resolve, to_dict
 from unmask.data.load import Data, first_sources, load_data
 from unmask.data.loader import LabelDropout, Loader, ShortRows
 from unmask.data.rows.first_rows import FirstRows
@@ -35,17 +36,34 @@ Say = Callable[[str], None]
 
 
 def train(
-    config: RunConfig,
-    run: str | Path,
+    recipe: str | Path | Mapping[str, Any] | RunConfig,
+    run: str | Path | None = None,
+    *,
+    overrides: Mapping[str, Any] | None = None,
     say: Say = print,
     tokenizer: Tokenizer | None = None,
     auto_batch: bool = False,
 ) -> Model:
-    """Trains in the folder `run`, or continues there, and returns the best model.
+    """Trains a model in a run folder, or continues an interrupted run there.
 
-    A `tokenizer` that another run has learned from the same text need not be learned again.
-    `auto_batch` finds the largest micro-batch that the memory holds.
+    Args:
+        recipe: a shipped recipe by name ("demo"), a YAML file, a dict of settings, or a configuration.
+        run: the run folder; runs/RECIPE unless given.
+        overrides: settings by dotted name, such as {"training.steps": 100, "data.train": "notes.txt"}.
+        say: receives each line of progress.
+        tokenizer: a tokenizer of the same text, which is then not learned again.
+        auto_batch: True finds the largest micro-batch that fits in memory.
+
+    Returns:
+        The model with the best weights of the run.
+
+    Example:
+        >>> model = train("demo", "runs/x", overrides={"training.steps": 100})  # doctest: +SKIP
     """
+    config = _configured(recipe, overrides or {})
+    if run is None and isinstance(recipe, Mapping | RunConfig):
+        raise UnmaskError("the run needs a folder: give run, such as runs/first")
+    run = Path("runs") / Path(str(recipe)).stem if run is None else run
     run = Path(run)
     for name in config.training.log_to:
         LOGGERS[name]  # a name that nobody knows is told before any work
@@ -60,6 +78,15 @@ def train(
         model, trainer = _prepared(config, run, heard, tokenizer, auto_batch, group, begun)
         trainer.fit(begun)
         return _best(model, trainer, heard)
+
+
+def _configured(
+    recipe: str | Path | Mapping[str, Any] | RunConfig, overrides: Mapping[str, Any]
+) -> RunConfig:
+    """The configuration of a recipe with overrides."""
+    if isinstance(recipe, RunConfig):
+        return resolve(to_dict(recipe), overrides) if overrides else recipe
+    return resolve(recipe if isinstance(recipe, Mapping) else load_recipe(str(recipe)), overrides)
 
 
 def _prepared(

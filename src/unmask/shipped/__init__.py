@@ -1,6 +1,7 @@
 """Models that come with the package: a folder each, as `unmask export` and `unmask card` write them."""
 
 import json
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ def locate(model: str | Path) -> Path:
         return folder(str(model))
     if not path.is_dir():
         shipped = ", ".join(names()) or "none in this installation"
+        if near := get_close_matches(str(model), names(), n=1):
+            raise UnmaskError(f"no model {str(model)!r}; did you mean {near[0]!r}?")
         raise UnmaskError(
             f"no model {str(model)!r}: give a run folder, an exported folder or a shipped model "
             f"({shipped})"

@@ -169,7 +169,7 @@ class Tokenizer(ABC):
     def having(self, vocabulary: Vocabulary, labels: Mapping[str, int]) -> Self:
         """The same tokenizer with other special ids."""
         other = copy(self)
-        other.vocabulary = replace(vocabulary, label_ids=tuple(labels.values()))
+        other.vocabulary = replace(vocabulary, label_ids=tuple(sorted(labels.values())))
         other.labels = dict(labels)
         other.__dict__.pop("fingerprint", None)
         return other

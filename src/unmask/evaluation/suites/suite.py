@@ -4,10 +4,12 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, asdict, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from unmask.errors import unknown
 from unmask.files.jsonl import finite_json
-from unmask.options import check_options
+from unmask.options import check_options, options_of
 from unmask.registry import Registry
 
 if TYPE_CHECKING:
@@ -117,9 +119,35 @@ class Suite(ABC):
             >>> suite = SUITES.build("likelihood")
             >>> rows = suite.measure(model, data="notes.txt", draws=4)  # doctest: +SKIP
         """
+        known = {one.name for one in options_of(self.Options)}
+        for name in options:
+            if name not in known:
+                raise unknown(f"option of {SUITES.name_of(self)}", name, known)
         asked = self.Options(**options)
         check_options(asked)
         return list(self.rows(model, asked, Progress()))
 
 
 SUITES: Registry[Suite] = Registry("suite")
+
+
+def evaluate(model: "Model | str | Path", suite: str = "likelihood", **options: Any) -> list[Any]:
+    """Measures a model by a suite.
+
+    Args:
+        model: a model, or one that `load` reads.
+        suite: the name of a suite: likelihood, generation, infilling, translation, zero-shot, or one of a
+            plugin.
+        options: the options of that suite; `unmask evaluate SUITE --help` lists them.
+
+    Returns:
+        The rows of the suite's table.
+
+    Example:
+        >>> rows = evaluate("stories", "likelihood", draws=4)  # doctest: +SKIP
+    """
+    if isinstance(model, str | Path):
+        from unmask.model import load
+
+        model = load(model)
+    return SUITES[suite]().measure(model, **options)

@@ -94,7 +94,7 @@ class Likelihood(Suite):
         self, model: "Model", options: LikelihoodOptions, progress: Progress
     ) -> Iterator[LikelihoodRow]:
         bound = model.perplexity(
-            options.data,
+            source=options.data,
             draws=options.draws,
             seed=options.seed,
             packing=options.packing,

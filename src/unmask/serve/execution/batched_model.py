@@ -51,7 +51,7 @@ def _features(
 ) -> Tensor:
     """The backbone's features: in company where all tokens are asked for, and no padding is there."""
     _check_no_gradients()
-    plain = all(value is None for value in others.values())
+    plain = tokens.ndim == 2 and all(value is None for value in others.values())
     call = Call(tokens, condition, positions, state) if plain else None
     others |= {"positions": positions, "state": state}
     alone = partial(method.backbone.features, tokens, condition, **others)
