@@ -234,7 +234,9 @@ def test_perplexity_of_the_validation_text_and_of_a_file(model, tmp_path):
     assert model.perplexity(seed=1).nats != held_out.nats
     file = tmp_path / "text.txt"
     file.write_text(TEXTS[0])
-    assert model.perplexity(str(file)) == model.perplexity([TEXTS[0]])
+    alone = model.perplexity([TEXTS[0]])
+    assert model.perplexity(file) == model.perplexity(TEXTS[0]) == alone
+    assert model.perplexity(source=str(file)) == alone
 
 
 def test_one_row_and_one_draw_admit_that_the_error_is_unknown(model):

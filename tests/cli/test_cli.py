@@ -210,7 +210,7 @@ def test_filled_words_are_found(template, text, filled):
 
 def test_evaluate_shows_a_bound_as_a_bound(model, capsys):
     assert main(["evaluate", "m", "--data", "x.txt", "--draws", "8"]) == 0
-    assert (model.asked["data"], model.asked["draws"]) == ("x.txt", 8)
+    assert (model.asked["source"], model.asked["draws"]) == ("x.txt", 8)
     out = capsys.readouterr().out
     assert "≤ 12.18 ± 0.15" in out
     assert "12,345" in out

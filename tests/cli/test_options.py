@@ -62,7 +62,8 @@ def test_help_has_groups_defaults_and_choices():
         ("--steps 4,0", "steps must be 1 or more, not 0"),
         ("--steps 4,x", "argument --steps: '4,x' is no list of numbers such as 8,16,32"),
         ("--mode slwo", "unknown mode 'slwo'; did you mean 'slow'?"),
-        ("--secret 1", "unrecognized arguments: --secret 1; did you mean '--share'?"),
+        ("--secret 1", "unrecognized arguments: --secret 1"),
+        ("--shar 1", "unrecognized arguments: --shar 1; did you mean '--share'?"),
     ],
 )
 def test_a_wrong_value_is_refused(argv, message):

@@ -100,7 +100,7 @@ def resolve(
     """
     update: dict[str, Any] = {}
     for dotted, value in overrides.items() if isinstance(overrides, Mapping) else overrides:
-        _plant(update, dotted, dict(value) if isinstance(value, Mapping) else value)
+        _plant(update, dotted, value)
     return from_dict(_merge(recipe, update))
 
 
@@ -111,9 +111,12 @@ def from_dict(tree: Mapping[str, Any]) -> RunConfig:
 
 
 def _plant(update: dict[str, Any], dotted: str, value: Any) -> None:
-    """Sets one dotted name in a tree; a choice's bare name is its `name` field."""
-    named = dotted in _CHOICES and not isinstance(value, Mapping)
-    *sections, leaf = [*dotted.split("."), *(["name"] if named else [])]
+    """Sets one dotted name in a tree, or several by a section; a choice's bare name is its `name` field."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            _plant(update, f"{dotted}.{name}", inner)
+        return
+    *sections, leaf = [*dotted.split("."), *(["name"] if dotted in _CHOICES else [])]
     for section in sections:
         update = update.setdefault(section, {})
         if not isinstance(update, dict):

@@ -21,7 +21,7 @@ def constrained(
 
     Where a text may end, phrases are put among its first `near` tokens if they fit there.
     """
-    if not (sampling.regex or sampling.ban or sampling.include or sampling.allowed):
+    if sampling.regex is None and not (sampling.ban or sampling.include or sampling.allowed):
         return job, task
     room = min(map(len, job.canvases)) - job.lead
     constraint = _constraint(tokenizer, job.lead, room, sampling)
