@@ -14,6 +14,7 @@ from transformers import AutoModelForMaskedLM
 import unmask
 import unmask.integrations.transformers
 from unmask.backbones import backbone as base
+from unmask.errors import UnmaskError
 from unmask.integrations.transformers.modeling import UnmaskForMaskedLM, UnmaskModel
 
 # what all need is imported once, and each order is tried in a process of its own
@@ -190,3 +191,21 @@ def test_generate_writes_as_the_model_was_saved_to(model, tmp_path):
     )
     assert Path(tmp_path / "b" / "generation_config.json").exists() is False
     assert unmask.load(tmp_path / "b").defaults == usual
+
+
+def test_auto_classes_read_the_authors_models():
+
+    from transformers import AutoModel
+
+    folder = Path(__file__).parents[2] / "fixtures" / "official-dit-tiny"
+    model = unmask.load(folder, device="cpu")
+    tokens = torch.arange(48).reshape(2, 24) % 90
+    tokens[:, 3:6] = model.tokenizer.vocabulary.mask_id
+    network = AutoModelForMaskedLM.from_pretrained(folder)
+    ours = UnmaskForMaskedLM.from_model(model)
+    with torch.inference_mode():
+        assert torch.equal(network(tokens).logits, ours(tokens).logits)
+        features = AutoModel.from_pretrained(folder, dtype=torch.float64)(tokens)
+    assert features.last_hidden_state.dtype == torch.float64
+    with pytest.raises(UnmaskError, match="takes no device_map"):
+        AutoModelForMaskedLM.from_pretrained(folder, device_map="auto")

@@ -2,11 +2,16 @@
 
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
+from unmask.integrations.transformers.authors import MDLMConfig, MDLMForMaskedLM, MDLMModel
 from unmask.integrations.transformers.configuration import UnmaskConfig
 from unmask.integrations.transformers.modeling import UnmaskForMaskedLM, UnmaskModel
 
 __all__ = ["UnmaskConfig", "UnmaskForMaskedLM", "UnmaskModel"]
 
-AutoConfig.register(UnmaskConfig.model_type, UnmaskConfig, exist_ok=True)
-AutoModel.register(UnmaskConfig, UnmaskModel, exist_ok=True)
-AutoModelForMaskedLM.register(UnmaskConfig, UnmaskForMaskedLM, exist_ok=True)
+for _config, _model, _masked in (
+    (UnmaskConfig, UnmaskModel, UnmaskForMaskedLM),
+    (MDLMConfig, MDLMModel, MDLMForMaskedLM),
+):
+    AutoConfig.register(_config.model_type, _config, exist_ok=True)
+    AutoModel.register(_config, _model, exist_ok=True)
+    AutoModelForMaskedLM.register(_config, _masked, exist_ok=True)

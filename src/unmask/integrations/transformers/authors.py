@@ -1,0 +1,63 @@
+"""Models that the authors of MDLM published, read by transformers' Auto classes without remote code."""
+
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from unmask.errors import UnmaskError
+from unmask.integrations.transformers.modeling import (
+    UnmaskForMaskedLM,
+    UnmaskModel,
+    UnmaskPreTrainedModel,
+)
+from unmask.model import load
+
+_UNREAD = ("config", "trust_remote_code")  # options of the Auto classes that change nothing here
+
+
+class MDLMConfig(PretrainedConfig):
+    """The config.json of kuleshov-group/mdlm-owt and its kin."""
+
+    model_type = "mdlm"
+
+
+class _Published(UnmaskPreTrainedModel):
+    """A published model as one of ours: `from_pretrained` reads it as `unmask.load` does."""
+
+    config_class = MDLMConfig
+    own: type[UnmaskPreTrainedModel]  # the class of the network that is returned
+
+    @classmethod
+    def from_pretrained(cls, name: Any, *args: Any, **options: Any) -> Any:
+        """The network in eval mode, with the configuration of our own models.
+
+        Args:
+            name: a folder, or a name on the hub.
+            args: none.
+            options: `revision`, `dtype` or `torch_dtype`, and `output_loading_info`.
+        """
+        kept = {key: value for key, value in options.items() if key not in _UNREAD}
+        dtype = kept.pop("dtype", None) or kept.pop("torch_dtype", None)
+        revision, info = kept.pop("revision", None), kept.pop("output_loading_info", False)
+        unknown = [key for key, value in kept.items() if not key.startswith("_") and value]
+        if args or unknown:
+            raise UnmaskError(
+                f"{name} is read by unmask, which takes no {', '.join(unknown) or 'more arguments'}: "
+                "leave it out"
+            )
+        built = cls.own.from_model(load(name, device="cpu", revision=revision))
+        if dtype not in (None, "auto"):
+            built = built.to(dtype)
+        return (built, {"missing_keys": [], "mismatched_keys": []}) if info else built
+
+
+class MDLMModel(_Published, UnmaskModel):
+    """The features of a published MDLM, for AutoModel."""
+
+    own = UnmaskModel
+
+
+class MDLMForMaskedLM(_Published, UnmaskForMaskedLM):
+    """A published MDLM with its head, for AutoModelForMaskedLM."""
+
+    own = UnmaskForMaskedLM
