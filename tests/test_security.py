@@ -264,7 +264,7 @@ TOKENIZERS = {
     ),
     "an id beyond all": (
         tokenizer_json(model={"type": "BPE", "vocab": {"a": 2**32 - 1}, "merges": []}),
-        "a vocabulary of 4,294,967,297 ids; at most",
+        "the vocabulary has 4,294,967,297 ids: choose 1 to",
     ),
     "a negative id": (
         tokenizer_json(model={"type": "BPE", "vocab": {"a": -1}, "merges": []}),
@@ -319,7 +319,7 @@ def test_a_pattern_without_end_is_an_error(tmp_path):
         ("a: &a [*a]", "nested too deeply"),
         ("a: " + "[" * 20_000, "nested too deeply"),
         ("x" * 300_000, "larger than 262,144 bytes"),
-        ("{[a, b]: 1}", "a name that is no word"),
+        ("{[a, b]: 1}", "a key that is no word"),
         ("data: !!python/object/apply:os.system ['true']", "data: a list|data is a section"),
         ("base: ../../../../etc/passwd", "unknown recipe"),
         ("training: {steps: 1e400}", "training.steps: '1e400' is not a whole number"),

@@ -1,4 +1,4 @@
-"""The one exception that a user causes and a user can mend: the command line prints it as one line and exits with 2."""
+"""Errors and warnings that the command line prints as one line."""
 
 import difflib
 from collections.abc import Iterable
@@ -7,10 +7,10 @@ _LONGEST = 2000  # characters of a message
 
 
 class UnmaskError(Exception):
-    """Something the user can mend; the message says what and how, in one line.
+    """An error that a user can correct. Its message names the mistake and the remedy in one line.
 
-    What a file holds may be part of a message: line ends and other control characters are escaped,
-    so that nobody's file speaks to a terminal.
+    The command line prints it and exits with status 2. A message may quote a file, so control
+    characters are escaped: a file cannot send commands to the terminal.
     """
 
     def __init__(self, message: str) -> None:
@@ -19,7 +19,7 @@ class UnmaskError(Exception):
 
 
 class UnmaskWarning(UserWarning):
-    """Something that works and that a user may want to change; the command line prints it as one line."""
+    """A warning about a setting that works but that a user may want to change."""
 
 
 def _escaped(character: str) -> str:
@@ -27,7 +27,7 @@ def _escaped(character: str) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UnmaskError:
-    """An error for a name that does not exist, with the nearest one that does."""
+    """An error for an unknown name, with the most similar known name or all known names."""
     known = sorted(known)
     near = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"

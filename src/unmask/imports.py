@@ -1,4 +1,4 @@
-"""Lazy exports of a package, and optional libraries with the pip line that installs them."""
+"""Lazy exports of a package, and imports of optional libraries."""
 
 import gc
 import importlib
@@ -11,7 +11,7 @@ from unmask.errors import UnmaskError
 
 
 def extra(module: str, purpose: str, group: str = "data") -> Any:
-    """The module, or an error that says how to install it."""
+    """Imports an optional module; the error for a missing one has its pip command."""
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -22,7 +22,10 @@ def extra(module: str, purpose: str, group: str = "data") -> Any:
 def lazy_exports(
     package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's `__getattr__`, which fetches each of these names once from its home, and `__dir__`."""
+    """`__getattr__` and `__dir__` of a package that imports a name at its first use.
+
+    `homes` has the module of each name.
+    """
     here = sys.modules[package]
 
     def fetch(name: str) -> Any:
@@ -39,7 +42,7 @@ def lazy_exports(
 
 
 def _imported(module: str) -> Any:
-    """A module; a tenth of the wait would go into looking for garbage in what is there to stay."""
+    """Imports a module without garbage collection, which would take a tenth of the time."""
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -1,5 +1,7 @@
-"""Options declared once, as fields of a dataclass: the command line, the server's schema, the harness and
-the playground read name, type, default, range and help from there."""
+"""Options as dataclass fields, each with type, default, range and help.
+
+The command line, the server's schema, the harness and the playground are generated from them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -16,7 +18,7 @@ _KEY = "unmask.option"
 
 @dataclass(frozen=True)
 class Option:
-    """A field of a dataclass of options, with its type and what `option` declared of it."""
+    """One option: a dataclass field with its type, default, range and help."""
 
     name: str
     hint: Any
@@ -40,17 +42,17 @@ class Option:
 
     @property
     def required(self) -> bool:
-        """True without a default."""
+        """True if the option has no default."""
         return self.default is MISSING
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """The values of a Literal type; nothing for other types."""
+        """The values of a Literal type; empty for other types."""
         return get_args(self._item) if get_origin(self._item) is Literal else ()
 
     @property
     def many(self) -> bool:
-        """True for a sequence of values."""
+        """True if the value is a sequence."""
         return get_origin(self._members[0]) in (Sequence, list, tuple)
 
     @property
@@ -61,7 +63,7 @@ class Option:
 
     @property
     def number(self) -> bool:
-        """True for bool, int and float, with or without None."""
+        """True if the type is bool, int or float, or None beside them."""
         return all(member in (bool, int, float) for member in self._members)
 
     @property
@@ -71,7 +73,7 @@ class Option:
 
     @property
     def range(self) -> str:
-        """The values that are allowed, in words; nothing if all are."""
+        """The allowed range in words, such as "in (0, 1]"; empty if all values are allowed."""
         if (self.gt is not None or self.lt is not None) and None not in (self._low, self._high):
             left, right = "[" if self.gt is None else "(", "]" if self.lt is None else ")"
             return f"in {left}{_number(self._low)}, {_number(self._high)}{right}"
@@ -90,7 +92,7 @@ class Option:
         return self.le if self.lt is None else self.lt
 
     def check(self, value: Any) -> None:
-        """Raises an error for a number out of range, an unknown choice, or no text where text belongs."""
+        """Raises an error for a number out of range, an unknown choice, or a non-text value of a text."""
         if self.many and isinstance(value, list | tuple):
             for item in value:
                 self.check(item)
@@ -128,16 +130,19 @@ def option(
     """A dataclass field that users can set on every surface.
 
     Args:
-        default: the value where none is given; a list or dict is copied for each instance.
-        help: one sentence, for `--help` and the server's schema.
-        ge: the least value.
-        gt: a value that must be exceeded.
-        le: the largest value.
-        lt: a value that must not be reached.
-        metavar: the value's name in `--help`; N or X for numbers unless given.
-        group: the heading in `--help` under which the option stands.
-        repeat: a sequence is given as one flag for each value, not as one flag with all of them.
-        on: the surfaces that show the option, of cli, http, harness and play.
+        default: Default value; a list or dict is copied for each instance.
+        help: One sentence for `--help` and the server's schema.
+        ge: Smallest value.
+        gt: Limit that a value must exceed.
+        le: Largest value.
+        lt: Limit that a value must stay below.
+        metavar: Name of the value in `--help`; N or X for numbers by default.
+        group: Heading of the option in `--help`.
+        repeat: True for a sequence with one flag per value, False for one flag with all values.
+        on: Surfaces that show the option: cli, http, harness, play.
+
+    Returns:
+        The field.
 
     Example:
         >>> @dataclass(frozen=True)
@@ -154,12 +159,12 @@ def option(
 
 
 def options_of(cls: type, surface: str | None = None) -> list[Option]:
-    """The options of a dataclass in the order of its fields, all of them or those of one surface."""
+    """The options of a dataclass in the order of its fields: all, or those of one surface."""
     return [one for one in _all_options(cls) if surface is None or surface in one.on]
 
 
 def check_options(options: Any) -> None:
-    """Raises an error for the first field of an options dataclass whose value is out of range."""
+    """Raises an error for the first option whose value is out of range."""
     for one in options_of(type(options)):
         one.check(getattr(options, one.name))
 
@@ -182,7 +187,7 @@ def _number(value: float | None) -> str:
 
 
 def changed_options(options: Any) -> dict[str, Any]:
-    """The fields of an options dataclass that differ from their defaults."""
+    """The options that differ from their defaults, by name."""
     values = {one.name: getattr(options, one.name) for one in options_of(type(options))}
     usual = {one.name: one.default for one in options_of(type(options))}
     return {name: value for name, value in values.items() if value != usual[name]}

@@ -1,4 +1,4 @@
-"""Random numbers as a pure function of (seed, step, row): no hidden state, so nothing to save, lose or reorder."""
+"""Random numbers as a pure function of (seed, step, row), without a generator state to save."""
 
 import hashlib
 import operator
@@ -31,7 +31,10 @@ def _block(seed: int, name: str, step: int, first_row: int, rows: int, width: in
 
 @dataclass(frozen=True)
 class RowStream:
-    """Uniforms for the rows `rows` of a global batch of `total`: the same whoever asks for which rows."""
+    """Uniforms for the rows `rows` of a global batch of `total` rows.
+
+    A row gets the same numbers on any process and with any number of processes.
+    """
 
     seed: int
     step: int
@@ -39,12 +42,12 @@ class RowStream:
     total: int
 
     def uniform(self, name: str, width: int) -> Float64[Tensor, "rows width"]:
-        """Numbers in [0, 1) with 53 random bits; one named stream per use."""
+        """Numbers in [0, 1) with 53 random bits; each name has its own numbers."""
         block = _block(self.seed, name, self.step, self.rows.start, len(self.rows), width)
         return torch.from_numpy(block)
 
     def strata(self) -> Int64[Tensor, "rows"]:
-        """A random one of `total` slices for each row, no two rows sharing one."""
+        """A random permutation of 0 … total - 1: the numbers of this stream's rows."""
         everyone = _block(self.seed, "strata", self.step, 0, self.total, 1)[:, 0]
         ranks = everyone.argsort().argsort()[self.rows.start : self.rows.stop]
         return torch.from_numpy(ranks)
@@ -53,7 +56,7 @@ class RowStream:
 def row_uniforms(
     seeds: Sequence[int], name: str, width: int, step: int = 0
 ) -> Float64[Tensor, "rows width"]:
-    """Uniforms in which each row depends on its own seed only."""
+    """Uniforms in [0, 1); each row depends on its own seed only."""
     philox = np.random.Philox(0)
     generator, state = np.random.Generator(philox), philox.state
     rows = np.empty((len(seeds), -(-width // _BLOCK) * _BLOCK))
@@ -61,21 +64,21 @@ def row_uniforms(
         key = _key(seed, name)
         state["state"]["key"][:] = key & (2**64 - 1), key >> 64
         state["state"]["counter"][:] = 0, step, 0, 0
-        state["buffer_pos"] = _BLOCK  # nothing is left over from the row before
-        philox.state = state  # a new generator a row would ask the system for entropy each time
+        state["buffer_pos"] = _BLOCK  # drop the buffered numbers of the row before
+        philox.state = state  # a new generator per row would read system entropy each time
         generator.random(out=row)
     return torch.from_numpy(np.ascontiguousarray(rows[:, :width]))
 
 
 def child_seed(seed: int, index: int, kind: str = "child") -> int:
-    """A seed for the `index`-th child of `seed`, another for each kind; child 0 is the seed itself."""
+    """The seed of the `index`-th child of `seed`, different for each kind; child 0 is `seed`."""
     return seed if index == 0 else _key(seed, f"{kind} {index}") >> 66
 
 
 def row_seeds(seed: int | Sequence[int], rows: int) -> list[int]:
-    """One seed per row: given as such, or children of one seed."""
+    """One seed per row: the given seeds, or children of one seed."""
     if not isinstance(seed, Sequence):
         return [child_seed(operator.index(seed), index) for index in range(rows)]
     if len(seed) != rows:
-        raise UnmaskError(f"{len(seed)} seeds for {rows} rows")
+        raise UnmaskError(f"{len(seed)} seeds for {rows} rows: give one seed, or one for each row")
     return [operator.index(one) for one in seed]

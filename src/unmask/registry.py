@@ -1,4 +1,7 @@
-"""Named components, and the plugins that add some: a class and a `@REGISTRY.register("name")` line above it."""
+"""Registries of named components, and plugins that add components to them.
+
+A line `@REGISTRY.register("name")` above a class registers it.
+"""
 
 import os
 import sys
@@ -13,7 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from unmask.errors import UnmaskError, unknown
 
-PLUGINS = "UNMASK_PLUGINS"  # environment variable: files and modules, with os.pathsep between them
+PLUGINS = "UNMASK_PLUGINS"  # environment variable: files and modules, separated by os.pathsep
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -22,10 +25,10 @@ C = TypeVar("C", bound=type)
 class Registry(Generic[T]):
     """The components of one kind, by name.
 
-    Plugins are imported when the registry is listed or lacks a name.
+    A listing and a lookup of an unknown name import the plugins.
     """
 
-    registries: ClassVar[list["Registry[Any]"]] = []  # every registry of the process
+    registries: ClassVar[list["Registry[Any]"]] = []  # all registries of the process
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -33,11 +36,11 @@ class Registry(Generic[T]):
         self.registries.append(self)
 
     def register(self, name: str) -> Callable[[C], C]:
-        """Class decorator that enters the class under `name`."""
+        """Class decorator that registers the class under `name`."""
 
         def enter(entry: C) -> C:
             if name in self._entries:
-                raise ValueError(f"{self.kind} {name!r} is registered twice")
+                raise ValueError(f"{self.kind} {name!r} is registered twice: choose another name")
             self._entries[name] = entry
             return entry
 
@@ -56,7 +59,7 @@ class Registry(Generic[T]):
         return iter(sorted(self._entries))
 
     def in_order(self) -> Iterator[type[T]]:
-        """The classes in the order of registration; plugins are imported when the package's own end."""
+        """The classes in the order of registration. Plugins are imported after the package's own."""
         own = dict(self._entries)
         yield from own.values()
         load_plugins()
@@ -67,13 +70,13 @@ class Registry(Generic[T]):
         return self[name](**fields)
 
     def name_of(self, component: object) -> str:
-        """The name under which a class or a component's class, or the nearest above it, is registered."""
+        """The registered name of a component or a class; of its nearest base class if it has none."""
         kind = component if isinstance(component, type) else type(component)
         names = {entry: name for name, entry in self._entries.items()}
         return next(names[above] for above in kind.__mro__ if above in names)
 
     def summaries(self) -> dict[str, str]:
-        """Each name with the first line of its docstring."""
+        """The first line of the docstring of each component, by name."""
         return {name: (self[name].__doc__ or "").strip().splitlines()[0] for name in self}
 
 
@@ -84,8 +87,8 @@ _importing = RLock()
 def load_plugins() -> None:
     """Imports each plugin once; its `register` calls add components.
 
-    Plugins are the entry points of the group "unmask" that installed packages have, and the files and
-    modules that the environment variable UNMASK_PLUGINS names.
+    Plugins are the entry points of the group "unmask" of installed packages, and the files and
+    modules in the environment variable UNMASK_PLUGINS.
     """
     with _importing:
         if "" not in _imported:
@@ -99,10 +102,13 @@ def load_plugins() -> None:
 
 
 def import_plugin(name: str) -> Any:
-    """The module of a plugin.
+    """Imports the module of a plugin.
 
     Args:
-        name: a Python file ("my_sampler.py") or an importable module ("my_package.samplers").
+        name: A Python file ("my_sampler.py") or an importable module ("my_package.samplers").
+
+    Returns:
+        The module.
 
     Example:
         >>> import_plugin("json").__name__
@@ -112,7 +118,7 @@ def import_plugin(name: str) -> Any:
         return import_module(name)
     path = Path(name)
     if not path.is_file():
-        raise UnmaskError(f"no plugin file {name}")
+        raise UnmaskError(f"there is no plugin file {name}: check {PLUGINS}")
     known_as = f"unmask_plugin_{path.stem}"
     spec = spec_from_file_location(known_as, path)
     assert spec is not None and spec.loader is not None

@@ -9,9 +9,9 @@ from torch import Tensor
 
 # token ids of a batch
 Tokens = Int[Tensor, "rows length"]
-# token ids of a batch, or its vectors where a method diffuses vectors
+# token ids of a batch, or vectors if the method diffuses vectors
 Inputs = Shaped[Tensor, "rows length *latent"]
-# True where a token is no padding
+# True at tokens that are not padding
 Valid = Bool[Tensor, "rows length"]
 # True at chosen tokens
 Places = Bool[Tensor, "rows length"]
@@ -21,7 +21,7 @@ At = tuple[Int[Tensor, "tokens"], Int[Tensor, "tokens"]]
 LogProbabilities = Float[Tensor, "tokens vocabulary"]
 # a uniform random number for each token, from the row's own stream
 Uniforms = Float64[Tensor, "rows length"]
-# one diffusion time a row, on the CPU
+# one diffusion time per row, on the CPU
 Times = Float64[Tensor, "rows"]
-# a value for each token, whatever the batch's dimensions
+# a value for each token of a batch of any shape
 PerToken = Float[Tensor, "*batch"]

@@ -1,18 +1,19 @@
-"""Which ids mean something special: the one rule for where MASK lives."""
+"""The vocabulary: its size and its special ids, MASK among them."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from unmask.errors import UnmaskError
 
-MOST_IDS = 2**24  # a file may claim any number, and a table has a row for each
+MOST_IDS = 2**24  # limit for untrusted files, since the embedding has a row for each id
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The ids a network reads and writes: `size` of them, MASK included.
+    """The token ids of a network: `size` ids with MASK, and the special ones among them.
 
-    `complement_ids` has a partner for every id, as A is T's in DNA; the partner of a partner is the id.
+    `complement_ids` has the complement of each id, such as T for A in DNA. The complement of a
+    complement is the id itself.
     """
 
     size: int
@@ -20,27 +21,25 @@ class Vocabulary:
     pad_id: int | None = None
     bos_id: int | None = None
     eos_id: int | None = None
-    label_ids: tuple[int, ...] = ()  # the class tokens
+    label_ids: tuple[int, ...] = ()  # ids of the class labels
     complement_ids: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label_ids", tuple(self.label_ids))  # JSON has lists
         ids = (self.size, self.mask_id, self.pad_id, self.bos_id, self.eos_id)
         if not all(token is None or type(token) is int for token in ids):
-            raise UnmaskError(f"a vocabulary's ids are whole numbers, not {ids}")
+            raise UnmaskError(f"the ids of a vocabulary must be integers, not {ids}")
         if not all(type(label) is int and 0 <= label < self.size for label in self.label_ids):
             raise UnmaskError(f"label ids {self.label_ids} lie outside a vocabulary of {self.size}")
         if not 0 < self.size <= MOST_IDS:
-            raise UnmaskError(
-                f"a vocabulary of {self.size:,} ids; at most {MOST_IDS:,} are possible"
-            )
+            raise UnmaskError(f"the vocabulary has {self.size:,} ids: choose 1 to {MOST_IDS:,}")
         named = {"mask": self.mask_id, "pad": self.pad_id, "bos": self.bos_id, "eos": self.eos_id}
         for name, token in named.items():
             if token is not None and not 0 <= token < self.size:
                 raise UnmaskError(f"{name} id {token} lies outside a vocabulary of {self.size}")
             if name != "mask" and token == self.mask_id:
                 raise UnmaskError(
-                    f"{name} id equals the mask id ({token}): every {name} would be read as noise"
+                    f"{name} id equals the mask id ({token}): choose another {name} id"
                 )
         if self.complement_ids is not None:
             self._check_partners(self.complement_ids)
@@ -51,16 +50,23 @@ class Vocabulary:
         known = known and all(type(token) is int and 0 <= token < self.size for token in partners)
         if not known or any(partners[other] != token for token, other in enumerate(partners)):
             raise UnmaskError(
-                f"complement_ids must hold a partner for each of {self.size} ids, and the partner of a "
-                "partner must be the id itself"
+                f"complement_ids must hold a complement for each of {self.size} ids, and the "
+                "complement of a complement must be the id itself"
             )
 
     def extended(self, size: int, pad_id: int | None = None) -> "Vocabulary":
-        """The vocabulary with more ids behind its own, each its own partner.
+        """The vocabulary with more ids at its end, each its own complement.
 
         Args:
-            size: ids in all.
-            pad_id: the id of PAD, where the vocabulary has none yet.
+            size: New number of ids.
+            pad_id: The id of PAD, if the vocabulary has none.
+
+        Returns:
+            The larger vocabulary.
+
+        Example:
+            >>> Vocabulary(10, mask_id=9).extended(12, pad_id=11).pad_id
+            11
         """
         partners = self.complement_ids
         if partners is not None:
@@ -69,7 +75,15 @@ class Vocabulary:
         return replace(self, size=size, pad_id=pad_id, complement_ids=partners)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as a JSON file has them, without labels and partners where there are none."""
+        """The fields for a JSON file.
+
+        Returns:
+            The fields by name, without empty `label_ids` and `complement_ids`.
+
+        Example:
+            >>> Vocabulary(10, mask_id=9).to_dict()
+            {'size': 10, 'mask_id': 9, 'pad_id': None, 'bos_id': None, 'eos_id': None}
+        """
         content = asdict(self)
         if not self.label_ids:
             del content["label_ids"]
@@ -86,7 +100,7 @@ class Vocabulary:
         bos_id: int | None = None,
         eos_id: int | None = None,
     ) -> "Vocabulary":
-        """A vocabulary over a tokenizer's `tokens` ids; MASK becomes the next id if it has none."""
+        """The vocabulary of a tokenizer with `tokens` ids; without a MASK it gets one at the end."""
         if mask_id is None:
             return cls(tokens + 1, tokens, pad_id, bos_id, eos_id)
         return cls(tokens, mask_id, pad_id, bos_id, eos_id)

@@ -172,7 +172,7 @@ def test_a_new_network_knows_nothing(name):
 def test_sizes_are_the_authors(name, size):
     config = BACKBONES[name].Config(size=size)
     assert (config.width, config.depth, config.heads) == SIZES[size]
-    with pytest.raises(UnmaskError, match="or no size"):
+    with pytest.raises(UnmaskError, match="drop depth or size"):
         BACKBONES[name].Config(size=size, depth=3)
 
 
@@ -198,7 +198,9 @@ def test_classics_drop_out_by_row_and_recompute_the_same(name):
         assert torch.equal(plain, again)
     built.eval()
     assert not torch.allclose(built.features(tokens(), at=torch.tensor([3, 20])), outcomes[0][0])
-    with pytest.raises(UnmaskError, match=f"{LENGTH} positions, and the text {LENGTH + 1}"):
+    with pytest.raises(
+        UnmaskError, match=f"has {LENGTH + 1} tokens, more than the network's {LENGTH} positions"
+    ):
         built.features(torch.zeros(1, LENGTH + 1, dtype=torch.long))
 
 

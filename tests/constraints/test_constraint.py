@@ -37,9 +37,9 @@ REFUSED = [
     (Constraint("a+", allowed={2: {1}}), row("", 2), (), "no text of 2 tokens satisfies the regular expression, the allowed tokens together"),
     (Constraint("c*", ban=("cc",)), row("c", 1, "c"), (EOS,), "no text of 3 tokens satisfies the regular expression, the banned phrases together beside the fixed text 'c…c'"),
     (Constraint(allowed={1: {0}}), row("", 1), (0,), "no text of 1 token satisfies the allowed tokens"),
-    (Constraint(allowed={7: {0}}), row("", 3), (), "place 7 lies outside a row of 4 tokens"),
-    (Constraint(allowed={-1: {0}}), row("", 3), (), "place -1 lies outside a row of 4 tokens"),
-    (Constraint(allowed={1: {1, 2}}), row("a", 3), (), "place 1 is fixed to token 0, which is not allowed there"),
+    (Constraint(allowed={7: {0}}), row("", 3), (), "position 7 lies outside a row of 4 tokens: choose 0 to 3"),
+    (Constraint(allowed={-1: {0}}), row("", 3), (), "position -1 lies outside a row of 4 tokens: choose 0 to 3"),
+    (Constraint(allowed={1: {1, 2}}), row("a", 3), (), "position 1 is fixed to token 0, which is not allowed there: allow it"),
 ]  # fmt: skip
 
 
@@ -57,11 +57,11 @@ def test_what_no_text_can_satisfy_is_refused_with_the_reason(constraint, z, neve
         (lambda: Constraint(include=("a", "")), "is empty: leave it out"),
         (lambda: Constraint(ban=("\ud800",)), "lone surrogate"),
         (lambda: Constraint(ban=("oo",), include=("foo",)), "'foo' is to be included and contains 'oo', which is banned"),
-        (lambda: Constraint(allowed={3: set()}), "the set of tokens allowed at place 3 is empty"),
-        (lambda: Constraint(allowed={3: {0, 99}}), "token 99, allowed at place 3, is MASK or outside a vocabulary of 26"),
-        (lambda: Constraint(allowed={3: {MASK}}), "token 25, allowed at place 3, is MASK or outside"),
+        (lambda: Constraint(allowed={3: set()}), "the set of tokens allowed at position 3 is empty"),
+        (lambda: Constraint(allowed={3: {0, 99}}), "token 99, allowed at position 3, is MASK or outside a vocabulary of 26"),
+        (lambda: Constraint(allowed={3: {MASK}}), "token 25, allowed at position 3, is MASK or outside"),
         (lambda: Constraint(ban=("a" * MOST_STATES,)), f"the phrases need more than {MOST_STATES} states"),
-        (lambda: Constraint("[ab]{0,150}", include=("b" * 149,)), f"the constraints need together more than {MOST_STATES} states"),
+        (lambda: Constraint("[ab]{0,150}", include=("b" * 149,)), f"the constraints together need more than {MOST_STATES} states"),
     ],
 )  # fmt: skip
 def test_requests_that_mean_nothing(make, message):
@@ -70,7 +70,7 @@ def test_requests_that_mean_nothing(make, message):
 
 
 def test_a_tokenizer_without_pieces_takes_token_sets_alone():
-    with pytest.raises(UnmaskError, match="need characters, bytes or a byte-level BPE"):
+    with pytest.raises(UnmaskError, match="with characters, bytes or a byte-level BPE"):
         compile_constraint(Constraint("a"), None, VOCABULARY)
     compiled = compile_constraint(Constraint(allowed={2: {3, 4}}), None, VOCABULARY)
     at = torch.tensor([0, 0]), torch.tensor([1, 2])

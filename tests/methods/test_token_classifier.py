@@ -72,5 +72,5 @@ def test_slopes_in_inference_mode_and_row_by_row():
 
 
 def test_an_autoregressive_model_is_no_such_classifier():
-    with pytest.raises(UnmaskError, match="only a diffusion model with token embeddings"):
+    with pytest.raises(UnmaskError, match="this guide cannot classify a noisy text"):
         TokenClassifier(small_method("autoregressive"), 8, LABELS)

@@ -136,7 +136,7 @@ def test_partners_of_tokens_last_through_classes_and_files(dna, tmp_path):
     assert partners == (3, 2, 1, 0, 4, 5, 6, 7, 8, 9, 10)
     assert "complement_ids" not in unmask.Vocabulary(4, 3).to_dict()
     for wrong in ([0, 1], [1, 2, 0, 3], [0, 1, 2, 9], 7):
-        with pytest.raises(UnmaskError, match="complement_ids must hold a partner for each"):
+        with pytest.raises(UnmaskError, match="complement_ids must hold a complement for each"):
             unmask.Vocabulary(4, 3, complement_ids=wrong)
 
 

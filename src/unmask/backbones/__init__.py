@@ -1,4 +1,4 @@
-"""Networks: each is `features` plus a linear head."""
+"""Backbones: networks that map tokens to features, each with a linear head."""
 
 from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.causal import Causal

@@ -1,4 +1,4 @@
-"""The seam of networks: features of a sequence, and a head that scores them at chosen places."""
+"""Interface of the networks: features of a sequence, and logits at chosen positions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -21,21 +21,21 @@ from unmask.vocabulary import Vocabulary
 
 
 class Backbone(InferenceWeights, ABC):
-    """inputs -> features -> logits; the head is computed at chosen places only.
+    """A network: inputs -> features -> logits, with logits at chosen positions only.
 
-    A method that diffuses vectors replaces `embedding`, which then reads vectors, and `head`, which then
-    writes vectors.
+    A method that diffuses vectors replaces two modules: its `embedding` reads vectors, and its
+    `head` returns vectors.
     """
 
-    causal: bool = False  # a token sees only those before it; a Config with this field decides
-    # what is worth compiling; not the tables of rotary angles, which a compiler would work out
-    # again for every number that is rotated
+    causal: bool = False  # a token attends to earlier tokens only; a Config field overrides it
+    # Name of the method to compile. It excludes the tables of rotary angles, because a compiler
+    # would recompute them for every element that is rotated.
     compiled: ClassVar[str] = "features"
-    embedding: nn.Module  # token ids to features
-    head: nn.Linear  # features to a score of each id
+    embedding: nn.Module  # token ids -> features
+    head: nn.Linear  # features -> logits
     time_conditioning: bool = False
-    longest: int | None = None  # tokens of a row, where positions are learned; None is any number
-    dropout_keys: Keys | None = None  # of the rows to come, in training
+    longest: int | None = None  # most tokens of a row with learned positions; None: no limit
+    dropout_keys: Keys | None = None  # keys of the rows of the next training batch
     frozen: tuple[Tensor, Tensor] | None = None  # the head's weight and bias
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
@@ -54,23 +54,31 @@ class Backbone(InferenceWeights, ABC):
         state: State | None = None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
-        """The input of the head.
+        """Features of the inputs, which the head reads.
 
         Args:
-            inputs: token ids, or vectors if the method diffuses vectors.
-            condition: the noise level of each row, for networks with time conditioning.
-            valid: False at padding, which changes nothing elsewhere.
-            positions: the places of the inputs in their text; 0, 1, … unless given.
-            rule: (query positions, key positions) to True where attention is allowed.
-            state: the network's memory of the tokens before these, which is brought up to date.
-            at: the tokens to compute, counted through all rows, none twice; all unless given.
+            inputs: Token ids, or vectors if the method diffuses vectors.
+            condition: The noise level of each row, for networks with time conditioning.
+            valid: False at padding. Padding does not change the features of other tokens.
+            positions: The position of each input in its text; 0, 1, … by default.
+            rule: (query positions, key positions) -> True where attention is allowed.
+            state: Keys and values of earlier tokens. The call appends those of `inputs`.
+            at: Distinct indices of the tokens to compute, into the flattened batch; all by default.
 
         Returns:
-            features [rows, length, width], or [tokens, width] with `at`.
+            Features [rows, length, width], or [tokens, width] with `at`.
         """
 
     def new_state(self, rows: int, capacity: int) -> State:
-        """An empty memory for `rows` texts of up to `capacity` tokens, which `features` fills."""
+        """An empty state, which calls of `features` fill.
+
+        Args:
+            rows: Number of rows of the batch.
+            capacity: Most tokens of a row.
+
+        Returns:
+            A state of length 0.
+        """
         return KVState(capacity)
 
     @property
@@ -79,9 +87,15 @@ class Backbone(InferenceWeights, ABC):
         return self.head.in_features
 
     def together(self, calls: Sequence[Call]) -> list[Tensor]:
-        """Features of several calls, each what it is alone; networks that can share the work.
+        """Features of several calls, equal to those of separate calls.
 
-        All calls want all of their tokens, or all of them want some.
+        Subclasses pack the calls into one forward pass.
+
+        Args:
+            calls: Arguments of each call. Either all calls have `at`, or none has.
+
+        Returns:
+            The features of each call.
         """
         return [
             self.features(tokens, condition, positions=positions, state=state, at=at)
@@ -89,7 +103,14 @@ class Backbone(InferenceWeights, ABC):
         ]
 
     def keys(self, inputs: Inputs) -> Keys | None:
-        """What decides the dropout of each row: the first of the keys that were set, or else fresh ones."""
+        """Dropout keys of the rows of a batch.
+
+        Args:
+            inputs: The batch.
+
+        Returns:
+            The first of `dropout_keys`, or random keys if none are set; None in evaluation mode.
+        """
         if not self.training:
             return None
         if self.dropout_keys is None:
@@ -97,21 +118,32 @@ class Backbone(InferenceWeights, ABC):
         return self.dropout_keys[: len(inputs)]
 
     def logits(self, h_at: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocabulary"]:
-        """Scores at chosen features."""
+        """Logits of chosen features.
+
+        Args:
+            h_at: Features of the positions to score.
+
+        Returns:
+            Logits over the vocabulary.
+        """
         if self.usable is None:
             return self.head(h_at)
         weight, bias = self.usable
         return F.linear(h_at.to(weight.dtype), weight, bias)[..., : self.head.out_features]
 
     def freeze(self, dtype: torch.dtype) -> None:
-        """Works out once, for inference, the weights as products of this precision read them."""
+        """Casts the weights for inference, once, and pads the head for a GPU.
+
+        Args:
+            dtype: Precision of the matrix products.
+        """
         missing = -self.head.out_features % ALIGNED if self.head.weight.is_cuda else 0
         weight, bias = self.head.weight.detach().to(dtype), self.head.bias.detach().to(dtype)
-        self.edition += 1  # not thawed meanwhile: another thread may be reading
+        self.edition += 1  # without `thaw`: another thread may read the frozen weights
         self.frozen = F.pad(weight, (0, 0, 0, missing)), F.pad(bias, (0, missing))
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy is not compiled: what was compiled reads the weights of the original."""
+        """Attributes of a copy: without the compiled function, which reads the original's weights."""
         return {name: value for name, value in vars(self).items() if name != self.compiled}
 
 

@@ -1,4 +1,4 @@
-"""The left-to-right transformer of the autoregressive baseline."""
+"""Causal transformer of the autoregressive baseline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,12 +54,12 @@ class Causal(Backbone):
         state: State | None = None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
-        """With a state, `inputs` are the next tokens, and those before them are not computed again."""
+        """Features of the inputs. With a state, `inputs` are the tokens that follow it."""
         head_width = self.config.width // self.config.heads
         seen = attention_inputs(
             inputs.shape[1], head_width, inputs.device, valid, positions, rule, state, causal=True
         )
-        # a cache that grows is another shape with every call, and would be compiled anew each time
+        # A growing cache has a new shape in every call. The compiler would recompile each time.
         grows = state is not None and not isinstance(state, GraphKVState)
         trunk = partial(Causal.trunk, self) if grows else self.trunk
         h = trunk(inputs, seen, self.keys(inputs), at=at)
@@ -68,7 +68,7 @@ class Causal(Backbone):
         return h
 
     def together(self, calls: Sequence[Call]) -> list[Tensor]:
-        """In one pass, each call with its own cache."""
+        """Features of several calls, from one forward pass; each call keeps its own cache."""
         side = PackedForward(calls, self.config.width // self.config.heads, causal=True)
         h = side.apart(Causal.trunk(self, side.tokens, side.seen, None, side.at))
         for call in calls:
@@ -83,7 +83,17 @@ class Causal(Backbone):
         keys: Keys | None,
         at: Int[Tensor, "tokens"] | None,
     ) -> Float[Tensor, "*tokens width"]:
-        """Everything that is learned but the head; the last block knows which tokens are wanted."""
+        """Embedding, blocks and final norm; the last block computes the tokens `at` only.
+
+        Args:
+            inputs: Token ids.
+            seen: Rotation, mask and cache of attention.
+            keys: Dropout keys of the rows; None for no dropout.
+            at: Indices of the tokens to compute, into the flattened batch; None for all.
+
+        Returns:
+            Features [rows, length, width], or [tokens, width] with `at`.
+        """
         x = self.embedding(inputs)
         last = len(self.blocks) - 1
         for layer, block in enumerate(self.blocks):

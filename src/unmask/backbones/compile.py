@@ -1,4 +1,4 @@
-"""Networks compiled: what is worth it, and at which shapes."""
+"""Compilation and recomputation (activation checkpoints) of networks."""
 
 import logging
 from collections.abc import Callable, Collection
@@ -14,20 +14,24 @@ from unmask.errors import UnmaskError
 
 
 def compile_backbone(backbone: Backbone, rows: Collection[int] | None = None) -> None:
-    """Compile a network in place; names in its state dict do not change.
+    """Compiles a network in place; the names of its state dict do not change.
 
-    With `rows`, batches of these sizes only: others, such as a sampler's in training, run as they
-    are, since each new shape would cost half a minute. Without, batches of any size, the first size
-    for itself and the others together.
+    Each new batch size costs half a minute of compilation. With `rows`, other batch sizes run
+    uncompiled, such as those of a sampler during training. Without `rows`, torch compiles the
+    first batch size, and then once for all others.
+
+    Args:
+        backbone: The network.
+        rows: Batch sizes to compile; None for all.
     """
-    vars(backbone).pop(backbone.compiled, None)  # what an earlier call put there
+    vars(backbone).pop(backbone.compiled, None)  # the compiled function of an earlier call
     plain = getattr(backbone, backbone.compiled)
     compiled = _with_one_line_errors(torch.compile(plain, dynamic=None if rows is None else False))
 
     def run(tokens: Tensor, *args: Any, **options: Any) -> Tensor:
         if rows is not None and len(tokens) not in rows:
             return plain(tokens, *args, **options)
-        if options.get("at") is not None:  # another number every time
+        if options.get("at") is not None:  # the number of tokens differs in every call
             torch._dynamo.maybe_mark_dynamic(options["at"], 0)
         return compiled(tokens, *args, **options)
 
@@ -35,23 +39,37 @@ def compile_backbone(backbone: Backbone, rows: Collection[int] | None = None) ->
 
 
 def compile_blocks(backbone: Backbone) -> None:
-    """Compile the blocks of a network one by one, in place: what happens between them is left alone."""
+    """Compiles each block of a network in place; code between the blocks stays uncompiled.
+
+    Args:
+        backbone: The network.
+    """
     for block in getattr(backbone, "blocks", ()):
         vars(block).pop("forward", None)
         block.forward = _with_one_line_errors(torch.compile(block.forward))
 
 
 def recompute_blocks(backbone: Backbone, wanted: bool) -> None:
-    """Let blocks keep only their input in training, and run again on the way back."""
+    """Switches activation checkpointing: blocks keep their input only and rerun in the backward pass.
+
+    Args:
+        backbone: The network.
+        wanted: True to switch it on.
+
+    Raises:
+        UnmaskError: If the network has no transformer blocks.
+    """
     blocks = [block for block in backbone.modules() if isinstance(block, Block | Layer)]
     if wanted and not blocks:
-        raise UnmaskError("training.checkpoint_activations needs a network made of blocks")
+        raise UnmaskError(
+            "this backbone has no transformer blocks: set training.checkpoint_activations false"
+        )
     for block in blocks:
         block.recomputed = wanted
 
 
 def _with_one_line_errors(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose first call compiles; a machine that cannot compile gets an error of one line."""
+    """Wraps a compiled function so that a failed compilation raises a one-line error."""
     logging.getLogger("torch._inductor.scheduler").addFilter(_not_fatal)
 
     def run(*args: Any, **options: Any) -> Any:
@@ -63,19 +81,19 @@ def _with_one_line_errors(compiled: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             raise UnmaskError(
                 f"this machine cannot compile the network ({reason}): install a C++ compiler and, "
-                "for a GPU, Triton; or do without training.compile and --compile"
+                "for a GPU, Triton; or drop training.compile and --compile"
             ) from error
 
     return run
 
 
 def _not_fatal(record: logging.LogRecord) -> bool:
-    """Leaves out the pages that torch's compiler logs about an error before it raises it."""
+    """Log filter: False for the critical records that torch's compiler writes before it raises."""
     return record.levelno < logging.CRITICAL
 
 
 def _missing(error: RuntimeError) -> str | None:
-    """The reason for which torch's compiler failed, in one line; None if the error is not of the compiler."""
+    """One line on the failure of torch's compiler; None for an error of another origin."""
     from torch._dynamo.exc import BackendCompilerFailed
     from torch._inductor.exc import TritonMissing
 

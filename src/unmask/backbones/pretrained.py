@@ -1,4 +1,4 @@
-"""BERT's encoder (arXiv 1810.04805), with the head of its masked language model."""
+"""BERT's encoder (arXiv 1810.04805) with its masked-language-model head, and GPT-2's decoder."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -27,11 +27,11 @@ from unmask.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class PretrainedConfig(TransformerConfig):
-    """The shape of a network with learned positions."""
+    """Shape of a network with learned positions."""
 
-    positions: int = 1024  # rows are at most this long
-    inner: int = 0  # width of the MLP; four times the network's unless given
-    epsilon: float = 1e-5  # in the norms
+    positions: int = 1024  # most tokens of a row
+    inner: int = 0  # width of the MLP; 0 is four times the width
+    epsilon: float = 1e-5  # of the layer norms
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,10 +46,13 @@ class PretrainedConfig(TransformerConfig):
 
 
 class PretrainedTransformer(Backbone):
-    """What BERT and GPT-2 share; attention's own dropout, which neither needs to be itself, is left out."""
+    """Transformer with learned positions, for BERT's and GPT-2's weights.
+
+    It has no dropout of attention probabilities. Inference with published weights does not need it.
+    """
 
     norm_first: ClassVar[bool]
-    activation: ClassVar[str]  # torch's name of the GELU that it was trained with
+    activation: ClassVar[str]  # `approximate` of torch's GELU, as in the published network
 
     def __init__(self, config: PretrainedConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -74,13 +77,14 @@ class PretrainedTransformer(Backbone):
         state: State | None = None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
-        """`condition` is for networks that read the noise level; this one does not."""
+        """Features of the inputs. This network ignores `condition`, the noise level."""
         length, start = inputs.shape[1], state.length if state else 0
         where = positions
         if where is None:
             if start + length > self.config.positions:
                 raise UnmaskError(
-                    f"this network has {self.config.positions} positions, and the text {start + length}"
+                    f"a text has {start + length} tokens, more than the network's "
+                    f"{self.config.positions} positions: shorten it"
                 )
             where = torch.arange(start, start + length, device=inputs.device)
         seen = attention_inputs(
@@ -95,17 +99,17 @@ class PretrainedTransformer(Backbone):
         return self.last(x if at is None else taken(x, at))
 
     def embedded(self, x: Features, keys: Keys | None) -> Features:
-        """What the first block reads."""
+        """Input of the first block: embeddings after dropout."""
         return dropout(x, self.config.dropout, keys, 2 * self.config.depth)
 
     def last(self, x: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
-        """What the head reads of the last block's output."""
+        """Input of the head, from the output of the last block."""
         return self.norm(x)
 
 
 @BACKBONES.register("bert")
 class Bert(PretrainedTransformer):
-    """BERT's encoder: bidirectional, learned positions; a start for MDLM from published weights."""
+    """BERT's encoder: bidirectional, with learned positions. It starts MDLM from published weights."""
 
     norm_first, activation = False, "none"
 
@@ -126,13 +130,13 @@ class Bert(PretrainedTransformer):
         return self.dense_norm(F.gelu(self.dense(x)))
 
 
-_LONGEST = 2**20  # positions of a network that a file may ask for
+_LONGEST = 2**20  # most positions, a limit for untrusted files
 
 
 class Layer(nn.Module):
-    """Attention and MLP; each is normalised before it (GPT-2) or with its input behind it (BERT)."""
+    """Attention and MLP, with layer norms before them (GPT-2) or after the residual sums (BERT)."""
 
-    recomputed: bool = False  # on the way back, instead of keeping what lies between
+    recomputed: bool = False  # activation checkpointing: the backward pass reruns the layer
 
     def __init__(self, config: PretrainedConfig, norm_first: bool, activation: str) -> None:
         super().__init__()
@@ -151,7 +155,7 @@ class Layer(nn.Module):
     ) -> Features:
         if not self.recomputed or not torch.is_grad_enabled():
             return self._features(x, layer, seen, keys)
-        # dropout is a function of its keys, so there is no state of a generator to keep
+        # dropout is a function of its keys, so no generator state is saved
         kept = (x, layer, seen, keys)
         return checkpoint(self._features, *kept, use_reentrant=False, preserve_rng_state=False)
 
@@ -180,7 +184,7 @@ class Layer(nn.Module):
 
 
 def _start(module: nn.Module) -> None:
-    """The scale that both were trained from."""
+    """Initial weights of BERT and GPT-2: normal with standard deviation 0.02, biases 0."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear):
@@ -189,7 +193,7 @@ def _start(module: nn.Module) -> None:
 
 @BACKBONES.register("gpt2")
 class GPT2(PretrainedTransformer):
-    """GPT-2's network: causal, learned positions, a KV cache."""
+    """GPT-2's decoder: causal, with learned positions and a KV cache."""
 
     causal = True
     norm_first, activation = True, "tanh"

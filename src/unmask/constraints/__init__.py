@@ -1,4 +1,4 @@
-"""Constraints as one mechanism: whatever is asked of a text becomes one automaton over its tokens."""
+"""Constraints on a text (regular expression, phrases, allowed tokens) as one automaton over tokens."""
 
 from unmask.constraints.compiled import Compiled
 from unmask.constraints.constraint import Constraint

@@ -1,4 +1,4 @@
-"""Deterministic automata over the UTF-8 bytes of a text: what every text constraint becomes."""
+"""Deterministic automata over the UTF-8 bytes of a text."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -10,38 +10,38 @@ from jaxtyping import Bool, Int
 from unmask.errors import UnmaskError
 
 START = 0
-MOST_STATES = 4096  # beyond it a step over a row of open places would take seconds
+MOST_STATES = 4096  # with more states, a step over a row of masks would take seconds
 
 
 @dataclass(frozen=True, eq=False)
 class ByteMachine:
-    """Reads bytes from state START on; a text is accepted where it ends in an accepting state."""
+    """A deterministic automaton over bytes. It accepts a text that ends in an accepting state."""
 
     table: Int[np.ndarray, "states 256"]
     accepting: Bool[np.ndarray, "states"]
 
     def accepts(self, text: bytes) -> bool:
-        """Whether a whole text satisfies the constraint."""
+        """True if the automaton accepts the whole text."""
         state = START
         for byte in text:
             state = self.table[state, byte]
         return bool(self.accepting[state])
 
     def complement(self) -> "ByteMachine":
-        """Accepts exactly the other byte strings."""
+        """The automaton that accepts exactly the other byte strings."""
         return ByteMachine(self.table, ~self.accepting)
 
 
 def anything() -> ByteMachine:
-    """Accepts every byte string."""
+    """The automaton that accepts every byte string."""
     return ByteMachine(np.zeros((1, 256), np.int64), np.ones(1, bool))
 
 
 def containing(phrases: Iterable[bytes]) -> ByteMachine:
-    """Accepts what contains at least one of the phrases (Aho and Corasick, absorbing)."""
+    """The automaton of texts that contain at least one of the phrases (Aho and Corasick)."""
     children, found = _trie(phrases)
     table = np.zeros((len(children), 256), np.int64)
-    suffix = [START] * len(children)  # the longest proper suffix that begins a phrase
+    suffix = [START] * len(children)  # node of the longest proper suffix that begins a phrase
     queue = deque([START])
     while queue:
         node = queue.popleft()
@@ -57,12 +57,12 @@ def containing(phrases: Iterable[bytes]) -> ByteMachine:
 
 
 def banned(phrases: Iterable[bytes]) -> ByteMachine:
-    """Accepts what contains none of the phrases."""
+    """The automaton of texts that contain none of the phrases."""
     return containing(phrases).complement()
 
 
 def _trie(phrases: Iterable[bytes]) -> tuple[list[dict[int, int]], list[bool]]:
-    """Every beginning of a phrase as a node: its children by byte, and whether a phrase ends there."""
+    """The trie of the phrases: the children of each node by byte, and True where a phrase ends."""
     children: list[dict[int, int]] = [{}]
     found = [False]
     for phrase in phrases:
@@ -79,10 +79,10 @@ def _trie(phrases: Iterable[bytes]) -> tuple[list[dict[int, int]], list[bool]]:
 
 
 def product(a: ByteMachine, b: ByteMachine) -> ByteMachine:
-    """Accepts what both accept; only the pairs of states that some text reaches."""
+    """The automaton of texts that both accept, with the reachable pairs of states only."""
     width = len(b.table)
     bytes_, class_of = byte_classes(np.concatenate([a.table, b.table]))
-    pairs = np.zeros(1, np.int64)  # pair (p, q) is the number p * width + q
+    pairs = np.zeros(1, np.int64)  # p * width + q for each pair (p, q)
     rows: list[np.ndarray] = []
     done = 0
     while done < len(pairs):
@@ -90,7 +90,7 @@ def product(a: ByteMachine, b: ByteMachine) -> ByteMachine:
         done = len(pairs)
         rows.append(a.table[p][:, bytes_] * width + b.table[q][:, bytes_])
         pairs = np.concatenate([pairs, np.setdiff1d(rows[-1], pairs)])
-        check_states(len(pairs), "the constraints need together")
+        check_states(len(pairs), "the constraints together need")
     order = pairs.argsort()
     table = order[np.searchsorted(pairs, np.concatenate(rows), sorter=order)]
     p, q = np.divmod(pairs, width)
@@ -98,14 +98,14 @@ def product(a: ByteMachine, b: ByteMachine) -> ByteMachine:
 
 
 def minimise(machine: ByteMachine) -> ByteMachine:
-    """The smallest machine for the same texts (Moore: split states until no byte tells them apart)."""
+    """The smallest automaton of the same texts (Moore's partition refinement)."""
     bytes_, class_of = byte_classes(machine.table)
     table = machine.table[:, bytes_]
     block, first, blocks = machine.accepting.astype(np.int64), np.zeros(0, np.int64), -1
     while len(first) != blocks:
         blocks = len(first)
-        told = np.column_stack([block, block[table]])
-        _, first, block = np.unique(told, axis=0, return_index=True, return_inverse=True)
+        signature = np.column_stack([block, block[table]])
+        _, first, block = np.unique(signature, axis=0, return_index=True, return_inverse=True)
         block = block.reshape(-1)
     # START's block comes first, the others in the order of their first state
     order = np.lexsort((first, first != first[block[START]]))
@@ -117,12 +117,12 @@ def minimise(machine: ByteMachine) -> ByteMachine:
 def byte_classes(
     table: Int[np.ndarray, "states 256"],
 ) -> tuple[Int[np.ndarray, "classes"], Int[np.ndarray, "256"]]:
-    """One byte of every class that the table cannot tell apart, and the class of every byte."""
+    """Classes of bytes with equal columns of the table: one byte of each, and the class of each byte."""
     _, bytes_, class_of = np.unique(table, axis=1, return_index=True, return_inverse=True)
     return bytes_, class_of.reshape(-1)
 
 
 def check_states(states: int, who: str, remedy: str = "make them fewer or shorter") -> None:
-    """Refuses a machine that would be too slow to use."""
+    """Raises an error for an automaton with too many states, which would be too slow."""
     if states > MOST_STATES:
         raise UnmaskError(f"{who} more than {MOST_STATES} states: {remedy}")

@@ -1,4 +1,4 @@
-"""A constraint compiled for one row, and the reason if no text satisfies it."""
+"""Constraints compiled for a vocabulary, and the reasons why no text satisfies one."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from unmask.vocabulary import Vocabulary
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """A constraint over one vocabulary: refuses what cannot be, then says what may be written."""
+    """A constraint compiled for one vocabulary: checks rows and gives the allowed tokens."""
 
     constraint: Constraint
     pieces: Sequence[bytes | None]
@@ -27,23 +27,46 @@ class Compiled:
 
     @cached_property
     def machine(self) -> TokenMachine:
-        """All parts as one."""
+        """The automaton over tokens of all parts of the constraint."""
         whole = reduce(product, (m for _, m in self.machines)) if self.machines else anything()
         return self.lift(whole, self.constraint.allowed)
 
     def lift(
         self, machine: ByteMachine, sets: Mapping[int, Collection[int]] | None = None
     ) -> TokenMachine:
-        """A machine over bytes as one over the tokens."""
+        """An automaton over tokens from one over bytes.
+
+        Args:
+            machine: The automaton over bytes.
+            sets: Allowed token ids by column.
+
+        Returns:
+            The automaton over tokens.
+        """
         v = self.vocabulary
         return TokenMachine.build(machine, self.pieces, v.eos_id, v.mask_id, self.never, sets)
 
     def passes(self, start: int) -> Passes:
-        """What answers, again and again, which tokens may be written; text from `start` on."""
+        """Allowed tokens of rows that change from call to call.
+
+        Args:
+            start: First column of the text.
+
+        Returns:
+            An object that reuses its results for unchanged tokens.
+        """
         return Passes(self.machine, start)
 
     def check(self, z: Tokens, start: int) -> None:
-        """Refuses rows that no text can complete, with the reason."""
+        """Raises an error with the reason if a row cannot be completed.
+
+        Args:
+            z: Rows with masks.
+            start: First column of the text.
+
+        Raises:
+            UnmaskError: If no text satisfies the constraint.
+        """
         for column, ids in self.constraint.allowed.items():
             _check_place(column, ids, z, self.vocabulary.mask_id)
         bad = (~self.machine.feasible(z, start)).nonzero()[:, 0].tolist()
@@ -57,11 +80,19 @@ class Compiled:
         tokenisations: Sequence[Sequence[Sequence[int]]],
         uniforms: Float64[Tensor, "rows phrases length"],
     ) -> Tokens:
-        """Writes each phrase to include at a place drawn evenly among all where it fits.
+        """Writes each phrase to include at a random position, uniform among all that fit.
 
-        The model then writes around it. `tokenisations` has, for each phrase, ways to write it, the
-        better ones first. A phrase that is there already, or that fits nowhere, is left to the
-        machine, which sees to it anyway.
+        The model then writes the text around it. A phrase that a row contains already is not
+        written again. A phrase that fits nowhere is left to the automaton, which enforces it.
+
+        Args:
+            z: Rows with masks.
+            start: First column of the text.
+            tokenisations: Token ids of each phrase, in several forms, the preferred one first.
+            uniforms: Random numbers of each row, phrase and column.
+
+        Returns:
+            The rows with the phrases.
         """
         z = z.clone()
         phrases = zip(self.constraint.include, tokenisations, strict=True)
@@ -72,7 +103,7 @@ class Compiled:
                 if _bytes(phrase) not in self.text(way) or not wanting.any():
                     continue
                 fits = self.machine.fits(z, way, start) & wanting[:, None]
-                # the largest of even numbers is an even choice
+                # the position of the largest uniform is a uniform choice
                 column = uniforms[:, number].masked_fill(~fits, -1).argmax(1)
                 rows = fits.any(1).nonzero()[:, 0]
                 for i, token in enumerate(way):
@@ -81,11 +112,26 @@ class Compiled:
         return z
 
     def text(self, tokens: Sequence[int]) -> bytes:
-        """The bytes of tokens; special ones have none."""
+        """The bytes of some tokens; special tokens have none.
+
+        Args:
+            tokens: Token ids.
+
+        Returns:
+            The bytes of the text.
+        """
         return b"".join(self.pieces[token] or b"" for token in tokens)
 
     def fixed_text(self, row: list[int], start: int) -> "FixedText":
-        """The runs of a row that are written already, up to a fixed EOS."""
+        """The fixed tokens of a row as text, up to a fixed EOS.
+
+        Args:
+            row: Token ids with masks.
+            start: First column of the text.
+
+        Returns:
+            The runs of fixed text between masks.
+        """
         eos, mask = self.vocabulary.eos_id, self.vocabulary.mask_id
         text = row[start:]
         if eos in text:
@@ -105,15 +151,22 @@ def compile_constraint(
     vocabulary: Vocabulary,
     never: Collection[int] = (),
 ) -> Compiled:
-    """The request over a vocabulary whose tokens decode to these bytes; `never`: not to be drawn.
+    """Compiles a constraint for a vocabulary.
 
-    `pieces` is None where a text is not simply its tokens' bytes one after another.
+    Args:
+        constraint: The constraint.
+        pieces: The bytes of each token; None if a text is not the concatenation of such bytes.
+        vocabulary: The vocabulary.
+        never: Token ids that are never drawn.
+
+    Returns:
+        The compiled constraint.
     """
     machines = constraint.machines()
     if pieces is None and machines:
         raise UnmaskError(
-            "this tokenizer's text is not its tokens' bytes in a row: regular expressions and "
-            "phrases need characters, bytes or a byte-level BPE"
+            "this tokenizer does not map each token to bytes, as regular expressions and phrases "
+            "need: choose a model with characters, bytes or a byte-level BPE"
         )
     known = [b""] * vocabulary.size if pieces is None else list(pieces)
     known += [None] * (vocabulary.size - len(known))
@@ -123,20 +176,22 @@ def compile_constraint(
 
 
 def _check_set(column: int, ids: Collection[int], vocabulary: Vocabulary) -> None:
-    """An allowed set must name tokens."""
+    """Raises an error if the allowed tokens of a position are empty or not in the vocabulary."""
     if not ids:
-        raise UnmaskError(f"the set of tokens allowed at place {column} is empty")
+        raise UnmaskError(
+            f"the set of tokens allowed at position {column} is empty: allow at least one"
+        )
     for token in ids:
         if not 0 <= token < vocabulary.size or token == vocabulary.mask_id:
             raise UnmaskError(
-                f"token {token}, allowed at place {column}, is MASK or outside a vocabulary of "
-                f"{vocabulary.size}"
+                f"token {token}, allowed at position {column}, is MASK or outside a vocabulary of "
+                f"{vocabulary.size}: remove it"
             )
 
 
 @dataclass(frozen=True)
 class FixedText:
-    """What a row says already: runs of bytes with gaps between them, in a room of so many tokens."""
+    """The fixed text of a row: runs of bytes between gaps, and the length of the text in tokens."""
 
     runs: list[bytes]
     room: int
@@ -146,18 +201,25 @@ class FixedText:
 
 
 def _check_place(column: int, ids: Collection[int], z: Tokens, mask_id: int) -> None:
-    """An allowed set must concern a place of the row and agree with what is there."""
+    """Raises an error if a position is outside the row or holds a token that is not allowed there."""
     if not 0 <= column < z.shape[1]:
-        raise UnmaskError(f"place {column} lies outside a row of {z.shape[1]} tokens")
+        raise UnmaskError(
+            f"position {column} lies outside a row of {z.shape[1]} tokens: "
+            f"choose 0 to {z.shape[1] - 1}"
+        )
     for token in z[:, column].tolist():
         if token != mask_id and token not in ids:
             raise UnmaskError(
-                f"place {column} is fixed to token {token}, which is not allowed there"
+                f"position {column} is fixed to token {token}, which is not allowed there: allow it"
             )
 
 
 def reason(compiled: "Compiled", row: list[int], start: int) -> str:
-    """The most telling reason: a phrase in the fixed text, one part's length, then parts together."""
+    """The reason why a row cannot be completed.
+
+    The first that applies: a banned phrase in the fixed text, one part of the constraint alone,
+    all parts together.
+    """
     written = compiled.fixed_text(row, start)
     for phrase in compiled.constraint.ban:
         if phrase.encode() in written:
@@ -176,7 +238,7 @@ def reason(compiled: "Compiled", row: list[int], start: int) -> str:
 def _alone(
     compiled: "Compiled", name: str, machine: ByteMachine, row: list[int], start: int
 ) -> str | None:
-    """Why one part alone has no text, if it has none."""
+    """The reason why no text satisfies one part of the constraint; None if a text does."""
     lifted = compiled.lift(machine)
     if lifted.feasible(torch.tensor([row]), start).item():
         return None
@@ -195,11 +257,11 @@ def _alone(
 
 
 def _beside(compiled: "Compiled", row: list[int], start: int) -> str:
-    """The fixed text, as far as a message has room for it."""
+    """The fixed text for a message, shortened; empty without fixed text."""
     runs = [run.decode("utf-8", "replace") for run in compiled.fixed_text(row, start).runs]
     return f" beside the fixed text {quoted('…'.join(runs))}" if any(runs) else ""
 
 
 def tokens(count: int) -> str:
-    """A number of tokens in words."""
+    """A number of tokens for a message, such as "2 tokens"."""
     return f"{count} token{'s' if count != 1 else ''}"

@@ -1,4 +1,4 @@
-"""What a user may ask of a text, as one machine: a regular expression, phrases, tokens by place."""
+"""Constraint on a text: a regular expression, phrases, and allowed tokens by position."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,14 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 @dataclass(frozen=True)
 class Constraint:
-    """A request: the whole text matches `regex`, holds no `ban` and every `include`; tokens by column."""
+    """A constraint: the whole text matches `regex`, holds every `include` phrase and no `ban` phrase.
+
+    `allowed` has the allowed token ids of some columns.
+
+    Example:
+        >>> [name for name, _ in Constraint(regex="[a-z ]+", ban=("cat",)).machines()]
+        ['the regular expression', 'the banned phrases']
+    """
 
     regex: str | None = None
     ban: tuple[str, ...] = ()
@@ -29,21 +36,25 @@ class Constraint:
                 if other in phrase:
                     raise UnmaskError(
                         f"{quoted(phrase)} is to be included and contains {quoted(other)}, which is "
-                        "banned"
+                        "banned: drop one of them"
                     )
 
     def __bool__(self) -> bool:
         return self != Constraint()
 
     def machines(self) -> list[tuple[str, ByteMachine]]:
-        """The machine of every part that is about the text, with a name for messages."""
+        """The automata of the parts of the constraint, without `allowed`.
+
+        Returns:
+            Names for messages, with the automata over bytes.
+        """
         machines: list[tuple[str, ByteMachine]] = []
         if self.regex is not None:
             machines.append(("the regular expression", regex(self.regex)))
         if self.ban:
             machines.append(("the banned phrases", banned(map(_bytes, self.ban))))
             if any(REPLACEMENT in phrase for phrase in self.ban):
-                # broken bytes are shown as that character too
+                # invalid UTF-8 is shown as the replacement character too
                 machines.append(("whole characters", regex("(?s).*")))
         for phrase in self.include:
             machines.append((f"the phrase {quoted(phrase)}", containing([_bytes(phrase)])))
@@ -55,7 +66,7 @@ def _bytes(phrase: str) -> bytes:
         return phrase.encode()
     except UnicodeEncodeError:
         raise UnmaskError(
-            f"the phrase {quoted(phrase)} holds a lone surrogate: it is no text"
+            f"the phrase {quoted(phrase)} holds a lone surrogate, which is no text: remove it"
         ) from None
 
 
@@ -63,5 +74,5 @@ SHOWN = 60  # characters of a text in a message
 
 
 def quoted(text: str) -> str:
-    """A text in quotes, cut where it is long."""
+    """A text in quotes, cut to SHOWN characters."""
     return repr(text if len(text) <= SHOWN else text[: SHOWN - 1] + "…")

@@ -1,7 +1,7 @@
-"""A regular expression as an automaton over bytes: what `re.fullmatch` accepts, by Python's own parser.
+"""Regular expressions as automata over bytes, with Python's parser and the texts of `re.fullmatch`.
 
-Supported: literals, classes, categories, `.`, groups, `|`, repeats (a lazy one accepts what a greedy
-one does), the inline flags, and ^ $ \\A \\Z at the outer ends. The rest is refused by name.
+Supported are literals, classes, categories, `.`, groups, `|`, repeats, inline flags, and ^ $ \\A \\Z
+at the outer ends. Lazy repeats accept the same texts as greedy ones. All other syntax raises an error.
 """
 
 import re
@@ -18,7 +18,7 @@ from unmask.constraints.byte_automaton import MOST_STATES, ByteMachine, check_st
 from unmask.errors import UnmaskError
 
 UNICODE = 0x110000  # code points
-MOST_STEPS = 4 * MOST_STATES  # of the automaton before it is made deterministic
+MOST_STEPS = 4 * MOST_STATES  # most states of the nondeterministic automaton
 _TOO_LARGE = (
     "the regular expression needs",
     "shorten its repeats, or begin it with (?a) if its \\w, \\d and \\s are ASCII",
@@ -26,11 +26,11 @@ _TOO_LARGE = (
 _ONE_CHARACTER = (_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, _constants.IN)
 _REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT)
 _BEGINNINGS = (_constants.AT_BEGINNING, _constants.AT_BEGINNING_STRING)
-_ENDS = (_constants.AT_END, _constants.AT_END_STRING)  # `fullmatch` leaves no newline behind `$`
+_ENDS = (_constants.AT_END, _constants.AT_END_STRING)  # in `fullmatch`, `$` is the very end
 _REFUSED = {
     "ASSERT": "lookaround",
     "ASSERT_NOT": "lookaround",
-    "FAILURE": "lookaround",  # what the parser makes of (?!)
+    "FAILURE": "lookaround",  # the parser's result for (?!)
     "GROUPREF": "a backreference",
     "GROUPREF_EXISTS": "a conditional group",
     "ATOMIC_GROUP": "an atomic group",
@@ -46,10 +46,10 @@ _REFUSED = {
 
 @lru_cache(128)
 def regex(pattern: str) -> ByteMachine:
-    """The machine of the UTF-8 texts that `re.fullmatch(pattern, text)` matches."""
+    """The automaton of the UTF-8 texts that `re.fullmatch(pattern, text)` matches."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a set that may mean something else one day
+            warnings.simplefilter("ignore")  # FutureWarning of possible nested sets
             parsed = _parser.parse(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise UnmaskError(f"the regular expression {pattern!r} is not valid: {error}") from None
@@ -59,14 +59,14 @@ def regex(pattern: str) -> ByteMachine:
 
 
 class _Steps:
-    """Thompson's automaton over bytes: from a state, silently or by a set of bytes, to another."""
+    """Thompson's nondeterministic automaton over bytes, with silent edges and edges of byte sets."""
 
     def __init__(self) -> None:
         self.silent: list[list[int]] = []
         self.edges: list[list[tuple[bytes, int]]] = []  # 256 bools as bytes, target
 
     def new(self) -> int:
-        """Another state."""
+        """Adds a state."""
         if len(self.silent) > MOST_STEPS:
             check_states(len(self.silent), *_TOO_LARGE)
         self.silent.append([])
@@ -74,14 +74,17 @@ class _Steps:
         return len(self.silent) - 1
 
     def after(self, *sources: int) -> int:
-        """A new state that follows others silently."""
+        """Adds a state with silent edges from other states."""
         state = self.new()
         for source in sources:
             self.silent[source].append(state)
         return state
 
     def add_all(self, nodes: Any, flags: int, source: int, first: bool, last: bool) -> int:
-        """A sequence; `first` and `last`: does it touch the outer ends of the pattern?"""
+        """Adds a sequence of nodes; returns its last state.
+
+        `first` and `last` are True if it touches the outer ends of the pattern.
+        """
         nodes = list(nodes)
         anchors = [op is _constants.AT for op, _ in nodes]
         for i, node in enumerate(nodes):
@@ -90,7 +93,7 @@ class _Steps:
         return source
 
     def add(self, node: Any, flags: int, source: int, first: bool, last: bool) -> int:
-        """Whatever a node matches, read from `source` on; gives the state behind it."""
+        """Adds a node of the parsed pattern behind the state `source`; returns its last state."""
         op, value = node
         if op in _ONE_CHARACTER:
             return self._character(node, flags, source)
@@ -134,18 +137,18 @@ class _Steps:
                 if name not in state:
                     state[name] = self.new()
             self.edges[state[origin]].append((bytes_, state[target]))
-        return state[1] if 1 in state else self.new()  # a class that no character is in
+        return state[1] if 1 in state else self.new()  # the class is empty
 
 
 @cache
 def _every_character() -> tuple[str, np.ndarray]:
-    """All characters in order, surrogates left out, and their code points."""
+    """All characters in order, without surrogates, and their code points."""
     codes = np.concatenate([np.arange(0xD800), np.arange(0xE000, UNICODE)])
     return codes.astype("<u4").tobytes().decode("utf-32-le"), codes
 
 
 def _members(node: Any, flags: int) -> Bool[np.ndarray, "codes"]:
-    """The characters that a one-character node matches: Python's own matcher runs over all of them."""
+    """True at the code points that a one-character node matches, from Python's own matcher."""
     member = np.zeros(UNICODE, bool)
     if node[0] is _constants.LITERAL and not flags & re.IGNORECASE:
         member[node[1]] = True
@@ -162,17 +165,20 @@ def _members(node: Any, flags: int) -> Bool[np.ndarray, "codes"]:
 
 @lru_cache(256)
 def _form(node: Any, flags: int) -> list[tuple[int, bytes, int]]:
-    """What a one-character node reads, byte by byte."""
+    """The edges of a one-character node over the bytes of its characters."""
     return _utf8(_members(node, flags))
 
 
 def _utf8(member: Bool[np.ndarray, "codes"]) -> list[tuple[int, bytes, int]]:
-    """The UTF-8 forms of a set of characters as (state, bytes, state) from 0 to 1, endings shared."""
+    """Edges (state, bytes, state) from state 0 to 1 for the UTF-8 forms of some characters.
+
+    Equal endings share their states.
+    """
     edges: list[tuple[int, bytes, int]] = []
     states: dict[tuple[int, bytes], int] = {}
 
     def connect(state: int, lead: int, blocks: np.ndarray) -> None:
-        """One edge for all the bytes, from `lead` on, whose blocks of characters read the same."""
+        """Adds one edge for all bytes, from `lead` on, with equal blocks of characters."""
         targets: dict[int, np.ndarray] = defaultdict(lambda: np.zeros(256, bool))
         for i in np.flatnonzero(blocks.any(1)):
             targets[target(blocks[i])][lead + i] = True
@@ -197,7 +203,7 @@ def _utf8(member: Bool[np.ndarray, "codes"]) -> list[tuple[int, bytes, int]]:
 
 
 def _deterministic(steps: _Steps, end: int) -> ByteMachine:
-    """The subset construction, over classes of bytes that no edge tells apart."""
+    """The deterministic automaton, by subset construction over classes of equal bytes."""
     sets = sorted({bytes_ for edges in steps.edges for bytes_, _ in edges})
     masks = np.frombuffer(b"".join(sets) or bytes(256), bool).reshape(-1, 256)
     patterns, class_of = np.unique(masks, axis=1, return_inverse=True)
@@ -206,7 +212,7 @@ def _deterministic(steps: _Steps, end: int) -> ByteMachine:
     number = {_closure(steps, frozenset([0]), end): 0}
     table: list[list[int]] = []
     queue = list(number)
-    for subset in queue:  # grows while it is read
+    for subset in queue:  # the loop appends to it
         moves: list[set[int]] = [set() for _ in range(patterns.shape[1])]
         for state in subset:
             for bytes_, target in steps.edges[state]:
@@ -227,7 +233,7 @@ def _deterministic(steps: _Steps, end: int) -> ByteMachine:
 
 
 def _closure(steps: _Steps, states: frozenset[int], end: int) -> frozenset[int]:
-    """What the states lead to silently, less those that do nothing else."""
+    """The silent closure of some states, without states that have silent edges only."""
     seen, queue = set(states), list(states)
     while queue:
         fresh = [state for state in steps.silent[queue.pop()] if state not in seen]

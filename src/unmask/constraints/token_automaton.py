@@ -1,8 +1,8 @@
-"""A byte machine lifted to a vocabulary, over rows in which some tokens are not written yet.
+"""Automata over tokens, and the tokens that they allow in rows with masks.
 
-A forward pass gives the states before each place that some way to write the open places reaches, a
-backward pass those from which some way leads to an accepted end. A token may be written where it
-leads from the one set into the other: then the row can still be completed, whatever it is.
+A forward pass gives the states that some tokens for the masks reach before each position. A
+backward pass gives the states from which some tokens lead to an accepted end. A token is allowed
+at a position if it leads from a state of the first set to a state of the second.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,21 +18,21 @@ from unmask.constraints.transition import States, Step
 
 Tokens = Int[Tensor, "rows length"]
 At = tuple[Int[Tensor, "tokens"], Int[Tensor, "tokens"]]
-Places = Int[np.ndarray, "length rows"]  # the class of a fixed token, -1 where open
-Passed = Bool[np.ndarray, "bounds states rows"]  # bounds: before each place, and behind the last
-DEAD, END = -1, -2  # the last two states: nothing fits any more; the text is over
+Places = Int[np.ndarray, "length rows"]  # the class of each fixed token, -1 at masks
+Passed = Bool[np.ndarray, "bounds states rows"]  # bounds: before each position, and after the last
+DEAD, END = -1, -2  # the last two states: no text is accepted any more; the text has ended
 
 
 @dataclass(frozen=True, eq=False)
 class TokenMachine:
-    """A machine over tokens, in classes of tokens that move every state alike."""
+    """An automaton over tokens. Tokens with equal transitions form a class."""
 
     delta: Int[np.ndarray, "classes states"]
     accepting: Bool[np.ndarray, "states"]
-    fixed: Int[np.ndarray, "vocabulary"]  # the class of a token that is in the row already
-    drawn: Int[np.ndarray, "vocabulary"]  # the class of a token to be written
-    step: Step  # by any token that may be drawn
-    sets: Mapping[int, Bool[np.ndarray, "vocabulary"]]  # by column: the tokens that may stand there
+    fixed: Int[np.ndarray, "vocabulary"]  # the class of a token that is fixed in the row
+    drawn: Int[np.ndarray, "vocabulary"]  # the class of a token that a sampler draws
+    step: Step  # transition by any token that may be drawn
+    sets: Mapping[int, Bool[np.ndarray, "vocabulary"]]  # allowed tokens by column
     set_steps: Mapping[int, Step]
     mask_id: int
 
@@ -46,10 +46,21 @@ class TokenMachine:
         never: Collection[int] = (),
         sets: Mapping[int, Collection[int]] | None = None,
     ) -> "TokenMachine":
-        """Lifts a byte machine to tokens of the given bytes; None is a special token, which shows nothing.
+        """Builds the automaton over tokens from one over bytes.
 
-        EOS ends an accepted text and then anything may follow, for nothing of it is shown. Special
-        tokens and those in `never` are not drawn within the text, but count where they are fixed.
+        EOS ends an accepted text. Any tokens may follow it, since they are not part of the text.
+        Special tokens, and those in `never`, are not drawn within the text. They may be fixed.
+
+        Args:
+            machine: The automaton over bytes.
+            pieces: The bytes of each token; None for a special token.
+            eos_id: Id of EOS; None without one.
+            mask_id: Id of MASK.
+            never: Token ids that are never drawn.
+            sets: Allowed token ids by column.
+
+        Returns:
+            The automaton over tokens.
         """
         columns, names, accepting = _lift(machine, pieces)
         states = len(accepting)
@@ -58,7 +69,7 @@ class TokenMachine:
         ending = np.where(accepting, end, dead)
         after_end = np.where(stay == end, end, dead)
         nowhere = np.full(states, dead)
-        first = len(columns)  # the classes of special tokens follow those of text
+        first = len(columns)  # classes of special tokens come after those of text
         fixed = np.where(names < 0, first, names)
         drawn = np.where(names < 0, first + 2, names)
         if eos_id is not None:
@@ -77,20 +88,23 @@ class TokenMachine:
         return cls(delta, accepting, fixed, drawn, step, members, set_steps, mask_id)
 
     def allowed(self, z: Tokens, at: At, start: int) -> Bool[Tensor, "tokens vocabulary"]:
-        """The tokens that may be written at each place, given all the others; text from `start` on.
+        """True at the allowed tokens of each position, given all others; the text begins at `start`.
 
-        The answer holds until the first of them is written. At a place that is not open it says what
-        its token may be replaced by.
+        A write at any position may change the result. At a fixed position, it holds the allowed
+        replacements of the token.
         """
         return Passes(self, start).allowed(z, at)
 
     def feasible(self, z: Tokens, start: int) -> Bool[Tensor, "rows"]:
-        """Whether each row can be completed."""
+        """True at rows that can be completed."""
         _, after = Passes(self, start).over(z)
         return torch.from_numpy(after[start, START])
 
     def fits(self, z: Tokens, tokens: Sequence[int], start: int) -> Bool[Tensor, "rows length"]:
-        """Where these tokens can be written into open places, seen, with the row still completable."""
+        """True at columns where these tokens fit into masks of the text.
+
+        The row can be completed after it. The tokens do not stand behind an EOS.
+        """
         places = self.places(z)
         length, rows, k = *places.shape, len(tokens)
         fits = np.zeros((rows, length), bool)
@@ -112,10 +126,10 @@ class TokenMachine:
         return torch.from_numpy(fits)
 
     def lengths(self, room: int) -> list[int]:
-        """The numbers of open places that can be filled, up to the first beyond `room` if there is one."""
+        """The accepted text lengths in tokens, up to `room`, and the next one if it exists."""
         reached = np.arange(len(self.accepting))[:, None] == START
         found = []
-        # a text that can be lengthened at all has a length among the next 2 * states: twice around
+        # if there is a longer text, one has at most 2 * states more tokens
         for n in range(room + 2 * len(reached) + 1):
             if (reached[:, 0] & self.accepting).any():
                 found.append(n)
@@ -125,17 +139,17 @@ class TokenMachine:
         return found
 
     def places(self, z: Tokens) -> Places:
-        """The class of every fixed token, -1 at open places."""
+        """The class of each fixed token, and -1 at masks."""
         tokens = z.T.cpu().numpy()
         places = self.fixed[tokens]
         for column, member in self.sets.items():
             wrong = ~member[tokens[column]]
-            places[column, wrong] = self.drawn[self.mask_id]  # leads nowhere
+            places[column, wrong] = self.drawn[self.mask_id]  # leads to DEAD
         places[tokens == self.mask_id] = -1
         return places
 
     def forward(self, column: int, place: Int[np.ndarray, "rows"], reached: States) -> States:
-        """What is reached behind a column from what is reached before it."""
+        """The states reached after a column, from those reached before it."""
         fixed = np.flatnonzero(place >= 0)
         onward = np.zeros_like(reached)
         if len(fixed) < len(place):
@@ -147,7 +161,7 @@ class TokenMachine:
         return onward
 
     def backward(self, column: int, place: Int[np.ndarray, "rows"], hopeful: States) -> States:
-        """What an accepted end is reached from before a column, from the same behind it."""
+        """The states before a column that lead to an accepted end, from those after it."""
         fixed = np.flatnonzero(place >= 0)
         back = np.zeros_like(hopeful)
         if len(fixed) < len(place):
@@ -162,12 +176,12 @@ class TokenMachine:
     def classes_between(
         self, before: Bool[np.ndarray, "states"], after: Bool[np.ndarray, "states"]
     ) -> Bool[np.ndarray, "classes"]:
-        """The classes that lead from the one set of states into the other."""
+        """True at classes of tokens that lead from a state of `before` to a state of `after`."""
         return after[self.delta[:, before]].any(1)
 
 
 class Passes:
-    """Both passes over rows that change little between two questions: what must be the same is kept."""
+    """Forward and backward pass over rows; a call updates only the part that changed."""
 
     def __init__(self, machine: TokenMachine, start: int) -> None:
         self._machine, self._start = machine, start
@@ -176,12 +190,12 @@ class Passes:
         self._after: Passed
 
     def allowed(self, z: Tokens, at: At) -> Bool[Tensor, "tokens vocabulary"]:
-        """The tokens that may be written at each place, given all the others."""
+        """True at the allowed tokens of each position, given all other tokens."""
         machine = self._machine
         rows, columns = (index.cpu().numpy() for index in at)
         before, after = self.over(z)
         pairs = np.stack([before[columns, :, rows], after[columns + 1, :, rows]], axis=1)
-        # most places share their pair of sets with others
+        # many positions share their pair of sets
         packed, place = _distinct(pairs)
         classes = np.array([machine.classes_between(*pair) for pair in packed], bool)
         tokens = torch.from_numpy(classes.reshape(-1, len(machine.delta))[:, machine.drawn])
@@ -191,7 +205,7 @@ class Passes:
         return allowed
 
     def over(self, z: Tokens) -> tuple[Passed, Passed]:
-        """What is reached before each place, and what an end is reached from behind it."""
+        """The states reached before each position, and the states after it that lead to an end."""
         places = self._machine.places(z)
         if self._places is None or self._places.shape != places.shape:
             length, rows = places.shape
@@ -208,7 +222,7 @@ class Passes:
         return self._before, self._after
 
     def _update(self, places: Places, first: int, last: int) -> None:
-        """Goes on from the columns that changed until nothing new comes of it."""
+        """Updates both passes from the changed columns on, until the states stay the same."""
         before, after = self._before, self._after
         for column in range(first, len(places)):
             new = self._machine.forward(column, places[column], before[column])
@@ -225,9 +239,10 @@ class Passes:
 def _lift(
     machine: ByteMachine, pieces: Sequence[bytes | None]
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """What each kind of token does to the states that tokens reach, its kind (-1: special), the ends.
+    """Transitions of each kind of token, the kind of each token (-1: special), accepting states.
 
-    Tokens whose bytes the machine cannot tell apart are one kind; DEAD and END are added behind.
+    Tokens with equal transitions are one kind. The states are those that tokens reach, then END
+    and DEAD.
     """
     bytes_, class_of = byte_classes(machine.table)
     table = machine.table[:, bytes_]
@@ -252,7 +267,7 @@ def _lift(
 
 
 def _reached(columns: Int[np.ndarray, "kinds states"], states: int) -> Int[np.ndarray, "reached"]:
-    """The states between tokens, START first: often far fewer than those between bytes."""
+    """The states that tokens reach, START first. They are often far fewer than all states."""
     seen = np.zeros(states, bool)
     fresh = np.array([START])
     while len(fresh):
@@ -269,7 +284,7 @@ def _members(ids: Collection[int], size: int) -> Bool[np.ndarray, "vocabulary"]:
 
 
 def _moved(passed: Passed, column: Int[np.ndarray, "states"]) -> Passed:
-    """Sets of states after a token of this column."""
+    """Sets of states after a token with these transitions."""
     moved = np.zeros_like(passed)
     bound, state, row = passed.nonzero()
     moved[bound, column[state], row] = True
@@ -277,7 +292,7 @@ def _moved(passed: Passed, column: Int[np.ndarray, "states"]) -> Passed:
 
 
 def _distinct(pairs: Bool[np.ndarray, "tokens 2 states"]) -> tuple[np.ndarray, np.ndarray]:
-    """The different pairs of sets, and which of them each place has."""
+    """The distinct pairs of sets, and the index of the pair of each position."""
     packed = np.packbits(np.concatenate([pairs[:, 0], pairs[:, 1]], axis=1), axis=1)
     _, first, place = np.unique(packed, axis=0, return_index=True, return_inverse=True)
     return pairs[first], place.reshape(-1)

@@ -1,4 +1,4 @@
-"""One token further, or back, from many sets of states at once: a product of matrices."""
+"""Transitions of many sets of states by one token, forward and backward, as matrix products."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 States = Bool[np.ndarray, "states rows"]
-MOST_DENSE = 256  # states up to which a dense product beats a sparse one
+MOST_DENSE = 256  # up to this number of states, dense products are faster than sparse ones
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """Which state leads to which by one token of a set, as a matrix to multiply sets of states with."""
+    """Transition matrices of any one token of a set, for products with sets of states."""
 
     onward: Tensor  # [to, from]
     back: Tensor  # [from, to]
@@ -22,7 +22,7 @@ class Step:
     def of(
         cls, delta: Int[np.ndarray, "classes states"], classes: Int[np.ndarray, "tokens"]
     ) -> "Step":
-        """The step by any token of these classes."""
+        """The transition by any token of these classes."""
         states = delta.shape[1]
         back = np.zeros((states, states), np.float32)
         for c in np.unique(classes):
@@ -31,11 +31,11 @@ class Step:
         return cls(*(m if states <= MOST_DENSE else m.to_sparse() for m in matrices))
 
     def forward(self, states: States) -> States:
-        """The states behind the step."""
+        """The states after the token."""
         return _times(self.onward, states)
 
     def backward(self, states: States) -> States:
-        """The states before the step."""
+        """The states before the token."""
         return _times(self.back, states)
 
 

@@ -1,4 +1,4 @@
-"""The mathematics of masked diffusion: tensors in, tensors out; no weights, no files."""
+"""Mathematics of masked diffusion: schedules, time samplers, forward process and bounds."""
 
 from unmask.diffusion.schedule import SCHEDULES, Schedule
 from unmask.diffusion.time_sampler import TIME_SAMPLERS, Noise, TimeSampler

@@ -1,4 +1,4 @@
-"""Exact draws: categorical, from log-probabilities and one 53-bit uniform a token, and binomial."""
+"""Exact categorical and binomial draws, from 53-bit uniforms."""
 
 import math
 
@@ -10,12 +10,12 @@ from unmask.errors import UnmaskError
 from unmask.runtime.kernels.availability import kernels_available
 
 LogProbabilities = Float[Tensor, "tokens vocabulary"]
-BLOCK = 256  # tokens whose mass is summed up first
-COLDEST, HOTTEST = 1e-6, 1e6  # temperatures: below the first the likeliest token is taken
+BLOCK = 256  # tokens of a block, whose probabilities are summed first
+COLDEST, HOTTEST = 1e-6, 1e6  # temperatures; below the first, the likeliest token is taken
 
 
 def check_sharpness(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    """Refuses what `sharpen` cannot do."""
+    """Raises an error if an argument of `sharpen` is out of its range."""
     if not 0 <= temperature <= HOTTEST:
         raise UnmaskError(
             f"temperature must be 0 or more, and {HOTTEST:g} at most, not {temperature}"
@@ -32,12 +32,15 @@ def sharpen(
     top_k: int | None = None,
     top_p: float | None = None,
 ) -> LogProbabilities:
-    """Temperature, then top-k, then nucleus; temperature 0 keeps the likeliest token alone."""
+    """Applies temperature, then top-k, then nucleus (top-p) to log-probabilities.
+
+    Temperature 0 keeps the likeliest token only.
+    """
     check_sharpness(temperature, top_k, top_p)
     if temperature < COLDEST:
         top_k = 1
     elif temperature != 1:
-        # from the likeliest token down, so that a small temperature cannot overflow it
+        # relative to the likeliest token, so that a small temperature does not overflow
         below = log_probabilities - log_probabilities.amax(-1, keepdim=True)
         log_probabilities = torch.log_softmax(below / temperature, -1)
     if top_k is not None and top_k < log_probabilities.shape[-1]:
@@ -46,9 +49,9 @@ def sharpen(
         log_probabilities = lowest.scatter(-1, kept.indices, kept.values)
     if top_p is not None and top_p < 1:
         ordered, order = log_probabilities.log_softmax(-1).sort(-1, descending=True)
-        before = ordered.exp().cumsum(-1) - ordered.exp()  # mass of all likelier tokens
+        before = ordered.exp().cumsum(-1) - ordered.exp()  # probability of all likelier tokens
         barred = before >= top_p
-        barred[..., 0] = False  # the likeliest token always stays
+        barred[..., 0] = False  # keep the likeliest token
         ordered = ordered.masked_fill(barred, -math.inf)
         log_probabilities = torch.empty_like(ordered).scatter(-1, order, ordered)
     return log_probabilities
@@ -57,24 +60,24 @@ def sharpen(
 def draw(
     log_probabilities: LogProbabilities, uniforms: Float64[Tensor, "tokens"]
 ) -> Int[Tensor, "tokens"]:
-    """One token a row by inverting the cumulative distribution in double precision.
+    """One token per distribution, by inversion of its cumulative distribution in float64.
 
-    24-bit uniforms never reach tokens rarer than about 1e-7; 53 bits do. A large vocabulary is
-    inverted block first, then token: two short sums instead of one long one.
+    Uniforms of 24 bits never draw tokens rarer than about 1e-7; those of 53 bits do. For a large
+    vocabulary the inversion finds the block first and then the token, with two short sums.
     """
     device = log_probabilities.device
     if device.type == "cuda" and kernels_available():
         from unmask.runtime.kernels import categorical_draw
 
         return categorical_draw.draw(log_probabilities, uniforms.to(device))
-    if device.type == "mps":  # no doubles there
+    if device.type == "mps":  # it has no float64
         log_probabilities = log_probabilities.cpu()
     uniforms = uniforms.to(log_probabilities.device)[:, None]
     size = log_probabilities.shape[-1]
     if size <= BLOCK:
         cumulative = log_probabilities.double().exp().cumsum(-1)
         return _first_beyond(cumulative, uniforms * cumulative[:, -1:])[:, 0].to(device)
-    # a block without mass stands first, so that there always is one before
+    # an empty block comes first, so that each block has a predecessor
     padded = nn.functional.pad(log_probabilities, (BLOCK, -size % BLOCK), value=-math.inf)
     blocks = padded.double().exp().unflatten(-1, (-1, BLOCK))
     cumulative = blocks.sum(-1).cumsum(-1)
@@ -89,8 +92,8 @@ def draw(
 def _first_beyond(
     cumulative: Float64[Tensor, "tokens entries"], target: Float64[Tensor, "tokens 1"]
 ) -> Int[Tensor, "tokens 1"]:
-    """The first entry whose cumulative mass exceeds the target: never one that has none."""
-    # below the total however sums are rounded, so that there is such an entry
+    """The first entry whose cumulative probability exceeds the target. Its own is never 0."""
+    # below the total under any rounding, so that such an entry exists
     below = torch.minimum(target, cumulative[:, -1:] * (1 - 2.0**-53))
     return torch.searchsorted(cumulative, below, right=True)
 
@@ -100,7 +103,7 @@ Chances = Float64[Tensor, "*#batch"]
 
 
 def binomial(k: Counts, n: Counts, r: Chances) -> Chances:
-    """The chance that k of n tokens are masked, each with chance r."""
+    """Probability that k of n tokens are masked, each with probability r."""
     k, n = k.double(), n.double()
     left = (n - k).clamp(min=0)
     ways = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(left + 1)
@@ -111,7 +114,7 @@ def binomial(k: Counts, n: Counts, r: Chances) -> Chances:
 def binomial_quantile(
     u: Float64[Tensor, "rows"], n: Int64[Tensor, "rows"], r: Float64[Tensor, "rows"]
 ) -> Int64[Tensor, "rows"]:
-    """The smallest count that is not exceeded with a chance above u: a draw, if u is uniform."""
+    """The smallest count k with P(count <= k) > u: a binomial draw if u is uniform."""
     counts = torch.arange(int(n.max()) + 1 if len(n) else 1)
     at_most = binomial(counts, n[:, None], r[:, None]).cumsum(1)
     return torch.minimum((at_most <= u[:, None]).sum(1), n)

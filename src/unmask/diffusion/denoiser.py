@@ -1,4 +1,4 @@
-"""Protocols between methods, which answer, and samplers, which ask."""
+"""Protocols of the denoisers that methods provide and samplers call."""
 
 from collections.abc import Callable, Hashable
 from typing import Protocol, runtime_checkable
@@ -12,33 +12,33 @@ from unmask.shapes import At, LogProbabilities, Times, Tokens
 
 @runtime_checkable
 class Denoiser(Protocol):
-    """What a sampler asks: log x_theta at chosen tokens of z_t, at time t (one a row)."""
+    """log x_theta at chosen tokens of z_t, with one time t for each row."""
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities: ...
 
 
 @runtime_checkable
 class StaticDenoiser(Protocol):
-    """A denoiser that can answer without the host, at shapes of which there are few."""
+    """A denoiser that runs inside CUDA graphs, with few input shapes."""
 
     def condition(self, t: Times) -> Float[Tensor, "rows"] | None:
-        """What the network reads of the time, on the CPU."""
+        """The network's noise level at time t, on the CPU; None without time conditioning."""
 
     def answer(self, z_t: Tokens, condition: Tensor | None, at: At) -> LogProbabilities:
-        """log x_theta, a function of tensors on the device."""
+        """log x_theta as a function of device tensors."""
 
     def fits(self, places: int) -> bool:
-        """Are so many places few enough?"""
+        """True if the distributions of this number of positions fit into a graph."""
 
     def replay(self, key: Hashable, function: Callable[..., Tensor]) -> CudaGraph:
-        """Such a function at few shapes, the one that was made for the same key if there is one."""
+        """The CUDA graph of a function that calls `answer`; a graph of the same key is reused."""
 
 
 @runtime_checkable
 class CausalReader(Protocol):
-    """log p(x_i | x_<i) of some rows at one column after the other, or what `then` makes of it.
+    """log p(x_i | x_<i) of some rows at ascending columns; with `then`, a function of it.
 
-    What stands before a column does not change once the column was asked for.
+    After a call for a column, the tokens before that column must not change.
     """
 
     def __call__(
@@ -53,6 +53,6 @@ class CausalReader(Protocol):
 
 @runtime_checkable
 class ReadsCausally(Protocol):
-    """A denoiser that can read a text once, from left to right."""
+    """A denoiser with cached decoding from left to right."""
 
     def reading(self) -> CausalReader: ...

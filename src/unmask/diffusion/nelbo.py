@@ -1,4 +1,4 @@
-"""Weights and divergences that make a likelihood bound of a masked-token loss."""
+"""Weights and divergences of the likelihood bounds (NELBO)."""
 
 import torch
 
@@ -9,17 +9,17 @@ from unmask.shapes import PerToken
 
 
 def continuous_weight(schedule: Schedule, t: Times) -> Times:
-    """-alpha'(t) / (1 - alpha(t)): what -log <x_theta, x> of a masked token costs at time t (Eq. 10)."""
+    """-alpha'(t) / (1 - alpha(t)): weight of -log <x_theta, x> of a masked token (Eq. 10)."""
     return -schedule.alpha_prime(t) / (1 - schedule.alpha(t))
 
 
 def step_alphas(schedule: Schedule, t: Times, steps: int) -> tuple[Times, Times]:
-    """alpha_s and alpha_t of the step that ends at t, of `steps` equal ones."""
+    """alpha_s and alpha_t of the step from s = t - 1 / steps to t."""
     return schedule.alpha((t - 1 / steps).clamp(min=0)), schedule.alpha(t)
 
 
 def discrete_weight(schedule: Schedule, t: Times, steps: int) -> Times:
-    """T (alpha_s - alpha_t) / (1 - alpha_t), for t uniform on {1/T, ..., 1}."""
+    """T (alpha_s - alpha_t) / (1 - alpha_t): weight of the T-step bound, t uniform on {1/T, ..., 1}."""
     alpha_s, alpha_t = step_alphas(schedule, t, steps)
     return steps * unmask_probability(alpha_s, alpha_t)
 
@@ -27,14 +27,14 @@ def discrete_weight(schedule: Schedule, t: Times, steps: int) -> Times:
 def d3pm_divergence(
     log_x: PerToken, log_m: PerToken, alpha_s: PerToken, alpha_t: PerToken
 ) -> PerToken:
-    """KL(q(z_s | m, x) || p_theta(z_s | m)) where x_theta gives x and MASK these log-probabilities.
+    """KL(q(z_s | m, x) || p_theta(z_s | m)), from x_theta's log-probabilities of x and of MASK.
 
-    Without mass on MASK this is -(alpha_s - alpha_t) / (1 - alpha_t) log <x_theta, x>.
+    If MASK has probability 0, this is -(alpha_s - alpha_t) / (1 - alpha_t) log <x_theta, x>.
     """
     m = log_m.exp()
     evidence = torch.log1p(alpha_t * m / (1 - alpha_t))
     revealed = unmask_probability(alpha_s, alpha_t)
-    # the step that ends at alpha_s = 1 leaves no mask behind: its second term is 0 log 0 = 0
+    # the step that ends at alpha_s = 1 leaves no mask: its second term is 0 log 0 = 0
     left = 1 - alpha_s
     still = torch.where(left > 0, torch.log1p(alpha_s * m / left.clamp(min=1e-30)), evidence)
     return revealed * (evidence - log_x) + (1 - revealed) * (evidence - still)
@@ -46,5 +46,5 @@ def score_entropy(log_score_x: PerToken, log_score_sum: PerToken, sigma: PerToke
     `log_score_x` is the log score of the true token, `log_score_sum` the log of the sum over all.
     """
     ratio = 1 / torch.expm1(sigma)
-    # log r by its own formula: under heavy noise r rounds to zero in single precision
+    # log r from sigma: under heavy noise r rounds to zero in float32
     return log_score_sum.exp() - ratio * (log_score_x + log_expm1(sigma) + 1)

@@ -1,4 +1,4 @@
-"""The forward process q(z_t | x), and the rate of its reverse step p(z_s | z_t)."""
+"""Forward process q(z_t | x), and the reveal probability of a reverse step."""
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -11,17 +11,17 @@ def masked_tokens(
     alpha_t: Float[Tensor, "rows"],
     valid: Bool[Tensor, "rows length"],
 ) -> Bool[Tensor, "rows length"]:
-    """Which tokens are masked at time t, given one uniform a token; padding never is."""
+    """True at tokens that are masked at time t, from one uniform per token; False at padding."""
     return (uniforms < 1 - alpha_t[:, None]) & valid
 
 
 def q_sample(
     x: Int[Tensor, "rows length"], masked: Bool[Tensor, "rows length"], mask_id: int
 ) -> Int[Tensor, "rows length"]:
-    """z_t ~ q(z_t | x) = Cat(alpha_t x + (1 - alpha_t) m), the draw being given."""
+    """z_t ~ q(z_t | x) = Cat(alpha_t x + (1 - alpha_t) m), from the drawn `masked`."""
     return x.masked_fill(masked, mask_id)
 
 
 def unmask_probability(alpha_s: PerToken, alpha_t: PerToken) -> PerToken:
-    """Chance that a masked token is revealed between t and s."""
+    """Probability that a masked token is revealed between t and s (Eq. 7)."""
     return (alpha_s - alpha_t) / (1 - alpha_t)

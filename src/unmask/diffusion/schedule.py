@@ -1,4 +1,7 @@
-"""Noise schedules: alpha(t) is the chance that a token is still clean at time t; t = 0 clean, t = 1 all masked."""
+"""Noise schedules: alpha(t), the probability that a token is unmasked at time t.
+
+At t = 0 all tokens are unmasked, at t = 1 all are masked.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -15,26 +18,68 @@ Times = Float[Tensor, "*batch"]
 
 
 class Schedule(ABC):
-    """A decreasing alpha(t) with its derivative and its inverse."""
+    """A decreasing alpha(t) with its derivative and its inverse.
+
+    Example:
+        >>> schedule = SCHEDULES.build("loglinear", eps=0.0)
+        >>> t = torch.tensor([0.0, 0.25, 1.0])
+        >>> schedule.alpha(t).tolist(), schedule.inverse(schedule.alpha(t)).tolist()
+        ([1.0, 0.75, 0.0], [0.0, 0.25, 1.0])
+    """
 
     @abstractmethod
     def alpha(self, t: Times) -> Times:
-        """Chance that a token is clean at time t."""
+        """Probability that a token is unmasked at time t.
+
+        Args:
+            t: Times in [0, 1].
+
+        Returns:
+            alpha(t), decreasing in t.
+        """
 
     @abstractmethod
     def alpha_prime(self, t: Times) -> Times:
-        """d alpha / d t, never positive."""
+        """Derivative d alpha / d t.
+
+        Args:
+            t: Times in [0, 1].
+
+        Returns:
+            The derivative, never positive.
+        """
 
     @abstractmethod
     def inverse(self, alpha: Times) -> Times:
-        """The time at which alpha(t) has this value."""
+        """The time at which alpha(t) has a value.
+
+        Args:
+            alpha: Values of alpha.
+
+        Returns:
+            Times in [0, 1].
+        """
 
     def sigma(self, t: Times) -> Times:
-        """Total noise, alpha = exp(-sigma): what a time-conditioned network reads."""
+        """Total noise sigma, with alpha = exp(-sigma): the input of a time-conditioned network.
+
+        Args:
+            t: Times in [0, 1].
+
+        Returns:
+            sigma(t).
+        """
         return -torch.log(self.alpha(t))
 
     def sigma_prime(self, t: Times) -> Times:
-        """Rate of noise, d sigma / d t."""
+        """Noise rate d sigma / d t.
+
+        Args:
+            t: Times in [0, 1].
+
+        Returns:
+            The derivative of sigma, never negative.
+        """
         return -self.alpha_prime(t) / self.alpha(t)
 
 
@@ -43,7 +88,7 @@ SCHEDULES: Registry[Schedule] = Registry("schedule")
 
 @dataclass(frozen=True)
 class _Clipped(Schedule):
-    """A schedule that ends at alpha(1) = eps, so that sigma stays finite."""
+    """A schedule with alpha(1) = eps, so that sigma stays finite."""
 
     eps: float = 1e-3
 
@@ -52,14 +97,14 @@ class _Clipped(Schedule):
             raise UnmaskError(f"eps must lie in [0, 0.5), not {self.eps}")
 
     def _level(self, alpha: Times) -> Times:
-        """alpha without its floor: 1 at t = 0, 0 at t = 1."""
+        """alpha rescaled to 1 at t = 0 and 0 at t = 1."""
         return ((alpha - self.eps) / (1 - self.eps)).clamp(0, 1)
 
 
 @SCHEDULES.register("loglinear")
 @dataclass(frozen=True)
 class LogLinear(_Clipped):
-    """alpha = 1 - (1 - eps) t: the paper's choice, every mask ratio equally often."""
+    """alpha = 1 - (1 - eps) t: the paper's choice, with uniform mask ratios."""
 
     def alpha(self, t: Times) -> Times:
         return 1 - (1 - self.eps) * t
@@ -74,7 +119,7 @@ class LogLinear(_Clipped):
 @SCHEDULES.register("cosine")
 @dataclass(frozen=True)
 class Cosine(_Clipped):
-    """alpha = eps + (1 - eps) cos(pi t / 2): more time on lightly masked text."""
+    """alpha = eps + (1 - eps) cos(pi t / 2): more time at few masks."""
 
     def alpha(self, t: Times) -> Times:
         return self.eps + (1 - self.eps) * torch.cos(math.pi / 2 * t)
@@ -89,7 +134,7 @@ class Cosine(_Clipped):
 @SCHEDULES.register("cosine_squared")
 @dataclass(frozen=True)
 class CosineSquared(_Clipped):
-    """alpha = eps + (1 - eps) cos^2(pi t / 2): slow at both ends."""
+    """alpha = eps + (1 - eps) cos^2(pi t / 2): more time at few and at many masks."""
 
     def alpha(self, t: Times) -> Times:
         return self.eps + (1 - self.eps) * torch.cos(math.pi / 2 * t) ** 2
@@ -104,7 +149,7 @@ class CosineSquared(_Clipped):
 @SCHEDULES.register("polynomial")
 @dataclass(frozen=True)
 class Polynomial(_Clipped):
-    """alpha = 1 - (1 - eps) t^power: log-linear for power 1."""
+    """alpha = 1 - (1 - eps) t^power; power 1 is log-linear."""
 
     power: float = 2.0
 
@@ -125,7 +170,7 @@ class Polynomial(_Clipped):
 
 @dataclass(frozen=True)
 class _Sigma(Schedule):
-    """A schedule that is given by its total noise between two ends."""
+    """A schedule defined by its total noise, from sigma_min to sigma_max."""
 
     sigma_min: float = 1e-3
     sigma_max: float = 7.0
@@ -133,7 +178,8 @@ class _Sigma(Schedule):
     def __post_init__(self) -> None:
         if not 0 < self.sigma_min < self.sigma_max:
             raise UnmaskError(
-                f"need 0 < sigma_min < sigma_max, not {self.sigma_min}, {self.sigma_max}"
+                f"sigma_min {self.sigma_min} and sigma_max {self.sigma_max} are out of order: "
+                "choose 0 < sigma_min < sigma_max"
             )
 
     def alpha(self, t: Times) -> Times:
@@ -149,7 +195,7 @@ class _Sigma(Schedule):
 @SCHEDULES.register("linear")
 @dataclass(frozen=True)
 class Linear(_Sigma):
-    """sigma grows linearly: most of the time is spent on heavily masked text."""
+    """sigma grows linearly: most of the time at many masks."""
 
     def sigma(self, t: Times) -> Times:
         return self.sigma_min + t * (self.sigma_max - self.sigma_min)
@@ -165,7 +211,7 @@ class Linear(_Sigma):
 @SCHEDULES.register("geometric")
 @dataclass(frozen=True)
 class Geometric(_Sigma):
-    """sigma grows by a constant factor: SEDD's other choice."""
+    """sigma grows geometrically: SEDD's other choice."""
 
     sigma_max: float = 20.0
 
@@ -182,7 +228,7 @@ class Geometric(_Sigma):
 
 @SCHEDULES.register("learned")
 class Learned(nn.Module, Schedule):
-    """A monotone Bernstein polynomial whose increments are learned to lower the bound's variance."""
+    """A monotone Bernstein polynomial. Training its increments lowers the variance of the bound."""
 
     @dataclass(frozen=True)
     class Config:
@@ -202,7 +248,7 @@ class Learned(nn.Module, Schedule):
         self.logits = nn.Parameter(torch.zeros(self.degree))  # equal increments: log-linear
 
     def _basis(self, t: Times, degree: int) -> Float[Tensor, "*batch terms"]:
-        """The Bernstein polynomials of one degree."""
+        """The Bernstein basis polynomials of a degree."""
         k = torch.arange(degree + 1, device=t.device, dtype=t.dtype)
         choose = torch.tensor(
             [math.comb(degree, i) for i in range(degree + 1)], device=t.device, dtype=t.dtype
@@ -234,11 +280,19 @@ class Learned(nn.Module, Schedule):
     def second_moment(
         self, t: Times, loss: Float[Tensor, "*batch"], importance: Float[Tensor, "*batch"]
     ) -> Float[Tensor, ""]:
-        """E[loss^2] under uniform times as a function of this schedule, given losses at drawn times.
+        """Estimate of E[loss^2] under uniform times, differentiable in this schedule.
 
-        The bound's mean does not depend on the schedule, so lowering this lowers its variance. In
-        terms of the mask ratio r = 1 - alpha the loss is r'(t) g(r), and the second moment is the
-        integral of r'(t(r)) g(r)^2 dr: with r held where it was drawn, only r'(t(r)) moves.
+        The mean of the bound does not depend on the schedule, so a lower second moment is a lower
+        variance. With the mask ratio r = 1 - alpha, the loss is r'(t) g(r), and the second moment
+        is the integral of r'(t(r)) g(r)^2 dr. At fixed r only r'(t(r)) depends on the schedule.
+
+        Args:
+            t: Drawn times.
+            loss: Losses at these times.
+            importance: Importance weights of the times.
+
+        Returns:
+            The mean over the times.
         """
         drawn = self.alpha_prime(t).detach()
         alpha = self.alpha(t)

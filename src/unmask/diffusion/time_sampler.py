@@ -1,4 +1,4 @@
-"""At which times, and with which tokens masked, the bound is estimated; every way has the same mean."""
+"""Time samplers: unbiased ways to draw times and masks for an estimate of the bound."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -23,35 +23,35 @@ Tokens = Bool[Tensor, "rows length"]
 
 @dataclass(frozen=True)
 class RowNoise:
-    """The randomness of a loss: tensors whose first dimension is the row, at one time a row.
+    """Randomness of a loss: tensors with one entry per row, among them the time t.
 
-    A method with randomness of its own, such as Gaussian noise, extends it.
+    A method with other noise, such as Gaussian noise, extends it.
     """
 
-    by_token: ClassVar[tuple[str, ...]] = ()  # the tensors whose second dimension is the place
+    by_token: ClassVar[tuple[str, ...]] = ()  # names of the tensors [rows, length, …]
 
     t: PerRow
 
     @classmethod
     def joined(cls: type[N], parts: Sequence[N]) -> N:
-        """The noise of rows that stand one after another."""
+        """The noise of a batch that concatenates the rows of `parts`."""
         first = vars(parts[0])
         tensors = [name for name, value in first.items() if isinstance(value, Tensor)]
         joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in tensors}
         return replace(parts[0], **joined)
 
     def columns(self: N, width: int) -> N:
-        """The noise of the first `width` places of each row."""
+        """The noise of the first `width` tokens of each row."""
         return replace(self, **{name: getattr(self, name)[:, :width] for name in self.by_token})
 
 
 @dataclass(frozen=True)
 class Noise(RowNoise):
-    """One draw of (t, z_t) a row, with `importance`: E over uniform t of f = E[importance * f(t, masked)].
+    """One draw of (t, z_t) per row, with importance weights.
 
-    The range of times that is drawn may stop short of both ends. `unstarted` is alpha where it starts
-    (tokens that the first step from all-MASK must reveal: the prior term) and `unfinished` the tokens
-    that are still masked at `t_min`, where it ends (the reconstruction term).
+    The mean of f over uniform t is E[importance * f(t, masked)]. The drawn times may leave out
+    both ends of [0, 1]. `unstarted` is alpha at the largest time, for the prior term. `unfinished`
+    is True at tokens that are still masked at `t_min`, for the reconstruction term.
     """
 
     by_token = ("masked", "unfinished")
@@ -64,15 +64,25 @@ class Noise(RowNoise):
 
 
 class TimeSampler(ABC):
-    """A way to draw (t, z_t) that keeps the mean of the bound."""
+    """Draws (t, z_t) such that the estimate of the bound is unbiased."""
 
     @abstractmethod
     def draw(self, stream: RowStream, valid: Tokens, schedule: Schedule, steps: int = 0) -> Noise:
-        """Noise for the rows of a stream; `steps` = T puts t on the grid {1/T, ..., 1}, 0 is continuous."""
+        """Times and masks for the rows of a stream.
+
+        Args:
+            stream: Randomness of the rows.
+            valid: True at tokens that may be masked.
+            schedule: Noise schedule.
+            steps: T of a T-step bound, with t in {1/T, ..., 1}; 0 is continuous time.
+
+        Returns:
+            The noise of each row.
+        """
 
 
 TIME_SAMPLERS: Registry[TimeSampler] = Registry("time sampler")
-MOST_STEPS = 1_000_000  # whose times are held at once
+MOST_STEPS = 1_000_000  # most steps whose times are in memory at once
 
 
 class _TimeFirst(TimeSampler):
@@ -82,7 +92,7 @@ class _TimeFirst(TimeSampler):
 
     @abstractmethod
     def times(self, u: PerRow, stream: RowStream) -> tuple[PerRow, PerRow]:
-        """Times in [t_min, 1] and their importance: (1 - t_min) over their density on that range."""
+        """Times in (0, 1] from uniforms, and their importance: 1 / density."""
 
     @torch.no_grad()
     def draw(self, stream: RowStream, valid: Tokens, schedule: Schedule, steps: int = 0) -> Noise:
@@ -103,7 +113,7 @@ class _TimeFirst(TimeSampler):
 
 @dataclass(frozen=True)
 class _Cut(_TimeFirst):
-    """Times no smaller than t_min: 1/t weights beyond it would only add variance to a gradient."""
+    """Times of at least t_min, since weights of 1/t below it add variance to the gradient."""
 
     t_min: float = 1e-3
 
@@ -124,7 +134,7 @@ class Uniform(_Cut):
 @TIME_SAMPLERS.register("stratified")
 @dataclass(frozen=True)
 class Stratified(_Cut):
-    """One time in each of `batch` equal slices of (0, 1]: the paper's low-discrepancy sampler."""
+    """One time in each of as many equal slices of (0, 1] as rows: the paper's low-discrepancy sampler."""
 
     def times(self, u: PerRow, stream: RowStream) -> tuple[PerRow, PerRow]:
         return (stream.strata() + u) / stream.total, torch.ones_like(u)
@@ -133,11 +143,12 @@ class Stratified(_Cut):
 @TIME_SAMPLERS.register("importance")
 @dataclass(frozen=True)
 class Importance(_TimeFirst):
-    """Times from a mixture of 1/(2 sqrt t), 1 and 2t, stratified: more where the loss varies most.
+    """Stratified times with a mixture density of 1/(2 sqrt t), 1 and 2t.
 
-    Near t = 0 a rare masked token weighs 1/t, which makes the variance of uniform times diverge;
-    near t = 1 tokens are hardest to guess. Strata take away what the density adds where the loss
-    is flat: without them no density beats uniform times for every network.
+    It draws more times where the loss varies most. Near t = 0 a rare masked token weighs 1/t, so
+    uniform times have a diverging variance. Near t = 1 tokens are hardest to predict. Without
+    strata the density would raise the variance where the loss is flat. Then no density would
+    beat uniform times for every network.
     """
 
     early: float = 0.3
@@ -145,12 +156,14 @@ class Importance(_TimeFirst):
 
     def __post_init__(self) -> None:
         if self.early < 0 or self.late < 0 or self.early + self.late > 1:
-            raise UnmaskError(f"early and late must be shares of 1, not {self.early}, {self.late}")
+            raise UnmaskError(
+                f"early {self.early} and late {self.late} must be 0 or more, with a sum of at most 1"
+            )
 
     def times(self, u: PerRow, stream: RowStream) -> tuple[PerRow, PerRow]:
         u = (stream.strata() + u) / stream.total
         flat = 1 - self.early - self.late
-        # invert the distribution function early sqrt(t) + flat t + late t^2 by bisection
+        # inverts the distribution function early sqrt(t) + flat t + late t^2 by bisection
         low, high = torch.zeros_like(u), torch.ones_like(u)
         for _ in range(60):
             t = (low + high) / 2
@@ -163,22 +176,22 @@ class Importance(_TimeFirst):
 @TIME_SAMPLERS.register("fixed_count")
 @dataclass(frozen=True)
 class FixedCount(TimeSampler):
-    """Mask exactly k tokens, k stratified over 1..length: no noise from the count, no end left out.
+    """Masks exactly k tokens, with k stratified over 1..length, and covers all times.
 
-    In T steps, k is stratified over what they find: each step is drawn as often as it reveals a token,
-    which is masked with as many others as chance will have it.
+    The count adds no variance. For a T-step bound, a step is drawn with the probability that it
+    reveals a given token. The number of other masked tokens is then binomial.
     """
 
     @torch.no_grad()
     def draw(self, stream: RowStream, valid: Tokens, schedule: Schedule, steps: int = 0) -> Noise:
-        lengths = valid.sum(1).clamp(min=1)  # a row may be all padding
+        lengths = valid.sum(1).clamp(min=1)  # a row may hold padding only
         u = (stream.strata() + stream.uniform("time", 1)[:, 0]) / stream.total
         if steps:
             t, k, importance = self._in_steps(u, lengths, schedule, steps)
         else:
             k = 1 + (lengths * u).floor().long().clamp(max=lengths - 1)
         scores = stream.uniform("mask", valid.shape[1])
-        # the mask ratio at which just these k tokens are masked: the k-th smallest uniform
+        # the mask ratio at which exactly k tokens are masked: the k-th smallest uniform
         ratio = scores.masked_fill(~valid, 2.0).sort(1).values.gather(1, k[:, None] - 1)[:, 0]
         masked = (scores <= ratio[:, None]) & valid
         if steps:
@@ -193,15 +206,16 @@ class FixedCount(TimeSampler):
     def _in_steps(
         self, u: PerRow, lengths: Int64[Tensor, "rows"], schedule: Schedule, steps: int
     ) -> tuple[PerRow, Int64[Tensor, "rows"], PerRow]:
-        """Times, counts and importance: a token is revealed in each step with the chance alpha_s - alpha_t."""
+        """Times, counts and importance; a step reveals a token with probability alpha_s - alpha_t."""
         if steps > MOST_STEPS:
             raise UnmaskError(
-                f"fixed_count takes {MOST_STEPS:,} steps at most, not {steps:,}, which all but are "
-                "continuous time: take steps 0"
+                f"fixed_count takes {MOST_STEPS:,} steps at most, not {steps:,}: "
+                "set steps to 0 for continuous time"
             )
         grid = torch.arange(steps + 1, dtype=torch.float64) / steps
         alpha = schedule.alpha(grid)
-        revealed = (alpha[0] - alpha) / (alpha[0] - alpha[-1])  # up to each time, of all that is
+        # share of the reveals before each time
+        revealed = (alpha[0] - alpha) / (alpha[0] - alpha[-1])
         u = u.clamp(max=1 - 2**-53)
         step = torch.searchsorted(revealed, u, right=True)
         chance = revealed[step] - revealed[step - 1]

@@ -1,4 +1,4 @@
-"""One paper, one file: each method is a bound and a denoiser."""
+"""Methods: each has a bound on the likelihood for training and a denoiser for samplers."""
 
 from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.d3pm import D3PM

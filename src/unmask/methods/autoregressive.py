@@ -1,4 +1,4 @@
-"""The autoregressive baseline: exact likelihood, left to right, with a KV cache."""
+"""Autoregressive baseline: exact likelihood, and sampling with a KV cache."""
 
 import weakref
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from unmask.shapes import At, LogProbabilities, Tokens, Valid
 
 @METHODS.register("autoregressive")
 class Autoregressive(CausalMethod):
-    """Left to right, one token at a time; the likelihood is exact."""
+    """Autoregressive model, with an exact likelihood."""
 
     certificate = "exact"
     capabilities = Capabilities(causal=True, infill=False)
@@ -30,11 +30,11 @@ class Autoregressive(CausalMethod):
 
     @dataclass(frozen=True)
     class Config:
-        given_first: bool = False  # or else a row's first token is predicted, from MASK
+        given_first: bool = False  # True: a row's first token is given; False: MASK predicts it
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        # how far behind a token stands, in what the network reads, the place that predicts it
+        # offset in the network's input from the position that predicts a token to the token
         self.lag = int(self.config.given_first)
         self._idle: list[CachedDecoder] = []
 
@@ -51,9 +51,9 @@ class Autoregressive(CausalMethod):
         full_bound: bool = False,
         given: Valid | None = None,
     ) -> Losses:
-        """-log p(x_i | x_<i); the first token is given, or predicted from MASK, which then stands before it."""
+        """-log p(x_i | x_<i) of each token; the first token is given, or predicted from MASK."""
         real = padding(valid, x.device)
-        # padding before a text is no context
+        # padding before a text must not be context
         text = x if real is None else x.masked_fill(~real, self.vocabulary.mask_id)
         wanted = targets(valid, given)
         if self.lag:
@@ -71,20 +71,28 @@ class Autoregressive(CausalMethod):
         return _CachedDenoiser(self)
 
     def log_next(self, h: Float[Tensor, "tokens width"]) -> LogProbabilities:
-        """log p(x_i | x_<i) at given features; MASK has none."""
+        """log p(x_i | x_<i) from features. MASK has probability 0."""
         return subs_log_probs(self.backbone.logits(h), self.vocabulary.mask_id, torch.float32)
 
     def inputs(self, x: Tokens) -> Tokens:
-        """What the network reads of rows: as they are, or moved by one behind MASK.
+        """Input of the network: the rows, or the rows shifted right by one behind MASK.
 
-        MASK is never part of a text, so it marks the start.
+        MASK marks the start, since it is never part of a text.
         """
         if self.lag:
             return x
         return torch.cat([x.new_full((len(x), 1), self.vocabulary.mask_id), x[:, :-1]], 1)
 
     def lend(self, rows: int, length: int) -> CachedDecoder:
-        """A reader that nobody else has; the last one, with its graphs, if it fits."""
+        """A cached decoder for one text: the last one with its CUDA graphs if it fits, or a new one.
+
+        Args:
+            rows: Number of rows of the batch.
+            length: Length of a row in tokens.
+
+        Returns:
+            A decoder with an empty state, which no other text uses.
+        """
         reader = self._idle.pop() if self._idle else None
         if reader is None or reader.kind != (rows, length, self.edition):
             return CachedDecoder(self, rows, length)
@@ -92,7 +100,11 @@ class Autoregressive(CausalMethod):
         return reader
 
     def take_back(self, reader: CachedDecoder) -> None:
-        """Keeps a reader for the next text."""
+        """Keeps a decoder for the next text.
+
+        Args:
+            reader: A decoder from `lend`.
+        """
         if self.serving.fixed:
             self._idle[:] = [reader]
 
@@ -101,7 +113,7 @@ class Autoregressive(CausalMethod):
 
 
 class _Reading:
-    """Reads one text with a reader of its own."""
+    """Cached decoding of one batch, with a decoder from `lend`, given back at the end."""
 
     def __init__(self, method: Autoregressive) -> None:
         self._method = method
@@ -121,20 +133,20 @@ class _Reading:
         return self._reader(z, column, rows, then, *more)
 
     def crop(self, length: int) -> None:
-        """Forgets all but what stands before the first `length` columns."""
+        """Crops the state to the tokens that predict the first `length` columns."""
         if self._reader is not None:
             self._reader.crop(length)
 
 
 class _CachedDenoiser:
-    """log p(x_i | x_<i) at one column, computing only what is new since the last call."""
+    """log p(x_i | x_<i) at one column; a call computes only tokens that changed since the last."""
 
     def __init__(self, method: Autoregressive) -> None:
         self._method = method
         self._reading, self._read = self.reading(), torch.empty(0, 0, dtype=torch.long)
 
     def reading(self) -> _Reading:
-        """For those who ask in reading order: what was read is not compared with what is there."""
+        """A decoder for columns in ascending order. It does not compare its state with the rows."""
         return _Reading(self._method)
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:

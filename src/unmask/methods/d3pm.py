@@ -1,4 +1,4 @@
-"""D3PM with an absorbing state: the T-step bound of a network that may put mass on MASK."""
+"""D3PM with an absorbing state: T-step bound of a network that may give MASK probability."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,21 +21,21 @@ from unmask.shapes import Tokens, Valid
 def divergence(
     total: Tensor, chosen: Tensor, weight: Tensor, alpha_s: Tensor, alpha_t: Tensor
 ) -> Tensor:
-    """weight * KL of the posteriors, of the logits of x and of MASK."""
+    """weight * KL of the posteriors, from the logits of x and of MASK."""
     log_x, log_m = (chosen - total[:, None]).unbind(1)
     return weight * d3pm_divergence(log_x, log_m, alpha_s, alpha_t)
 
 
 @METHODS.register("d3pm")
 class D3PM(MaskedDiffusion):
-    """Absorbing D3PM, mean parameterization; both switches of SUBS are Table 8's ablations."""
+    """Absorbing D3PM in mean parameterization. Its two SUBS switches are the ablations of Table 8."""
 
     @dataclass(frozen=True)
     class Config:
         steps: int = 1000
         zero_masking: bool = False
         carry_over: bool = False
-        copied: float = 1.0  # share of a batch's rows that train the reconstruction term
+        copied: float = 1.0  # share of the rows of a batch that train the reconstruction term
 
         def __post_init__(self) -> None:
             if self.steps < 1:
@@ -90,10 +90,10 @@ class D3PM(MaskedDiffusion):
         rows: int,
         given: Valid | None,
     ) -> Losses:
-        """Without carry-over the network must read all of x off z_0, the tokens that are clean there too.
+        """Adds the reconstruction term. Without carry-over it covers clean tokens of z_0 too.
 
-        Rows are alike, so the first `rows` of them, weighted up, stand for all: copying is soon
-        learned, and a second pass over the whole batch would double the cost of a step.
+        The first `rows` rows estimate it for the batch, with a weight. The network soon learns to
+        copy, and a second pass over the whole batch would double the cost of a step.
         """
         unfinished = to_device(noise.unfinished, x.device)
         z_0 = q_sample(x, unfinished, self.vocabulary.mask_id)

@@ -1,4 +1,4 @@
-"""MDLM (arXiv 2406.07524): substitution parameterization and a weighted masked-language-model loss."""
+"""MDLM (arXiv 2406.07524): SUBS parameterization and a weighted masked-language-model loss."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from unmask.methods.method import METHODS
 
 @METHODS.register("mdlm")
 class MDLM(MaskedDiffusion):
-    """Masked diffusion with SUBS: a weighted average of masked-language-model losses."""
+    """Masked diffusion with SUBS; its bound is a weighted mean of masked-language-model losses."""
 
     @dataclass(frozen=True)
     class Config:

@@ -1,4 +1,4 @@
-"""What a method is: a bound that training minimises and evaluation reports, and a denoiser for samplers."""
+"""Interface of the methods: a bound for training and evaluation, and a denoiser for samplers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -25,19 +25,23 @@ from unmask.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class Losses:
-    """A bound on the negative log-likelihood, in nats: its differentiable sum and its parts by token."""
+    """A bound on the negative log-likelihood, in nats: differentiable sum, and terms per token."""
 
     total: Float[Tensor, ""]
     terms: dict[str, Float[Tensor, "rows length"]]
 
     def per_token(self) -> Float[Tensor, "rows length"]:
-        """All terms together, at each token."""
+        """The bound at each token.
+
+        Returns:
+            The sum of all terms.
+        """
         return torch.stack(list(self.terms.values())).sum(0)
 
 
 @dataclass(frozen=True)
 class Serving:
-    """How a method is asked: in which precision, and as the questions come or at few shapes."""
+    """Inference settings of a method: its precision, and True in `fixed` for few fixed shapes."""
 
     dtype: torch.dtype = torch.float32
     fixed: bool = False
@@ -45,7 +49,7 @@ class Serving:
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters, by the start of their names, that the optimizer treats in their own way.
+    """Parameters with an own learning rate and weight decay, chosen by the prefix of their names.
 
     Example:
         >>> ParameterGroup("codes.", lr=0.1, weight_decay=0.0)
@@ -53,35 +57,36 @@ class ParameterGroup:
     """
 
     prefix: str
-    lr: float = 1.0  # times the learning rate of the others
-    weight_decay: float | None = None  # the run's own unless given
+    lr: float = 1.0  # factor on the learning rate of the run
+    weight_decay: float | None = None  # None: the weight decay of the run
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Facts about a method that other packages rely on, instead of its class."""
+    """Properties of a method. Other packages test these instead of its class."""
 
-    causal: bool = False  # it needs a causal network and writes from left to right
-    any_network: bool = False  # it takes causal and bidirectional networks
-    noise_level: bool = False  # it needs a network that reads the noise level
-    generate: bool = True  # it writes text
-    infill: bool = True  # it fills gaps with both sides in view
+    causal: bool = False  # needs a causal network and generates from left to right
+    any_network: bool = False  # takes causal and bidirectional networks
+    noise_level: bool = False  # needs a network that reads the noise level
+    generate: bool = True  # generates text
+    infill: bool = True  # fills gaps, with the text on both sides as context
     time_bound: bool = False  # its bound is a mean over time: time samplers, bound of T steps
-    any_order: bool = False  # it knows a token given any others: the chain rule in every order
-    shared_head: bool = False  # calls of log_x_theta by several texts can share one pass
-    latent: bool = False  # it diffuses vectors, which its own samplers round to tokens
-    per_row: bool = False  # its loss is one number a row, as a classifier's
+    any_order: bool = False  # predicts a token from any others: chain rule in every order
+    shared_head: bool = False  # log_x_theta calls of several texts can share one forward pass
+    latent: bool = False  # diffuses vectors, which its own samplers round to tokens
+    per_row: bool = False  # its loss is one number per row, as of a classifier
 
 
 class Method(nn.Module, ABC):
-    """A way to make a likelihood model of a backbone."""
+    """A likelihood model around a backbone: its loss, its bound and its denoiser."""
 
-    certificate: ClassVar[Literal["exact", "upper", "none"]]  # what nll is of the true value
+    # `nll` against the true value: equal, an upper bound, or neither
+    certificate: ClassVar[Literal["exact", "upper", "none"]]
     capabilities: ClassVar[Capabilities] = Capabilities()
-    sampler: ClassVar[str] = "ancestral"  # the sampler that writes unless another is named
+    sampler: ClassVar[str] = "ancestral"  # name of the default sampler
     parameter_groups: tuple[
         ParameterGroup, ...
-    ] = ()  # parameters that are trained in their own way
+    ] = ()  # parameters with an own learning rate or weight decay
 
     def __init__(
         self,
@@ -94,12 +99,13 @@ class Method(nn.Module, ABC):
         super().__init__()
         if self.capabilities.noise_level and not backbone.time_conditioning:
             raise UnmaskError(
-                f"{type(self).__name__} depends on the noise level: set backbone.time_conditioning true"
+                f"{type(self).__name__} needs a backbone that reads the noise level: "
+                "set backbone.time_conditioning true"
             )
         self.config = config  # the method's own Config
         self.backbone = backbone
         self.vocabulary = vocabulary
-        self.schedule = schedule  # the clock of the noise and of every sampler
+        self.schedule = schedule  # alpha(t) of the noise and of all samplers
         self.time_sampler = time_sampler
         self.serving = Serving()
 
@@ -107,7 +113,16 @@ class Method(nn.Module, ABC):
     def noise(
         self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None
     ) -> RowNoise | None:
-        """The randomness of a loss, a pure function of (seed, step, row); `time_sampler` replaces the method's own."""
+        """The random noise of a loss, a pure function of (seed, step, row).
+
+        Args:
+            stream: Randomness of the rows.
+            valid: True at tokens that are not padding.
+            times: Time sampler; the method's own by default.
+
+        Returns:
+            Noise of each row; None if the loss has none.
+        """
 
     @abstractmethod
     def nll(
@@ -118,10 +133,17 @@ class Method(nn.Module, ABC):
         full_bound: bool = False,
         given: Valid | None = None,
     ) -> Losses:
-        """What training minimises; `full_bound` adds the terms at the ends of time that make it the full bound.
+        """The training loss, or the full bound.
 
-        `given` tokens are seen and cost nothing: the bound is one of the others given them, and the
-        noise is drawn for the others alone.
+        Args:
+            x: Token ids.
+            valid: True at tokens that are not padding.
+            noise: Randomness from `noise`.
+            whole: True for the full bound, with its prior and reconstruction terms.
+            given: True at tokens that the bound conditions on. They stay unmasked and cost nothing.
+
+        Returns:
+            The loss and its terms per token.
         """
 
     def forward(
@@ -130,25 +152,44 @@ class Method(nn.Module, ABC):
         """The training loss of rows, summed over their tokens; DDP and FSDP wrap this call.
 
         Args:
-            x: token ids, on the CPU.
-            valid: True where a token is no padding.
-            given: True at tokens that cost nothing; None if all tokens cost.
-            stream: the randomness of these rows.
+            x: Token ids, on the CPU.
+            valid: True at tokens that are not padding.
+            given: True at tokens that cost nothing; None if there are none.
+            stream: Randomness of these rows.
+
+        Returns:
+            The sum of the loss over all tokens.
         """
-        with torch.autocast(self.device.type, enabled=False):  # times and schedules are exact
+        with torch.autocast(self.device.type, enabled=False):  # times and schedules need precision
             noise = self.noise(stream, targets(valid, given))
         return self.nll(to_device(x, self.device), valid, noise, given=given).total
 
     def passes(self, rows: int) -> set[int]:
-        """How many rows the network reads at a time, in training on so many."""
+        """Batch sizes of the network's forward passes in a training step.
+
+        Args:
+            rows: Number of rows of the batch.
+
+        Returns:
+            The batch sizes, one for each kind of forward pass.
+        """
         return {rows}
 
     @abstractmethod
     def denoiser(self) -> Denoiser:
-        """A fresh callable for one generation; it may remember what it has computed."""
+        """A new denoiser for one generation.
+
+        Returns:
+            The denoiser, which may cache features from step to step.
+        """
 
     def serve(self, dtype: torch.dtype = torch.float32, compile: bool = False) -> None:
-        """Makes ready to be asked often: weights worked out once, calls of few shapes captured on a GPU."""
+        """Prepares for inference: precomputes the weights; a GPU captures CUDA graphs of few shapes.
+
+        Args:
+            dtype: Precision of the matrix products.
+            compile: True to compile the network.
+        """
         self.backbone.freeze(dtype)
         if compile:
             compile_backbone(self.backbone)
@@ -162,16 +203,20 @@ class Method(nn.Module, ABC):
 
     @property
     def edition(self) -> tuple[Serving, int]:
-        """What graphs are made of: those of another edition read weights that are no longer there."""
+        """Version of settings and weights. A CUDA graph of another edition reads freed weights."""
         return self.serving, self.backbone.edition
 
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
-        """Autocast's types, where the network serves in half precision."""
+        """A context of the inference precision: autocast if it is bfloat16.
+
+        Returns:
+            The context manager.
+        """
         if self.serving.dtype == torch.float32:
             yield
             return
-        # a cache of cast weights would outlive the graph that it was made in
+        # autocast's cache of cast weights would outlive the CUDA graph that allocated it
         cast = torch.autocast(self.device.type, dtype=self.serving.dtype, cache_enabled=False)
         with emulation(self.device, "bf16"), cast:
             yield
@@ -181,17 +226,17 @@ METHODS: Registry[Method] = Registry("method")
 
 
 def padding(valid: Valid, device: torch.device) -> Valid | None:
-    """The mask that a backbone needs: none when nothing is padding, which is the fast path."""
+    """`valid` on the device; None without padding, since attention is faster without a mask."""
     return None if bool(valid.all()) else to_device(valid, device)
 
 
 def targets(valid: Valid, given: Valid | None) -> Valid:
-    """The tokens that a loss falls on."""
+    """True at tokens that count in the loss: neither padding nor given."""
     return valid if given is None else valid & ~given
 
 
 def spread(
     values: Float[Tensor, "tokens"], at: Int[Tensor, "tokens"], like: Tokens
 ) -> Float[Tensor, "rows length"]:
-    """Values at some tokens, and zeros elsewhere."""
+    """Values of some tokens in the shape of the batch, with zeros elsewhere."""
     return values.new_zeros(like.numel()).index_copy(0, at, values).view(like.shape)

@@ -1,4 +1,4 @@
-"""SEDD with an absorbing state (arXiv 2310.16834): the network models ratios of probabilities."""
+"""SEDD with an absorbing state (arXiv 2310.16834): the network models probability ratios."""
 
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,7 @@ from unmask.shapes import At, LogProbabilities, Tokens
 
 @METHODS.register("sedd")
 class SEDD(MaskedDiffusion):
-    """Score entropy: learns the concrete score; needs a time-conditioned network."""
+    """SEDD: learns the concrete score by score entropy, with a time-conditioned network."""
 
     capabilities = replace(MaskedDiffusion.capabilities, noise_level=True)
 
@@ -40,7 +40,16 @@ class SEDD(MaskedDiffusion):
     def log_score(
         self, z_t: Tokens, t: Float[Tensor, "rows"], at: At
     ) -> Float[Tensor, "tokens vocabulary"]:
-        """The network's own word: the log ratio of each token's probability to that of what is there."""
+        """The network's log score: log of p(token) / p(current token) at chosen positions.
+
+        Args:
+            z_t: Token ids with masks.
+            t: Time of each row.
+            at: Rows and columns to score.
+
+        Returns:
+            Log scores over the vocabulary.
+        """
         with self.arithmetic():
             h = self.backbone.features(z_t, self.condition(t, z_t.device))[at]
             logits = self.backbone.logits(h)
@@ -54,7 +63,7 @@ class SEDD(MaskedDiffusion):
 
 @dataclass(frozen=True)
 class ScoreDenoiser:
-    """A denoiser whose score can be asked for too, as analytic sampling does."""
+    """A denoiser with a `log_score` method, which analytic sampling calls."""
 
     method: SEDD
     log_x_theta: Denoiser

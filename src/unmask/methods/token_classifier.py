@@ -1,4 +1,4 @@
-"""A model of labelled rows as a classifier of noisy text: it knows p(class | z_t) at the first place."""
+"""Classifier of noisy text from a model of labelled rows: p(class | z_t) at the label's position."""
 
 from collections.abc import Collection
 
@@ -13,7 +13,7 @@ from unmask.shapes import At, LogProbabilities, Tokens
 
 
 class TokenClassifier:
-    """log p(label | z_t) among `labels`: x_theta at the class's own place, MASK standing there."""
+    """log p(label | z_t) among `labels`: x_theta at the position of the class label, masked there."""
 
     def __init__(
         self, method: Method, label_id: int, labels: Collection[int], place: int = 0
@@ -21,8 +21,8 @@ class TokenClassifier:
         embedding = getattr(method.backbone, "embedding", None)
         if not isinstance(method, MaskedDiffusion) or not isinstance(embedding, nn.Embedding):
             raise UnmaskError(
-                "only a diffusion model with token embeddings can tell the class of a noisy text: "
-                "guide with one"
+                "this guide cannot classify a noisy text: "
+                "choose a masked diffusion model with token embeddings"
             )
         self._method, self._embedding = method, embedding
         self._labels = sorted(labels)
@@ -39,14 +39,25 @@ class TokenClassifier:
         return logits.log_softmax(-1)[:, self._index]
 
     def slopes(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
-        """Gradient with respect to the one-hot tokens at chosen places: that of their embeddings, projected."""
+        """Gradient of log p(label | z_t) in the one-hot tokens at chosen positions.
+
+        It is the gradient in the embeddings, times the embedding matrix.
+
+        Args:
+            z_t: Token ids with masks.
+            t: Time of each row.
+            at: Rows and columns of the positions.
+
+        Returns:
+            The gradient, [positions, vocabulary].
+        """
         read: list[Tensor] = []
 
         def hold(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
             read.append(output.detach().requires_grad_())
             return read[0]
 
-        # samplers run in inference mode, whose tensors no gradient may pass: hence the clones, here and above
+        # Samplers run in inference mode, whose tensors carry no gradient. Hence the clones of z_t and t.
         with torch.inference_mode(False), torch.enable_grad():
             hook = self._embedding.register_forward_hook(hold)
             try:

@@ -1,4 +1,4 @@
-"""Named runs: one YAML file each, its first comment line the summary."""
+"""Recipes: named configurations, one YAML file each, with a summary in its first line."""
 
 import re
 from itertools import accumulate
@@ -13,66 +13,71 @@ Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | None"
 
 _FOLDER = Path(__file__).parent
 _SUFFIXES = (".yaml", ".yml")
-_LARGEST = 2**18  # bytes,
-_MOST = 10_000  # and values, of a recipe,
-_DEEPEST = 100  # in so many brackets
+_LARGEST = 2**18  # most bytes of a recipe
+_MOST = 10_000  # most values of a recipe
+_DEEPEST = 100  # most nested brackets
 _NULL = "tag:yaml.org,2002:null"
 
 
 def names() -> list[str]:
-    """The recipes that ship with the package."""
+    """Names of the recipes that ship with the package."""
     return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
 
 
 def summaries() -> dict[str, str]:
-    """Each recipe with the comment on its first line."""
+    """The comment in the first line of each recipe, by name."""
     return {name: _first_comment(_FOLDER / f"{name}.yaml") for name in names()}
 
 
 def locate(recipe: str, beside: Path = Path()) -> Path:
-    """The file of a recipe: a shipped name, or a path (relative to the folder `beside`)."""
+    """The file of a recipe: a shipped name, or a path relative to the folder `beside`."""
     if recipe in names():
         return _FOLDER / f"{recipe}.yaml"
     if not recipe.endswith(_SUFFIXES):
         raise unknown("recipe", recipe, names())
     path = beside / recipe
     if not path.is_file():
-        raise UnmaskError(f"there is no recipe file {path}")
+        raise UnmaskError(f"there is no recipe file {path}: check the path")
     return path
 
 
 def read(path: Path) -> dict[str, Tree]:
-    """A YAML file as a tree whose leaves are text, for the field's type to read: `1e-3` is a number, `no` a word."""
+    """A YAML file as a tree with text leaves, which the type of a field converts later.
+
+    So `1e-3` can be a number, and `no` can be a word.
+    """
     if path.stat().st_size > _LARGEST:
         raise UnmaskError(f"{path} is larger than {_LARGEST:,} bytes: it is no recipe")
     try:
         text = path.read_text("utf-8")
-        if _brackets(text) > _DEEPEST:  # in which PyYAML takes minutes
+        if _brackets(text) > _DEEPEST:  # PyYAML would take minutes
             raise RecursionError
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         tree = {} if node is None else _Trees(path).tree(node)
     except UnicodeDecodeError:
-        raise UnmaskError(f"{path} is not UTF-8 text") from None
+        raise UnmaskError(f"{path} is not UTF-8 text: save it as UTF-8") from None
     except yaml.MarkedYAMLError as error:
         line = f" at line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UnmaskError(f"{path} is not YAML: {error.problem}{line}") from None
     except RecursionError:
         raise UnmaskError(f"{path} is nested too deeply") from None
     except yaml.YAMLError:
-        raise UnmaskError(f"{path} is not YAML: it holds control characters") from None
+        raise UnmaskError(
+            f"{path} is not YAML: it holds control characters (remove them)"
+        ) from None
     if not isinstance(tree, dict):
         raise UnmaskError(f"{path} should hold sections such as 'training:', not a single value")
     return tree
 
 
 def _brackets(text: str) -> int:
-    """The most brackets that are open at once."""
+    """The largest number of nested brackets."""
     steps = (1 if sign in "[{" else -1 for sign in re.findall(r"[\[\]{}]", text))
     return max(accumulate(steps, lambda depth, step: max(0, depth + step)), default=0)
 
 
 class _Trees:
-    """Nodes as plain trees; an alias is written out each time, so what it grows to is counted."""
+    """Converts YAML nodes to trees. Aliases are expanded, so it limits the number of values."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -90,9 +95,13 @@ class _Trees:
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
-                raise UnmaskError(f"{self._path} has a name that is no word, at line {line}")
+                raise UnmaskError(
+                    f"{self._path} has a key that is no word, at line {line}: write a field's name"
+                )
             if key.value in tree:
-                raise UnmaskError(f"{self._path} gives {key.value!r} twice, again at line {line}")
+                raise UnmaskError(
+                    f"{self._path} gives {key.value!r} twice, again at line {line}: remove one"
+                )
             tree[key.value] = self.tree(value)
         return tree
 

@@ -1,1 +1,1 @@
-"""The machine: devices, the precisions that they compute in, and cores."""
+"""Devices, precisions, CUDA graphs, kernels and CPU cores of the machine."""

@@ -1,4 +1,4 @@
-"""The cores that a process may use, which a container may limit in two ways."""
+"""CPU cores that a process may use, by affinity and by a container's quota."""
 
 import math
 import os
@@ -8,7 +8,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_cores() -> int:
-    """Cores by affinity (`taskset`, a cpuset), or fewer where a quota of CPU time is less than these."""
+    """Number of cores: the smaller of CPU affinity (`taskset`, a cpuset) and CPU quota."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # macOS, Windows
@@ -17,7 +17,7 @@ def available_cores() -> int:
 
 
 def cpu_quota() -> int | None:
-    """The cores that a control group's quota pays for (`docker run --cpus`), rounded up; None without one."""
+    """CPU quota of the control group (`docker run --cpus`) in cores, rounded up; None without one."""
     quota = _numbers("cpu.max") or _numbers("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
     if quota is None or min(quota) <= 0:
         return None
@@ -25,13 +25,13 @@ def cpu_quota() -> int | None:
 
 
 def limit_threads() -> None:
-    """Gives torch one thread a core of the quota, of which OpenMP knows nothing; a user's number stands."""
+    """Sets OMP_NUM_THREADS to the CPU quota, which OpenMP does not read, unless it is set."""
     if quota := cpu_quota():
         os.environ.setdefault("OMP_NUM_THREADS", str(min(quota, available_cores())))
 
 
 def _numbers(*files: str) -> tuple[int, int] | None:
-    """Quota and period, in one file (version 2 of control groups) or in two."""
+    """CPU quota and period, from one file (control groups version 2) or from two (version 1)."""
     try:
         words = [(_CGROUP / file).read_text(encoding="ascii") for file in files]
         quota, period = " ".join(words).split()

@@ -1,4 +1,4 @@
-"""Functions of tensors at few shapes: padded up to a size, and on a GPU captured once and replayed."""
+"""CUDA graphs of functions of tensors, with inputs padded to few shapes."""
 
 import gc
 import warnings
@@ -10,29 +10,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MOST_SHAPES = 128  # that are kept, each with its graph
-MOST_FUNCTIONS = 4  # that are kept: one for each manner of drawing
-WARM_UP = 2  # calls of a shape before it is captured: kernels are chosen and compiled in them
-# graphs share memory: another one's run would overwrite a result that is still to be copied
+MOST_SHAPES = 128  # shapes kept, each with its graph
+MOST_FUNCTIONS = 4  # functions kept: one for each setting of the token sampler
+WARM_UP = 2  # calls of a shape before its capture, in which kernels are chosen and compiled
+# Graphs share memory: a second graph would overwrite a result before it is copied.
 _one_at_a_time = Lock()
 
 
 def rounded(count: int) -> int:
-    """`count` or a little more, so that few sizes occur: four from one power of two to the next."""
+    """`count`, rounded up to one of four sizes between two powers of two."""
     step = 1 << max(0, (count - 1).bit_length() - 3)
     return -(-count // step) * step
 
 
 def doubled(count: int) -> int:
-    """The next power of two."""
+    """`count`, rounded up to a power of two."""
     return 1 << max(0, count - 1).bit_length()
 
 
 class CudaGraph:
-    """A function of tensors that reads its inputs from fixed places in memory, one set a shape.
+    """A function of tensors with fixed input buffers for each shape.
 
-    On a GPU all but the first calls of a shape replay a graph of its kernels, so that the host
-    launches once, however many they are. What lies behind the inputs is left over from other calls.
+    On a GPU, after the first calls of a shape, a call replays a CUDA graph, with one launch for
+    all kernels. Rows of a buffer behind the inputs hold values of earlier calls.
     """
 
     def __init__(self, function: Callable[..., Tensor]) -> None:
@@ -40,11 +40,11 @@ class CudaGraph:
         self._shapes: dict[tuple[Any, ...], _Fixed] = {}
 
     def __reduce__(self) -> tuple[type["CudaGraph"], tuple[Callable[..., Tensor]]]:
-        """A copy captures for itself."""
+        """A copy has no graphs and captures its own."""
         return CudaGraph, (self._function,)
 
     def __call__(self, inputs: Sequence[Tensor], sizes: Sequence[int], kept: int) -> Tensor:
-        """The first `kept` rows of the result, where input i has sizes[i] rows, its own first."""
+        """The first `kept` rows of the result, with input i padded to sizes[i] rows."""
         shapes = [(size, *x.shape[1:]) for x, size in zip(inputs, sizes, strict=True)]
         key = (*shapes, *(x.dtype for x in inputs))
         with _one_at_a_time:
@@ -56,13 +56,13 @@ class CudaGraph:
 
 
 class CudaGraphs:
-    """Functions at few shapes by what tells them apart; the last few are kept for the next call."""
+    """Graphs of several functions, by key; the last few are kept for the next call."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, CudaGraph] = {}
 
     def __call__(self, key: Hashable, function: Callable[..., Tensor]) -> CudaGraph:
-        """The function of this key, as it was first given."""
+        """The graph of a key. A new key captures `function`; a known key ignores it."""
         if key not in self._kept:
             while len(self._kept) >= MOST_FUNCTIONS:
                 del self._kept[next(iter(self._kept))]
@@ -71,7 +71,7 @@ class CudaGraphs:
 
 
 class _Fixed:
-    """A function at one shape."""
+    """A function with inputs of one shape, and its CUDA graph."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class _Fixed:
         shapes: Sequence[tuple[int, ...]],
     ) -> None:
         self._function = function
-        with torch.inference_mode(False):  # so that they can be written in any mode
+        with torch.inference_mode(False):  # otherwise only inference mode could write them
             self._inputs = [
                 torch.zeros(shape, dtype=x.dtype, device=x.device)
                 for x, shape in zip(inputs, shapes, strict=True)
@@ -104,10 +104,10 @@ class _Fixed:
         return self._result
 
     def _waits(self) -> bool:
-        """Does the function make the host wait for the device? Then it cannot be captured."""
+        """True if the function makes the host wait for the device, so that no graph can hold it."""
         mode = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch calls the mode a prototype
+            warnings.simplefilter("ignore")  # torch warns that the mode is a prototype
             torch.cuda.set_sync_debug_mode("error")
         try:
             self._function(*self._inputs)
@@ -120,9 +120,9 @@ class _Fixed:
     def _capture(self) -> None:
         graph = torch.cuda.CUDAGraph()
         collecting = gc.isenabled()
-        gc.disable()  # memory that is given back meanwhile would spoil the graph
+        gc.disable()  # a release of memory during the capture would break the graph
         try:
-            # what other threads do on the device is none of its business
+            # thread_local: other threads may use the device during the capture
             with torch.cuda.graph(graph, pool=_pool(), capture_error_mode="thread_local"):
                 self._result = self._function(*self._inputs)
         finally:
@@ -133,7 +133,7 @@ class _Fixed:
 
 @cache
 def _first() -> torch.cuda.CUDAGraph:
-    """A graph of next to nothing that is never dropped: memory that no graph used would be given back."""
+    """A small graph that is never dropped, so that the shared memory pool stays allocated."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         torch.zeros(1, device="cuda")
@@ -141,5 +141,5 @@ def _first() -> torch.cuda.CUDAGraph:
 
 
 def _pool() -> Any:
-    """The memory that all graphs share: they run one after the other, and each keeps its result."""
+    """The memory pool of all graphs, which run one after the other."""
     return _first().pool()

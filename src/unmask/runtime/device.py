@@ -1,4 +1,4 @@
-"""Devices, the precisions that they compute in, and tensors on their way to them."""
+"""Devices, their precisions, and copies of tensors to them."""
 
 import os
 import threading
@@ -32,7 +32,7 @@ def _devices() -> list[str]:
 
 
 def native_precisions(device: torch.device) -> tuple[str, ...]:
-    """The precisions that the device computes in hardware, the fastest first."""
+    """The precisions that the device has in hardware, the fastest first."""
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     elif device.type == "cpu":
@@ -43,9 +43,9 @@ def native_precisions(device: torch.device) -> tuple[str, ...]:
 
 
 def resolve_precision(name: str, device: torch.device) -> str:
-    """The precision called `name`; "auto" is the fastest one that the device computes natively.
+    """The precision called `name`; "auto" is the fastest one that the device has in hardware.
 
-    A precision that the device emulates is slow, and one warning says so.
+    A precision that the device emulates is slow and gives a warning.
     """
     native = native_precisions(device)
     if name == "auto":
@@ -63,12 +63,12 @@ def resolve_precision(name: str, device: torch.device) -> str:
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """bf16 arithmetic where torch thinks it safe, or nothing."""
+    """torch's autocast for the precision bf16; a context without effect for fp32."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
 class _WithoutOneDNN:
-    """Switches oneDNN off from the first `with` to the last, in any number of threads."""
+    """Context manager that switches oneDNN off while any thread is inside it."""
 
     def __init__(self) -> None:
         self._lock, self._users, self._before = threading.Lock(), 0, True
@@ -91,17 +91,17 @@ _without_onednn = _WithoutOneDNN()
 
 
 def emulation(device: torch.device, precision: str) -> AbstractContextManager[None]:
-    """Where a CPU emulates the precision, products without oneDNN, which cannot compute them.
+    """A context without oneDNN if the CPU emulates the precision, which oneDNN cannot compute.
 
-    At its first such product torch would print thirty lines and switch oneDNN off for the rest of the
-    process, so that every later fp32 product had other bits.
+    Otherwise torch would print thirty lines at the first such product. It would also switch
+    oneDNN off for the rest of the process, and later fp32 products would round differently.
     """
     emulated = device.type == "cpu" and precision not in native_precisions(device)
     return _without_onednn if emulated else nullcontext()
 
 
 def to_device(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """The tensor on the device; a copy to a GPU does not make the CPU wait."""
+    """The tensor on the device. The CPU does not wait for a copy to a GPU."""
     tensor = tensor if dtype is None else tensor.to(dtype)
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)
@@ -110,10 +110,10 @@ def to_device(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = 
 
 @contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Only kernels that always give the same bits; an operation that has none raises."""
+    """A context of deterministic kernels; an operation without such a kernel raises an error."""
     before = torch.are_deterministic_algorithms_enabled()
     if wanted:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it by name
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs this variable
     torch.use_deterministic_algorithms(wanted or before)
     try:
         yield
@@ -122,9 +122,9 @@ def deterministic(wanted: bool) -> Iterator[None]:
 
 
 def _cpu_computes_bf16() -> bool:
-    """True if the CPU has instructions for products of bf16 matrices, which oneDNN then uses."""
+    """True if the CPU has instructions for bf16 matrix products, which oneDNN uses."""
     if not torch.backends.mkldnn.is_available() or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
-    # oneDNN takes any AVX-512 for support, and computes in fp32 where the instructions are missing
+    # oneDNN reports support on any AVX-512 CPU, but computes in fp32 without the instructions
     x86 = torch.cpu._is_avx2_supported()
     return not x86 or torch.cpu._is_avx512_bf16_supported()

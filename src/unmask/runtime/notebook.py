@@ -1,6 +1,6 @@
-"""A Jupyter notebook: pictures that follow one another in one place, and that stay in the file.
+"""Animated output of a Jupyter notebook cell, without widgets.
 
-They need no widgets, so that every notebook, here or in a browser, shows the last of them.
+The last picture stays in the notebook file, so that every viewer shows it.
 """
 
 import time
@@ -10,7 +10,7 @@ _PAUSE = 0.2  # seconds between two pictures
 
 
 class Place:
-    """A place below a cell. What is shown is a renderable of rich, which writes it as escaped HTML."""
+    """Output area below a cell. It shows renderables of rich, which escapes their HTML."""
 
     def __init__(self, pause: float = _PAUSE) -> None:
         self._pause = pause
@@ -18,7 +18,7 @@ class Place:
         self._at = float("-inf")
 
     def show(self, picture: object, at_once: bool = False) -> bool:
-        """The next picture, unless it comes too soon after the last; whether it was shown."""
+        """Shows the next picture, unless the last one is too recent. True if it was shown."""
         now = time.monotonic()
         if not at_once and now - self._at < self._pause:
             return False

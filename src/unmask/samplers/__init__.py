@@ -1,4 +1,4 @@
-"""Ways to unmask: each turns a canvas and a denoiser into frames of text."""
+"""Samplers: each fills a canvas with tokens from a denoiser, frame by frame."""
 
 from unmask.samplers.analytic import Analytic
 from unmask.samplers.ancestral import Ancestral, FirstHitting

@@ -1,4 +1,4 @@
-"""Analytic (Tweedie) sampling for models of scores: how fast tokens appear is the network's own word."""
+"""Analytic (Tweedie) sampling for score models: the network sets the rate of reveals."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.shapes import At, LogProbabilities, Tokens
 
-LEAST_ALPHA = 1e-8  # where a schedule without a floor would ask for an infinite score
+LEAST_ALPHA = 1e-8  # smallest alpha; at alpha = 0 the score is infinite
 
 
 @runtime_checkable
 class Scores(Protocol):
-    """A denoiser that also knows log s_y, the ratio of each token's probability to MASK's."""
+    """A denoiser with log s_y, the log ratio of each token's probability to that of MASK."""
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities: ...
 
@@ -47,10 +47,11 @@ class Analytic(Sampler):
         check_grid(self.grid, self.steps)
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Every step looks at all masks, since the network decides how many of them to reveal."""
+        """Frames of the text. Each step scores all masks, since the scores set the reveals."""
         if not isinstance(denoiser, Scores):
             raise UnmaskError(
-                "the sampler analytic needs the scores of method sedd, and takes no guidance"
+                "the sampler analytic needs a model of method sedd without guidance: "
+                "choose another sampler, such as ancestral, or drop the guidance"
             )
         return self._frames(_Weighed(denoiser, canvas.mask_id), canvas, task)
 
@@ -73,12 +74,12 @@ class Analytic(Sampler):
 
 
 class _Weighed:
-    """Scores as a denoiser: normalised, with the mass that they had before at hand."""
+    """Scores as a denoiser: normalised, with the sums of the last call in `mass`."""
 
     def __init__(self, scores: Scores, mask_id: int) -> None:
         self.scores, self.mask_id = scores, mask_id
         self.cost: int = getattr(scores, "cost", 1)
-        self.mass: Float64[Tensor, "tokens"]  # of the last call, on the CPU
+        self.mass: Float64[Tensor, "tokens"]  # sum of the scores at each position, on the CPU
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         log_score = zero_masked(self.scores.log_score(z_t, t, at), self.mask_id)
@@ -89,7 +90,7 @@ class _Weighed:
 def finite_clock(
     times: Float64[Tensor, "times"], schedule: Schedule
 ) -> tuple[Float64[Tensor, "times"], Float64[Tensor, "times"]]:
-    """Times and their alphas, moved away from where alpha is 0 and the score infinite."""
+    """Times and their alphas; times with an alpha below LEAST_ALPHA move to LEAST_ALPHA."""
     alpha = schedule.alpha(times).detach()
     earliest = schedule.inverse(alpha.clamp(min=LEAST_ALPHA)).detach()
     times = torch.where(alpha < LEAST_ALPHA, earliest, times)

@@ -1,4 +1,7 @@
-"""Sampling the reverse process, position first: when a token is revealed does not depend on the network."""
+"""Ancestral sampling of the reverse process, with reveal times drawn before any network call.
+
+The time at which a token is revealed does not depend on the network.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +25,7 @@ from unmask.samplers.sampler import SAMPLERS, Sampler
 @SAMPLERS.register("ancestral")
 @dataclass(frozen=True)
 class Ancestral(Sampler):
-    """The paper's T-step reverse process, exactly, without a network call for steps that reveal nothing."""
+    """The paper's T-step reverse process, exact, without network calls in steps that reveal nothing."""
 
     exact = True
     steps: int = option(128, help="denoising steps")
@@ -32,7 +35,7 @@ class Ancestral(Sampler):
         check_grid(self.grid, self.steps)
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Draws every token's step first; then each row visits only the steps in which it reveals something."""
+        """Frames of the text. It draws the step of each token first; a row skips its empty steps."""
         state = SamplerState(denoiser, canvas, task)
         times = grid_times(self.grid, self.steps)
         step = reveal_steps(state.uniforms("reveal").cpu(), task.schedule, times)
@@ -42,12 +45,12 @@ class Ancestral(Sampler):
 @SAMPLERS.register("first_hitting")
 @dataclass(frozen=True)
 class FirstHitting(Sampler):
-    """The reverse process in continuous time, one token a call, each at the time it is first revealed."""
+    """The reverse process in continuous time: one token per call, at its reveal time."""
 
     exact = True
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """A token is still masked at t with probability (1 - alpha_t) / (1 - alpha_1): u, solved for t."""
+        """Frames of the text. The reveal time t solves u = (1 - alpha_t) / (1 - alpha_1)."""
         state = SamplerState(denoiser, canvas, task)
         end = torch.ones(1, dtype=torch.float64)
         masked_at_the_end = 1 - task.schedule.alpha(end).detach()
@@ -58,11 +61,11 @@ class FirstHitting(Sampler):
 def reveal_steps(
     u: Float64[Tensor, "rows length"], schedule: Schedule, grid: Float64[Tensor, "times"]
 ) -> Int[Tensor, "rows length"]:
-    """The step (from grid[i] to grid[i + 1]) in which each token of the reverse process is revealed.
+    """The step, from grid[i] to grid[i + 1], in which the reverse process reveals each token.
 
-    A token that is masked at t survives to s with probability (1 - alpha_s) / (1 - alpha_t), so it is
-    revealed by the end of step i with probability 1 - (1 - alpha_s) / (1 - alpha_1); the last step
-    reveals all that is left.
+    A token that is masked at t is masked at s with probability (1 - alpha_s) / (1 - alpha_t). So
+    step i or an earlier one reveals it with probability 1 - (1 - alpha_s) / (1 - alpha_1). The
+    last step reveals all tokens that are left.
     """
     alpha = schedule.alpha(grid).detach()
     revealed = unmask_probability(alpha[1:], alpha[:1].expand_as(alpha[1:]))

@@ -1,8 +1,8 @@
-"""Choosing the order: look at every open place, write only where the network is surest.
+"""Confidence samplers: score all masked positions and write tokens at the best ones.
 
-While one token is written at a time and the place is chosen by what is visible, the texts have the
-model's own distribution, whatever the score; several at once, or a choice that looks at the drawn
-token, trade that for fewer calls.
+If each step writes one token, at a position chosen from the visible tokens only, the texts have
+the model's own distribution. Several tokens per step are an approximation, and so is a choice
+that depends on the drawn token. Both need fewer network calls.
 """
 
 import math
@@ -25,17 +25,16 @@ from unmask.samplers.core.token_sampler import SamplingTask, cancellation
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.shapes import Places, Times
 
-Scores = Float[Tensor, "rows length"]  # -inf where nobody looked
+Scores = Float[Tensor, "rows length"]  # -inf at positions without a score
 Counts = Int[Tensor, "rows"]
 LOUDEST = 1e6
 
 
 @dataclass(frozen=True)
 class _Counted(Sampler):
-    """As many tokens a step as the schedule says, those of the highest score.
+    """Writes as many tokens per step as the schedule reveals, at the highest scores.
 
-    `noise` times t times Gumbel noise is added to the score: the order is random at the start and
-    sure at the end.
+    The score gets Gumbel noise, scaled by `noise` * t. So the noise decreases towards the end.
     """
 
     steps: int = option(128, help="denoising steps")
@@ -48,15 +47,15 @@ class _Counted(Sampler):
 
     @property
     def redraws(self) -> bool:
-        """Does it write everywhere, and take the least sure tokens back?"""
+        """True if a step draws all masked tokens and remasks those of the lowest confidence."""
         return False
 
     @abstractmethod
     def score(self, view: View) -> Float[Tensor, "tokens"]:
-        """How sure the network is at each place."""
+        """Confidence of the network at each position of the view."""
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """A row is asked for only in steps that write something in it."""
+        """Frames of the text. The network reads a row only in steps that write into it."""
         state = SamplerState(denoiser, canvas, task)
         uniforms = state.uniforms("token")
         times = grid_times(self.grid, self.steps)
@@ -84,7 +83,7 @@ class _Counted(Sampler):
 @SAMPLERS.register("confidence")
 @dataclass(frozen=True)
 class Confidence(_Counted):
-    """Writes where the likeliest token has the largest probability (MaskGIT, LLaDA)."""
+    """Writes at positions whose likeliest token has the highest probability (MaskGIT, LLaDA)."""
 
     drawn: bool = option(False, help="score the drawn token: low-confidence remasking")
 
@@ -99,7 +98,7 @@ class Confidence(_Counted):
 @SAMPLERS.register("margin")
 @dataclass(frozen=True)
 class Margin(_Counted):
-    """Writes where the likeliest token is furthest ahead of the second (top-k margin)."""
+    """Writes at positions with the largest margin between the two likeliest tokens."""
 
     def score(self, view: View) -> Float[Tensor, "tokens"]:
         best, second = view.log_probabilities.exp().topk(2, -1).values.unbind(-1)
@@ -109,7 +108,7 @@ class Margin(_Counted):
 @SAMPLERS.register("entropy")
 @dataclass(frozen=True)
 class Entropy(_Counted):
-    """Writes where the network's distribution has the least entropy."""
+    """Writes at positions whose distribution has the lowest entropy."""
 
     def score(self, view: View) -> Float[Tensor, "tokens"]:
         return -entropy_of(view)
@@ -117,7 +116,7 @@ class Entropy(_Counted):
 
 @dataclass(frozen=True)
 class _Bounded(Sampler):
-    """As many tokens a step as a bound lets through, at least one; no clock but the masks left."""
+    """Writes all tokens within a bound, at least one per step. The masks left give the time t."""
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         state = SamplerState(denoiser, canvas, task)
@@ -133,15 +132,15 @@ class _Bounded(Sampler):
 
     @abstractmethod
     def choose(self, state: SamplerState, view: View, t: Times, step: int) -> Places:
-        """Where to write."""
+        """The positions at which to write."""
 
 
 @SAMPLERS.register("entropy_bound")
 @dataclass(frozen=True)
 class EntropyBound(_Bounded):
-    """Writes the surest tokens while their entropies, less the largest, add up to at most gamma.
+    """Writes the tokens of lowest entropy, while their entropies less the largest sum to at most gamma.
 
-    That sum bounds how much the tokens can tell of each other, which drawing them at once ignores.
+    The sum bounds the mutual information of the tokens, which a joint step ignores.
     """
 
     gamma: float = option(0.1, help="bound of the entropies, in nats")
@@ -156,7 +155,7 @@ class EntropyBound(_Bounded):
         entropy = entropy_of(view)
         scores = spread(state, view, -entropy) + gumbel(state, self.noise, t, step)
         order = scores.argsort(dim=1, descending=True, stable=True)
-        ordered = spread(state, view, entropy).gather(1, order)  # -inf behind the masked ones
+        ordered = spread(state, view, entropy).gather(1, order)  # -inf where not masked, at the end
         masked = ordered > -math.inf
         ordered = ordered.where(masked, 0.0)
         accepted = masked & (ordered.cumsum(1) - ordered.cummax(1).values <= self.gamma)
@@ -167,7 +166,7 @@ class EntropyBound(_Bounded):
 @SAMPLERS.register("threshold")
 @dataclass(frozen=True)
 class Threshold(_Bounded):
-    """Writes wherever the likeliest token's probability exceeds a threshold, at least at the surest place."""
+    """Writes at positions whose likeliest token exceeds a probability, and at the best one of a row."""
 
     threshold: float = option(0.9, help="probability that a token must exceed")
     noise: float = option(0.0, help="scale of Gumbel noise on the log-probability, times t")
@@ -185,7 +184,7 @@ class Threshold(_Bounded):
 
 
 def check_noise(noise: float) -> None:
-    """Noise is a scale; with much of it the order is random."""
+    """Raises an error if the scale of the noise is out of range."""
     if not 0 <= noise <= LOUDEST:
         raise UnmaskError(f"noise must be 0 or more, and {LOUDEST:g} at most, not {noise}")
 
@@ -193,9 +192,9 @@ def check_noise(noise: float) -> None:
 def masks_left(
     openings: Counts, schedule: Schedule, times: Float64[Tensor, "times"]
 ) -> Int[Tensor, "steps rows"]:
-    """How many of a row's n open places are masked after each step: n (1 - alpha_s) / (1 - alpha_1).
+    """Number of masks of a row after each step: n (1 - alpha_s) / (1 - alpha_1) for n open positions.
 
-    A half is rounded down, whatever the last bits of alpha are; the last step leaves none.
+    A half rounds down, also under rounding errors of alpha. The last step leaves no mask.
     """
     alpha = schedule.alpha(times).detach()
     share = (1 - alpha[1:]) / (1 - alpha[0])
@@ -205,19 +204,19 @@ def masks_left(
 
 
 def entropy_of(view: View) -> Float[Tensor, "tokens"]:
-    """Entropy of the token at each place, in nats."""
+    """Entropy of the distribution at each position, in nats."""
     return torch.special.entr(view.log_probabilities.exp()).sum(-1)
 
 
 def spread(state: SamplerState, view: View, values: Float[Tensor, "tokens"]) -> Scores:
-    """Values at their places, finite ones; -inf elsewhere."""
+    """Values of a view in the shape of the batch: finite at its positions, -inf elsewhere."""
     dense = values.new_full(state.z.shape, -math.inf)
     dense[view.rows, view.columns] = values.clamp(min=torch.finfo(values.dtype).min)
     return dense
 
 
 def gumbel(state: SamplerState, noise: float, t: Times, step: int) -> Scores | float:
-    """Gumbel noise for scores, scaled down with time; each row's own."""
+    """Gumbel noise for the scores, scaled by `noise` * t, from the seed of each row."""
     if noise == 0:
         return 0.0
     u = state.uniforms("order", step).clamp(min=2.0**-54)
@@ -226,11 +225,11 @@ def gumbel(state: SamplerState, noise: float, t: Times, step: int) -> Scores | f
 
 
 def first(scores: Scores, count: Counts) -> Places:
-    """The `count` highest of each row, equal ones in reading order."""
+    """True at the `count` highest scores of each row; ties go to the left."""
     order = scores.argsort(dim=1, descending=True, stable=True)
     return order.argsort(1) < count[:, None]
 
 
 def at(view: View, places: Places) -> View:
-    """What a view says at some places."""
+    """The part of a view at some positions."""
     return view.only(places[view.rows, view.columns])

@@ -1,4 +1,4 @@
-"""Gibbs sampling over a finished text: a chain without a clock, whose rest is the model's own distribution."""
+"""Gibbs sampling of a finished text; its stationary distribution is the model's own."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,17 +17,17 @@ from unmask.samplers.sampler import SAMPLERS, Sampler
 @SAMPLERS.register("gibbs")
 @dataclass(frozen=True)
 class Gibbs(Sampler):
-    """Fills the canvas by another sampler, then hides and redraws one random place of each row at a time."""
+    """Fills the canvas with another sampler, then masks and redraws random tokens, one per row and step."""
 
     revises = rewrites = True
-    steps: int = option(128, help="places redrawn")
+    steps: int = option(128, help="redraws in each row")
     inner: Sampler = field(default_factory=Ancestral)
 
     def __post_init__(self) -> None:
         check_steps(self.steps)
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Each place is drawn given all others, so true texts stay true and others become so."""
+        """Frames of the text. Each redraw conditions on all other tokens of its row."""
         state = SamplerState(denoiser, canvas, task)
         if canvas.open.any():
             for frame in shown(self.inner.generate(denoiser, canvas, task), task):
@@ -38,7 +38,7 @@ class Gibbs(Sampler):
             return
         where, tokens = (row_uniforms(task.seeds, name, self.steps) for name in ("gibbs", "redraw"))
         free = canvas.free.cpu()
-        rank = free.cumsum(1) - 1  # of each free place among those of its row
+        rank = free.cumsum(1) - 1  # index of each free position among those of its row
         for step in range(self.steps):
             chosen = (where[:, step] * free.sum(1)).long()
             places = (free & (rank == chosen[:, None])).to(state.z.device)

@@ -1,4 +1,4 @@
-"""One token at a time, in reading order."""
+"""Left-to-right sampling, one token of each row per step."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.shapes import Uniforms
 
-PATIENCE = 32  # tokens between two looks at what a GPU has written
+PATIENCE = 32  # tokens between two checks for EOS on a GPU
 
 
 @SAMPLERS.register("left_to_right")
 @dataclass(frozen=True)
 class LeftToRight(Sampler):
-    """One token at a time in reading order: the only order of an autoregressive model (KV cache)."""
+    """One token at a time from left to right: the only order of an autoregressive model (KV cache)."""
 
     exact = causal = True
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """A row that has drawn EOS is done: what would follow is EOS too, and costs nothing.
+        """Frames of the text. A row ends at its first EOS; EOS fills the rest without network calls.
 
-        On a GPU that is seen now and then only: what a row writes meanwhile is overwritten.
+        A GPU checks for EOS every PATIENCE tokens only. EOS then overwrites tokens behind the end.
         """
         state = SamplerState(denoiser, canvas, task)
         progress = _Progress(state)
@@ -51,13 +51,13 @@ class LeftToRight(Sampler):
 
 
 def patience_with(state: SamplerState) -> int:
-    """How many tokens may be written before somebody looks whether a text has ended."""
+    """Number of tokens between two checks for EOS."""
     looks = state.task.watched or state.task.allow is not None
     return 1 if looks or state.z.device.type == "cpu" else PATIENCE
 
 
 class _Writing:
-    """Writes columns: by reading on, or by asking as any other denoiser is asked, which reads all rows."""
+    """Writes a column of some rows, with cached decoding if the denoiser has it."""
 
     def __init__(self, state: SamplerState, t: Float64[Tensor, "rows length"]) -> None:
         self._state, self._t = state, t
@@ -86,25 +86,25 @@ class _Writing:
 
 
 class _Progress:
-    """How far each row has come: its last call, and whether its text has ended."""
+    """Progress of each row: the column of its last call, and True if its text has ended."""
 
     def __init__(self, state: SamplerState) -> None:
         self._state, self._open = state, state.canvas.open.cpu()
         self.columns = self._open.any(0).nonzero()[:, 0].tolist()
         self._last = torch.full((len(state.z),), -1)  # the column of the last call
         self._ended = torch.zeros(len(state.z), dtype=torch.bool)
-        left = self._open.flip(1).cumsum(1).flip(1)  # masks there are when a column is asked for
+        left = self._open.flip(1).cumsum(1).flip(1)  # masks left at the call for each column
         self.t = state.task.schedule.inverse(1 - left.double() / state.z.shape[1]).detach()
         self._calls = self._open.cumsum(1) * getattr(state.denoiser, "cost", 1)
 
     def rows(self, column: int) -> Int[Tensor, "asked"]:
-        """The rows that are to be asked at a column, which is then their last."""
+        """The rows to write at a column, which becomes their last column."""
         asked = self._open[:, column] & ~self._ended
         self._last.masked_fill_(asked, column)
         return asked.nonzero()[:, 0]
 
     def look(self) -> bool:
-        """Rows in which EOS was drawn are done, and behind it is EOS; are there any new ones?"""
+        """Ends the rows that have drawn EOS and fills them with EOS. True if a row has ended."""
         state, eos = self._state, self._state.task.eos_id
         if eos is None:
             return False
@@ -120,7 +120,7 @@ class _Progress:
         return True
 
     def show(self) -> None:
-        """The calls and the times of rows, as if nobody had asked behind their end."""
+        """Sets the calls and the time of each row, without the calls behind its end."""
         rows = (self._last >= 0).nonzero()[:, 0]
         self._state.calls[rows] = self._calls[rows, self._last[rows]]
         self._state.t[rows] = self.t[rows, self._last[rows]]

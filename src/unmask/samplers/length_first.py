@@ -1,4 +1,4 @@
-"""The end of a text before its words: for rows that are EOS from there on."""
+"""Length-first sampling: draws the end of a text before its tokens, for rows padded with EOS."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,12 +15,13 @@ from unmask.shapes import Places
 
 @dataclass(frozen=True)
 class LengthFirst(Sampler):
-    """Draws where a text ends, then its last token; the sampler `inner` writes the rest.
+    """Draws the end of a text, then its last token; the sampler `inner` writes the rest.
 
-    Where all behind a text is EOS, p(EOS at i) is the probability that it is over there: one call tells
-    the distribution of its length. A sampler that begins where the network is surest begins with those
-    EOS instead, and goes on with them into the text. That the last token is no EOS tells the network
-    that the text is no shorter, so that the texts of an exact `inner` have the model's own distribution.
+    If rows hold EOS behind their text, p(EOS at i) is the probability that the text ends before
+    i. So one call gives the distribution of the length. A confidence sampler alone would write
+    these EOS first, and then more of them inside the text. The last token, which is not EOS,
+    fixes the length for the network. So with an exact `inner`, texts have the model's own
+    distribution.
     """
 
     inner: Sampler
@@ -40,7 +41,7 @@ class LengthFirst(Sampler):
             yield replace(frame, calls=state.calls + frame.calls, confidence=confidence)
 
     def _over(self, state: SamplerState, eos_id: int) -> Places:
-        """The places from the end on: the end is drawn, or (deterministic) the median."""
+        """True from the end of a text on. The end is drawn; the strategy deterministic takes its median."""
         over = torch.zeros(state.z.shape, device=state.z.device)
         for part in state.parts(state.masked):
             view = state.look(part, state.now)
@@ -51,5 +52,5 @@ class LengthFirst(Sampler):
 
 
 def _last(places: Places) -> Places:
-    """The last place of each row that has one."""
+    """True at the last of the positions of each row."""
     return places & (places.flip(1).cumsum(1).flip(1) == 1)

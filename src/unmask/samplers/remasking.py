@@ -1,4 +1,4 @@
-"""Taking words back: samplers that hide some of what they have written and write it again."""
+"""Remasking samplers, which mask written tokens again and redraw them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.shapes import Places
 
-RULES = {"cap": 0.008, "rescale": 0.015, "conf": 1.0, "loop": 0.02}  # and the eta of each
+RULES = {"cap": 0.008, "rescale": 0.015, "conf": 1.0, "loop": 0.02}  # rule -> default eta
 
 Alpha = Float64[Tensor, ""]
 Chance = Float64[Tensor, "rows length"]  # on the CPU
@@ -28,24 +28,24 @@ Chance = Float64[Tensor, "rows length"]  # on the CPU
 @SAMPLERS.register("remask")
 @dataclass(frozen=True)
 class Remask(Sampler):
-    """ReMDM: each step also hides written tokens with probability sigma, and reveals as many more.
+    """ReMDM: each step remasks written tokens with probability sigma and reveals as many more.
 
-    Which places change does not depend on the network, except through confidence in what is
-    written, so a row is asked for only in steps that reveal something in it.
+    The positions of the changes do not depend on the network, except for the confidence of written
+    tokens. So the network reads a row only in steps that reveal tokens in it.
     """
 
     revises = True
     steps: int = option(128, help="denoising steps")
     grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
     rule: str = option(
-        "cap", help="sigma: cap min(eta, largest), rescale eta * largest, conf, loop"
+        "cap", help="rule for sigma: cap min(eta, largest), rescale eta * largest, conf, loop"
     )
     eta: float | None = option(
-        None, help="unless given: cap 0.008, rescale 0.015, conf 1, loop 0.02"
+        None, help="scale of sigma; default: cap 0.008, rescale 0.015, conf 1, loop 0.02"
     )
-    t_on: float = option(0.55, help="loop reveals until this time")
-    t_off: float = option(0.05, help="loop revises until this time, then reveals the rest")
-    alpha_on: float = option(0.9, help="the share that is visible while loop revises")
+    t_on: float = option(0.55, help="time at which loop begins to remask")
+    t_off: float = option(0.05, help="time at which loop stops to remask and reveals the rest")
+    alpha_on: float = option(0.9, help="share of unmasked tokens while loop remasks")
 
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
@@ -54,17 +54,24 @@ class Remask(Sampler):
         if not 0 <= self.strength <= 1:
             raise UnmaskError(f"eta must lie in [0, 1], not {self.eta}")
         if not 0 < self.t_off < self.t_on < 1:
-            raise UnmaskError(f"need 0 < t_off < t_on < 1, not {self.t_off}, {self.t_on}")
+            raise UnmaskError(
+                f"t_off {self.t_off} and t_on {self.t_on} are out of order: "
+                "choose 0 < t_off < t_on < 1"
+            )
         if not 0 < self.alpha_on < 1:
             raise UnmaskError(f"alpha_on must lie between 0 and 1, not {self.alpha_on}")
 
     @property
     def strength(self) -> float:
-        """eta, the rule's own unless given."""
+        """eta, or the default eta of the rule."""
         return RULES[self.rule] if self.eta is None else self.eta
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Reveals with probability (alpha_s - (1 - sigma) alpha_t) / (1 - alpha_t) while it hides with sigma."""
+        """Frames of the text.
+
+        A step remasks with probability sigma and reveals with probability
+        (alpha_s - (1 - sigma) alpha_t) / (1 - alpha_t).
+        """
         state = SamplerState(denoiser, canvas, task)
         grid = grid_times(self.grid, self.steps)
         alpha, times = self._clock(grid, task.schedule)
@@ -87,7 +94,7 @@ class Remask(Sampler):
     def _clock(
         self, grid: Float64[Tensor, "times"], schedule: Schedule
     ) -> tuple[Float64[Tensor, "times"], Float64[Tensor, "times"]]:
-        """alpha at each step, and the time at which the network knows it."""
+        """alpha at each time of the grid, and the time t that the network gets for it."""
         if self.rule != "loop":
             return closed(schedule.alpha(grid)), grid
         rising = self.alpha_on * (1 - grid) / (1 - self.t_on)
@@ -96,16 +103,16 @@ class Remask(Sampler):
         return alpha, schedule.inverse(alpha).detach()
 
     def _sigma(self, state: SamplerState, alpha_s: Alpha, alpha_t: Alpha) -> Chance:
-        """The chance that a place is hidden if it is written; masked ones are revealed to make up for it.
+        """sigma: the probability that a written token is remasked.
 
-        conf hides `largest` tokens a row on average, those drawn with little confidence first.
+        The rule conf remasks `largest` tokens of a row on average, mostly those of low confidence.
         """
         largest = ((1 - alpha_s) / alpha_t.clamp(min=1e-12)).clamp(max=1)
         if self.rule in ("cap", "loop"):
             return largest.clamp(max=self.strength).expand(1, 1)
         if self.rule == "rescale":
             return (self.strength * largest).expand(1, 1)
-        # the paper's: sigma is 0 at masked places, so that a text lags behind its schedule
+        # as in the paper: sigma is 0 at masks, so that a text lags behind its schedule
         doubt = torch.exp(-state.confidence.double().cpu()) * written(state).cpu()
         total = doubt.sum(1, keepdim=True)
         return self.strength * largest * torch.where(total > 0, doubt / total, 0.0)
@@ -114,12 +121,12 @@ class Remask(Sampler):
 @SAMPLERS.register("predictor_corrector")
 @dataclass(frozen=True)
 class PredictorCorrector(Sampler):
-    """Ancestral steps, each of them undone by noise and taken again a few times."""
+    """Ancestral steps, each followed by corrector steps that mask tokens again and redraw them."""
 
     revises = True
     steps: int = option(128, help="denoising steps")
     grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
-    correctors: int = option(1, help="times that each step is undone by noise and taken again")
+    correctors: int = option(1, help="corrector steps per step, each masks and redraws")
 
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
@@ -127,7 +134,7 @@ class PredictorCorrector(Sampler):
             raise UnmaskError(f"correctors must lie in 0..1000, not {self.correctors}")
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Noise from s to t masks a written token with probability 1 - alpha_t / alpha_s."""
+        """Frames of the text. A corrector step masks a token with probability 1 - alpha_t / alpha_s."""
         state = SamplerState(denoiser, canvas, task)
         times = grid_times(self.grid, self.steps)
         alpha = closed(task.schedule.alpha(times))
@@ -149,12 +156,12 @@ class PredictorCorrector(Sampler):
 
 
 def written(state: SamplerState) -> Places:
-    """The places that may be hidden."""
+    """True at written tokens, which a step may remask."""
     return state.canvas.free & ~state.masked
 
 
 def closed(alpha: Float64[Tensor, "times"]) -> Float64[Tensor, "times"]:
-    """alpha on a grid whose last step reveals all that is left, and no step before it."""
+    """alpha on a grid, equal to 1 at the last time only, so that the last step reveals all masks."""
     alpha = alpha.detach().clamp(max=1 - 1e-12)
     alpha[-1] = 1.0
     return alpha

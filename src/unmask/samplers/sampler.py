@@ -1,4 +1,4 @@
-"""What a sampler works on: a canvas of fixed and open tokens, a plan, and frames of the text forming."""
+"""Interface of the samplers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -11,21 +11,34 @@ from unmask.samplers.core.token_sampler import SamplingTask
 
 
 class Sampler(ABC):
-    """Fills a canvas frame by frame; knows diffusion and a callable, never a method or a network."""
+    """Fills a canvas frame by frame with a denoiser; independent of methods and networks."""
 
-    exact: ClassVar[bool] = False  # its texts have the model's own distribution
-    revises: ClassVar[bool] = False  # it changes tokens that it has written
-    rewrites: ClassVar[bool] = False  # it changes finished text, where it may
-    causal: ClassVar[bool] = False  # it suits methods that write from left to right too
-    latent: ClassVar[bool] = False  # it suits methods that diffuse vectors, and no others
-    windowed: ClassVar[bool] = False  # it writes texts of any length, window by window
+    exact: ClassVar[bool] = False  # True if its texts have the model's own distribution
+    revises: ClassVar[bool] = False  # True if it changes tokens that it has written
+    rewrites: ClassVar[bool] = False  # True if it changes revisable tokens of the canvas
+    causal: ClassVar[bool] = False  # True if it suits methods that generate from left to right
+    latent: ClassVar[bool] = False  # True if it suits methods that diffuse vectors, and no others
+    windowed: ClassVar[bool] = False  # True if it generates texts of any length, in windows
 
     @abstractmethod
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Frames of the canvas filling up; the last has no open place."""
+        """Fills a canvas.
+
+        Args:
+            denoise: log x_theta at chosen positions.
+            canvas: Fixed tokens and masks.
+            plan: Seeds and settings of the draws.
+
+        Returns:
+            Frames of the text after each step. The last frame has no masks.
+        """
 
     def unwrapped(self) -> "Sampler":
-        """The sampler that fills a window: this one, unless it is a wrapper."""
+        """The sampler that fills a window.
+
+        Returns:
+            The inner sampler of a wrapper, or this sampler.
+        """
         return self
 
 

@@ -1,4 +1,4 @@
-"""Text longer than the model: a sliding window whose older part is kept as a prefix."""
+"""Semi-autoregressive sampling of texts longer than the model's rows, in sliding windows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -22,14 +22,14 @@ from unmask.shapes import At, Tokens
 @SAMPLERS.register("semi_autoregressive")
 @dataclass(frozen=True)
 class SemiAutoregressive(Sampler):
-    """Windows of the model's length for text of any length, each continuing the one before.
+    """Texts of any length in windows of the model's length; each window continues the one before.
 
-    Training rows are framed, so windows may be too: each begins with the row's first `lead` tokens
-    and ends with the id `end`. A row that has drawn EOS is done.
+    Training rows may begin and end with special tokens. A window then begins with the first `lead`
+    tokens of its row and ends with the id `end`. A row ends at EOS.
     """
 
     causal = windowed = True
-    window: int = option(1024, help="tokens that the network reads, the frame included")
+    window: int = option(1024, help="tokens of a window, with its special tokens")
     stride: int = option(0, help="new tokens of a window; 0 is half of it")
     inner: Sampler = field(default_factory=Ancestral)
     lead: int = 0
@@ -37,20 +37,22 @@ class SemiAutoregressive(Sampler):
 
     def __post_init__(self) -> None:
         if self.window < 2 or self.body < 1:
-            raise UnmaskError(f"window must be 2 or more, and hold the frame, not {self.window}")
+            raise UnmaskError(
+                f"window {self.window} is too short for special tokens and text: choose a longer one"
+            )
         if not 0 <= self.stride <= self.body:
             raise UnmaskError(f"stride must lie in 0..{self.body}, not {self.stride}")
 
     @property
     def body(self) -> int:
-        """The tokens of text in a window."""
+        """Number of tokens of a window without its special tokens."""
         return self.window - self.lead - (self.end is not None)
 
     def unwrapped(self) -> Sampler:
         return self.inner.unwrapped()
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Fills the first window, then moves on by `stride` with the rest as fixed prefix."""
+        """Frames of the text. It fills a window, then moves on by `stride`; older tokens stay fixed."""
         state = SamplerState(denoiser, canvas, task)
         length = canvas.tokens.shape[1]
         stride = self.stride or max(self.body // 2, 1)
@@ -70,7 +72,7 @@ class SemiAutoregressive(Sampler):
     def _window(
         self, state: SamplerState, view: slice, writing: Bool[Tensor, "rows"], number: int
     ) -> Iterator[Frame]:
-        """The frames of one window, in the rows that have something to write there."""
+        """The frames of one window, for the rows that have masks in it."""
         rows = writing.nonzero()[:, 0]
         seeds = [child_seed(state.task.seeds[row], number, "window") for row in rows.tolist()]
         task = state.task.rows(seeds)
@@ -95,7 +97,7 @@ class SemiAutoregressive(Sampler):
 
 @dataclass(frozen=True)
 class _Whole:
-    """Shows a constraint or a processor whole rows, where a sampler works on a window of them."""
+    """Passes whole rows to a constraint or logits processor, while a sampler fills a window."""
 
     z: Tokens
     rows: Int[Tensor, "writing"]
@@ -109,7 +111,7 @@ class _Whole:
         return lambda log_probabilities, z, at: process(log_probabilities, *self._whole(z, at))
 
     def _whole(self, z: Int[Tensor, "rows window"], at: At) -> tuple[Tokens, At]:
-        """The whole rows with the window in them, and the places there."""
+        """The whole rows with the window's tokens, and the positions in these rows."""
         rows, columns = at
         whole = self.z[self.rows]
         whole[:, self.view] = z[:, self.lead : self.lead + self.view.stop - self.view.start]

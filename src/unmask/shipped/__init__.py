@@ -1,4 +1,4 @@
-"""Models that come with the package: a folder each, as `unmask export` and `unmask card` write them."""
+"""Models that ship with the package, one folder each, from `unmask export` and `unmask card`."""
 
 import json
 from difflib import get_close_matches
@@ -9,32 +9,32 @@ from unmask.errors import UnmaskError
 
 NAMES = ("stories", "stories-ar", "wiki")
 MODEL, CARD = "model.json", "card.json"
-_MODEL_FILES = (MODEL, "config.yaml")  # an exported folder has the first, a run the second
+_MODEL_FILES = (MODEL, "config.yaml")  # an exported folder has the first, a run folder the second
 _FOLDER = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """The models that this installation holds."""
+    """Names of the shipped models that this installation has."""
     return [name for name in NAMES if (_FOLDER / name / MODEL).is_file()]
 
 
 def folder(name: str) -> Path:
-    """Where a shipped model lies."""
+    """The folder of a shipped model."""
     if name not in names():
         raise UnmaskError(
             f"the model {name!r} ships with unmask, but this installation was built without it: "
-            f"install a complete one, or train it ('unmask train {recipe(name)}')"
+            f"install a complete package, or train the model ('unmask train {recipe(name)}')"
         )
     return _FOLDER / name
 
 
 def recipe(name: str) -> str:
-    """The recipe that trains a shipped model."""
+    """Name of the recipe that trains a shipped model."""
     return name.replace("-ar", "-autoregressive")
 
 
 def locate(model: str | Path) -> Path:
-    """The folder of a model: one that holds a model wins over a shipped model of that name."""
+    """The folder of a model: a path, or a shipped model's name if no model is at that path."""
     path = Path(model)
     if str(model) in NAMES and not any((path / file).is_file() for file in _MODEL_FILES):
         return folder(str(model))
@@ -50,12 +50,12 @@ def locate(model: str | Path) -> Path:
 
 
 def card(name: str) -> dict[str, Any]:
-    """What is known of a shipped model; nothing if nobody has measured it."""
+    """The measurements of a shipped model; empty without a card file."""
     file = folder(name) / CARD
     facts: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.is_file() else {}
     return facts
 
 
 def size(name: str) -> int:
-    """Bytes on disk."""
+    """Size of a shipped model on disk, in bytes."""
     return sum(path.stat().st_size for path in folder(name).rglob("*") if path.is_file())

@@ -1,1 +1,1 @@
-"""Parts of networks."""
+"""Layers of networks: attention, blocks, dropout, packed batches, states."""

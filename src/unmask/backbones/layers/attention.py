@@ -1,4 +1,4 @@
-"""Attention rules, masks and positions, worked out once for all layers."""
+"""Attention rules, masks and rotary positions, computed once for all layers."""
 
 from collections.abc import Callable
 from functools import cache
@@ -13,27 +13,27 @@ from unmask.runtime.cuda_graphs import doubled
 
 
 class Rotation(NamedTuple):
-    """cos and sin of every position's angles, [length, head width / 2]."""
+    """cos and sin of the rotary angles of each position, [length, head width / 2]."""
 
     cos: Tensor
     sin: Tensor
 
     @classmethod
     def at(cls, positions: Int[Tensor, "length"], width: int) -> "Rotation":
-        """Rotary angles, base 10,000."""
+        """The rotary angles of some positions, base 10,000."""
         exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
         angles = positions.float()[:, None] * 10_000.0**-exponents
         return cls(angles.cos(), angles.sin())
 
     def __call__(self, x: Float[Tensor, "rows length two heads width"]) -> Tensor:
-        """Rotates the two halves of each head against each other, in float32 at least."""
+        """Rotates queries and keys: the two halves of each head form the pairs. In float32 at least."""
         a, b = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, -1)
         cos, sin = self.cos[:, None, None], self.sin[:, None, None]
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)
 
 
 class AttentionInputs(NamedTuple):
-    """What attention needs beside its input: the same for every layer."""
+    """Arguments of attention besides its input, the same for all layers."""
 
     rotation: Rotation
     mask: Bool[Tensor, "#rows 1 #queries keys"] | None
@@ -41,11 +41,11 @@ class AttentionInputs(NamedTuple):
     cache: KVState | None
 
     def by_token(self, x: Float[Tensor, "#rows values"]) -> Tensor:
-        """What each row has, for all of its tokens."""
+        """Values of each row, broadcast over its tokens."""
         return x[:, None]
 
 
-# (query positions, key positions) -> may the query see the key?
+# (query positions, key positions) -> True where the query attends to the key
 AttentionRule = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -59,7 +59,7 @@ def attention_inputs(
     state: State | None,
     causal: bool = False,
 ) -> AttentionInputs:
-    """Works out positions and visibility once for all layers."""
+    """Rotation and mask of one forward pass, for all layers."""
     cache = state
     assert cache is None or isinstance(cache, KVState), "attention keeps keys and values"
     start = cache.length if cache else 0
@@ -78,19 +78,19 @@ def attention_inputs(
 
 
 def _first_positions(length: int, head_width: int, device: torch.device) -> Rotation:
-    """The rotation of a text from its beginning, which nearly every call needs."""
+    """The rotation of positions 0 … length - 1, from a cached table."""
     cos, sin = _table(doubled(length), head_width, device)
     return Rotation(cos[:length], sin[:length])
 
 
-@cache  # for good: graphs read them where they are
+@cache  # never freed: CUDA graphs read the tables at their addresses
 def _table(length: int, head_width: int, device: torch.device) -> Rotation:
-    with torch.inference_mode(False):  # so that it serves in any mode
+    with torch.inference_mode(False):  # a tensor of inference mode would fail in training
         return Rotation.at(torch.arange(length, device=device), head_width)
 
 
 def sees_the_past(query: Tensor, key: Tensor) -> Tensor:
-    """The causal rule."""
+    """The causal rule: True at keys up to the query's position."""
     return key <= query
 
 
@@ -103,7 +103,7 @@ def attention_mask(
     valid: Bool[Tensor, "rows keys"] | None,
     rule: AttentionRule | None,
 ) -> Bool[Tensor, "#rows 1 #queries keys"] | None:
-    """Who may see whom: the rule over positions, and never padding; None when everybody sees everybody."""
+    """Attention mask: the rule, and False at padding; None if all queries attend to all keys."""
     seen = None if rule is None else rule(queries[:, None], keys[None, :])[None, None]
     if valid is None:
         return seen

@@ -1,4 +1,7 @@
-"""Dropout as a pure function of (row's key, site, place): the same mask eagerly, compiled and recomputed."""
+"""Dropout as a pure function of (row key, site, position).
+
+Eager, compiled and recomputed forward passes get the same mask.
+"""
 
 import torch
 from jaxtyping import Float, Int, Int32
@@ -9,7 +12,7 @@ from unmask.runtime.device import to_device
 
 Keys = Int32[Tensor, "rows 2"]
 
-# odd multipliers of well-mixing 32-bit hashes, and the golden ratio, as signed numbers
+# odd multipliers of 32-bit hash functions, and the golden ratio, as signed numbers
 _A, _B, _GOLDEN = 0x7FEB352D, 0x846CA68B - 2**32, 0x9E3779B9 - 2**32
 
 
@@ -21,9 +24,18 @@ def dropout(
     at: Int[Tensor, "tokens"] | None = None,
     length: int = 0,
 ) -> Float[Tensor, "*tokens width"]:
-    """Zeroes each number with probability p and scales the others up; no keys, no dropout.
+    """Zeroes each element with probability p and scales the others by 1 / (1 - p).
 
-    x is that of all rows, or of the tokens `at`, counted through rows of `length`: its mask is the same.
+    Args:
+        x: Features of all rows, or of the tokens `at`. A token has the same mask in both cases.
+        p: Probability of a zero.
+        keys: Keys of the rows; None for no dropout.
+        site: Number of the place in the network. Each site has its own mask.
+        at: Indices of the tokens of `x`, into the flattened batch.
+        length: Length of a row; read with `at` only.
+
+    Returns:
+        The features after dropout.
     """
     if keys is None or not p:
         return x
@@ -40,13 +52,13 @@ def dropout(
 
 
 def dropout_keys(stream: RowStream, device: torch.device) -> Keys:
-    """The keys of dropout, a function of (seed, step, row)."""
+    """Dropout keys of some rows, a function of (seed, step, row)."""
     whole = (stream.uniform("dropout", 2) * 2**32).long() - 2**31
     return to_device(whole, device, torch.int32)
 
 
 def draw_keys(rows: int, device: torch.device) -> Keys:
-    """Keys from torch's own generator, for whoever brings none."""
+    """Random dropout keys, from torch's global generator."""
     return torch.randint(-(2**31), 2**31, (rows, 2), dtype=torch.int32, device=device)
 
 
@@ -56,7 +68,7 @@ def _row_keys(keys: Keys, site: int) -> tuple[Int32[Tensor, "rows"], Int32[Tenso
 
 
 def _bits(place: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """32 random bits a place: a hash of the place, keyed before and between its two rounds."""
+    """32 random bits per position: a hash of two rounds, with a key before each."""
     bits = (place ^ first) * _A
     bits = ((bits ^ _shifted(bits, 15)) ^ second) * _B
     return (bits ^ _shifted(bits, 16)) * _A
@@ -69,5 +81,5 @@ def _scramble(x: Int32[Tensor, "rows"]) -> Int32[Tensor, "rows"]:
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
-    """To the right, without the sign that torch would draw in from the left."""
+    """Logical shift to the right; torch's own shift copies the sign bit."""
     return (x >> bits) & (2 ** (32 - bits) - 1)

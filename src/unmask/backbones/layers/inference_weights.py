@@ -1,4 +1,4 @@
-"""What inference works out once, and must not outlive the weights that it was made of."""
+"""Precomputed inference weights, dropped when the trained weights change."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from torch import nn
 
 
 class InferenceWeights(nn.Module):
-    """A module with something `frozen`, forgotten when its weights move, change or are to be trained.
+    """A module with `frozen` inference weights.
 
-    Whoever made something else of it, such as a graph that reads the weights where they are, can see
-    by the `edition` that it is out of date.
+    A move, a load of other weights and training mode drop them. Each drop raises `edition`, by
+    which a CUDA graph that reads the weights detects that it is out of date.
     """
 
     frozen: Any = None
@@ -18,11 +18,11 @@ class InferenceWeights(nn.Module):
 
     @property
     def usable(self) -> Any:
-        """What is frozen, where nobody asks for a gradient: it would not reach the weights."""
+        """The frozen weights; None while gradients are on, since they would not reach the weights."""
         return None if torch.is_grad_enabled() else self.frozen
 
     def thaw(self) -> None:
-        """Forgets what was worked out."""
+        """Drops the frozen weights."""
         self.frozen = None
         self.edition += 1
 

@@ -1,4 +1,4 @@
-"""What blocks are made of: products, each in its precision, and what stands between them."""
+"""Operations of transformer blocks: linear maps, layer norm, GELU, token selection."""
 
 import math
 from typing import Any, NamedTuple
@@ -9,16 +9,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-ALIGNED = 64  # columns: a GPU's matrix units want rows that start at round addresses
+ALIGNED = 64  # columns: a GPU's matrix units need rows at aligned addresses
 
-_SLOPE = 2 * (2 / math.pi) ** 0.5  # of twice GELU's argument of tanh, at 0
-_PART = 1 << 16  # numbers that are worked on at a time
+_SLOPE = 2 * (2 / math.pi) ** 0.5  # slope at 0 of 2 u, where GELU(x) = x (1 + tanh u) / 2
+_PART = 1 << 16  # elements of one part
 
 
 class BlockWeights(NamedTuple):
-    """A block's matrices and biases as its products read them."""
+    """Matrices and biases of a block."""
 
-    qkv: tuple[Tensor, ...]  # apart, or as one
+    qkv: tuple[Tensor, ...]  # one matrix, or one for queries and keys and one for values
     qkv_bias: tuple[Tensor | None, ...]
     out: Tensor
     up: Tensor
@@ -27,7 +27,7 @@ class BlockWeights(NamedTuple):
     down_bias: Tensor
 
     def frozen(self, dtype: torch.dtype) -> "BlockWeights":
-        """For inference: cast, and the first product in one."""
+        """The weights for inference: cast to `dtype`, with one matrix for queries, keys and values."""
         biases = [bias for bias in self.qkv_bias if bias is not None]
         rest = [part.detach().to(dtype) for part in self[2:]]
         qkv = torch.cat(self.qkv).detach().to(dtype)
@@ -36,43 +36,43 @@ class BlockWeights(NamedTuple):
 
 
 def feed_forward(h: Tensor, w: BlockWeights) -> Tensor:
-    """The MLP."""
+    """The MLP: up, GELU, down."""
     if h.is_cuda and not torch.is_grad_enabled() and h.dtype == w.up.dtype:
-        # one kernel for product, bias and GELU; it keeps nothing that a gradient could need
+        # one kernel for product, bias and GELU, without a backward pass
         flat = torch._addmm_activation(w.up_bias, h.flatten(0, -2), w.up.t(), use_gelu=True)
         return linear(flat.unflatten(0, h.shape[:-1]), w.down, w.down_bias)
     return linear(gelu(linear(h, w.up, w.up_bias)), w.down, w.down_bias)
 
 
 def gelu(x: Tensor) -> Tensor:
-    """GELU by tanh, which a CPU without gradients works out in place as x sigmoid(2 u).
+    """GELU in its tanh form; on a CPU without gradients, in place as x sigmoid(2 u).
 
-    torch's own kernel takes twice as long: here each part stays in the cache from one step to the next.
+    torch's own CPU kernel takes twice as long. Here each part stays in the CPU's cache.
     """
     plain = x.device.type == "cpu" and x.dtype == torch.float32
-    # a trace would keep the number of parts
+    # a trace would fix the number of parts
     traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     if not plain or traced or torch.is_grad_enabled():
         return F.gelu(x, approximate="tanh")
     slope = x.new_tensor(_SLOPE)
     for part in x.view(-1).split(_PART):
-        u = torch.addcmul(slope, part, part, value=_SLOPE * 0.044715).mul_(part)  # twice tanh's
+        u = torch.addcmul(slope, part, part, value=_SLOPE * 0.044715).mul_(part)  # 2 u
         part.mul_(u.sigmoid_())
     return x
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """A product in the precision of its weights, where autocast does not choose another."""
+    """Linear map in the precision of its weights, or in that of autocast."""
     cast = torch.is_autocast_enabled(x.device.type)
     return F.linear(x if cast else x.to(weight.dtype), weight, bias)
 
 
 def normal(x: Tensor, w: BlockWeights) -> Tensor:
-    """x with mean 0 and variance 1 at every token, in the precision of the product that reads it."""
+    """Layer norm without gain and bias, in the precision of the linear map that follows."""
     kind = x.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else w.up.dtype
     if dtype == x.dtype and torch.compiler.is_compiling():
-        # torch 2.11's tracer gets gradients wrong where a function keeps what it returns
+        # torch 2.11's tracer computes wrong gradients if a function saves its own output
         return F.layer_norm(x, x.shape[-1:])
     return _Normal.apply(x, dtype)
 
@@ -80,12 +80,12 @@ def normal(x: Tensor, w: BlockWeights) -> Tensor:
 def taken(
     x: Float[Tensor, "rows length width"], at: Int[Tensor, "tokens"]
 ) -> Float[Tensor, "tokens width"]:
-    """Some tokens, counted through all rows, none of them twice."""
+    """The features of chosen tokens: distinct indices into the flattened batch."""
     return _Taken.apply(x.flatten(0, 1), at)
 
 
 class _Taken(torch.autograd.Function):
-    """x[at], whose gradient is written and not summed: nothing is taken twice."""
+    """x[at] for distinct indices, so that the gradient is copied and not summed."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, at: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class _Taken(torch.autograd.Function):
 
 
 class _Normal(torch.autograd.Function):
-    """Layer norm that keeps its result and no copy of its input: the product behind it keeps that anyway."""
+    """Layer norm that saves its output only, which the linear map behind it saves too."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -111,7 +111,7 @@ class _Normal(torch.autograd.Function):
         return n
 
     @staticmethod
-    @once_differentiable  # rstd is kept as a number
+    @once_differentiable  # rstd is saved without its graph
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         n, rstd = (
             saved.to(torch.promote_types(saved.dtype, torch.float32)) for saved in ctx.saved_tensors
@@ -122,5 +122,5 @@ class _Normal(torch.autograd.Function):
 
 
 def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """adaLN's affine map, one a row."""
+    """adaLN's affine map, with a shift and a scale for each row."""
     return x * (1 + scale) + shift

@@ -1,7 +1,7 @@
-"""Calls of different lengths in one pass: their products are shared, and each attends to itself alone.
+"""Packed batches: calls of different lengths in one forward pass, with separate attention.
 
-Alone or in company a call gives the same bits, on a CPU in float32 with one thread: how a product
-rounds depends neither on how many rows it has nor on what they hold, from `LEAST` rows on.
+On a CPU in float32 with one thread, a call gives the same bits alone and in a packed batch. From
+`LEAST` rows on, the rounding of a matrix product does not depend on its number of rows.
 """
 
 import os
@@ -20,7 +20,7 @@ from unmask.shapes import Tokens
 
 
 class Call(NamedTuple):
-    """What is asked of `features`, at all tokens or some, by somebody who may have company."""
+    """Arguments of one `features` call; a packed batch holds several."""
 
     tokens: Tokens
     condition: Float[Tensor, "rows"] | None = None
@@ -29,39 +29,45 @@ class Call(NamedTuple):
     at: Int[Tensor, "tokens"] | None = None
 
 
-LEAST = 16  # rows below which MKL multiplies by kernels that round otherwise
+LEAST = 16  # below this number of rows, MKL uses kernels with another rounding
 
 
 def round_alike() -> None:
-    """Makes a CPU without AVX-512 round products as one with it, whatever their rows: before the first one."""
+    """Makes MKL round alike at any number of rows on a CPU without AVX-512.
+
+    Call it before the first matrix product of the process.
+    """
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 
 class PackedBatch(NamedTuple):
-    """Calls one behind the other in a single row of tokens."""
+    """Attention arguments of several calls, concatenated into one row of tokens."""
 
     parts: tuple[AttentionInputs, ...]
-    shapes: tuple[tuple[int, int], ...]  # rows and length of each
-    row: Int[Tensor, "tokens"]  # of each token, counted through all parts
-    rotation: Rotation  # of all tokens at once
+    shapes: tuple[tuple[int, int], ...]  # rows and length of each part
+    row: Int[Tensor, "tokens"]  # row of each token; rows are numbered through all parts
+    rotation: Rotation  # of all tokens
 
     def split(self, x: Float[Tensor, "1 tokens *width"]) -> list[Tensor]:
-        """Each part in its own shape."""
+        """The parts of a packed tensor, each as [rows, length, …]."""
         apart = x[0].split([rows * length for rows, length in self.shapes])
         return [part.unflatten(0, shape) for part, shape in zip(apart, self.shapes, strict=True)]
 
     def join(self, parts: Sequence[Tensor]) -> Float[Tensor, "1 tokens width"]:
-        """The parts one behind the other again."""
+        """The inverse of `split`: all parts in one row of tokens."""
         return torch.cat([part.flatten(0, 1) for part in parts])[None]
 
     def by_token(self, x: Float[Tensor, "rows values"]) -> Tensor:
-        """What each row has, for all of its tokens."""
+        """Values of each row, repeated for its tokens."""
         return x[self.row][None]
 
 
 class PackedForward:
-    """Calls as one row of tokens: plain ones of one length are one part, and zeros fill up to LEAST."""
+    """The input of one packed forward pass.
+
+    Calls of one length without positions and state form one part. Zeros pad the tokens to LEAST.
+    """
 
     def __init__(self, calls: Sequence[Call], head_width: int, causal: bool) -> None:
         self._calls = calls
@@ -94,7 +100,7 @@ class PackedForward:
 
     @property
     def condition(self) -> Float[Tensor, "rows"]:
-        """The condition of each row; zeros for those that only fill up."""
+        """The noise level of each row, and zeros for padding."""
         asked = [self._calls[i].condition for group in self._groups for i in group]
         known = torch.cat([part for part in asked if part is not None])
         missing = max(LEAST, self._rows) - len(known)
@@ -102,7 +108,7 @@ class PackedForward:
 
     @cached_property
     def at(self) -> Int[Tensor, "places"] | None:
-        """The tokens that are wanted, call by call, and others up to LEAST; None if all are."""
+        """Indices of the tokens to compute, call by call, padded to LEAST; None for all tokens."""
         order = [i for group in self._groups for i in group]
         sizes = [self._calls[i].tokens.numel() for i in order]
         starts = dict(zip(order, accumulate(sizes, initial=0), strict=False))
@@ -122,13 +128,13 @@ class PackedForward:
 
 
 def filled(x: Shaped[Tensor, "rows *rest"]) -> Shaped[Tensor, "more *rest"]:
-    """With rows of zeros up to LEAST."""
+    """The rows, padded with zeros to LEAST rows."""
     missing = LEAST - len(x)
     return torch.cat([x, x.new_zeros(missing, *x.shape[1:])]) if missing > 0 else x
 
 
 def _groups(calls: Sequence[Call]) -> list[list[int]]:
-    """Calls that attend alike go as one: those of one length without positions or a state."""
+    """Indices of the calls of each part: calls of one length without positions and state share one."""
     plain: dict[int, list[int]] = {}
     others: list[list[int]] = []
     for i, call in enumerate(calls):

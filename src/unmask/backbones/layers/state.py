@@ -1,4 +1,4 @@
-"""States of causal networks: what they keep of the tokens that they have read."""
+"""States of causal networks: a KV cache and a recurrent state."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
@@ -9,22 +9,25 @@ from torch import Tensor
 
 
 class State(ABC):
-    """What a network keeps of the first `length` tokens of some rows, so that it reads each of them once."""
+    """A network's state after the first `length` tokens of some rows.
+
+    With a state, a call computes new tokens only.
+    """
 
     def __init__(self) -> None:
         self.length = 0
 
     def advance(self, tokens: int) -> None:
-        """Counts tokens that every layer has read."""
+        """Adds to the length, after all layers have stored the tokens."""
         self.length += tokens
 
     @abstractmethod
     def crop(self, length: int) -> int:
-        """Forgets all but the first `length` tokens, or even more; returns the number of tokens kept."""
+        """Shortens the state to at most `length` tokens; returns its new length."""
 
 
 class RecurrentState(State):
-    """The last state of each layer of a recurrence; the way back leads to the start alone."""
+    """The last state of each recurrent layer. A crop resets it to the start of the text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +41,7 @@ class RecurrentState(State):
 
 
 class KVState(State):
-    """Rotated keys and values of each layer, for sequences of up to `capacity` tokens."""
+    """KV cache: rotated keys and values of each layer, for up to `capacity` tokens."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__()
@@ -46,11 +49,27 @@ class KVState(State):
         self._layers: list[tuple[Tensor, Tensor]] = []
 
     def reach(self, new: int) -> int:
-        """The number of keys that `new` tokens can see, their own included."""
+        """The number of keys that the next tokens attend to.
+
+        Args:
+            new: Number of the next tokens.
+
+        Returns:
+            The number of keys, with those of the next tokens.
+        """
         return self.length + new
 
     def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds [rows, heads, new, width] keys and values to a layer; returns all that it holds."""
+        """Adds keys and values of the next tokens to a layer.
+
+        Args:
+            layer: Number of the layer.
+            k: Keys [rows, heads, new, width].
+            v: Values of the same shape.
+
+        Returns:
+            Keys and values of all tokens up to these.
+        """
         end = self.length + k.shape[2]
         held = self.held(layer, k)
         for all_of_them, new in zip(held, (k, v), strict=True):
@@ -58,10 +77,18 @@ class KVState(State):
         return held[0][:, :, :end], held[1][:, :, :end]
 
     def held(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """The memory of a layer, zeros at first: what is masked must still be a number."""
+        """The buffers of a layer. They start at zero, since masked keys must be finite.
+
+        Args:
+            layer: Number of the layer.
+            like: Keys of some tokens, for shape, precision and device.
+
+        Returns:
+            Buffers of keys and values, [rows, heads, capacity, width].
+        """
         if layer == len(self._layers):
             shape = (*like.shape[:2], self.capacity, like.shape[3])
-            with torch.inference_mode(False):  # so that it can be written in any mode
+            with torch.inference_mode(False):  # otherwise only inference mode could write them
                 k = torch.zeros(shape, dtype=like.dtype, device=like.device)
                 self._layers.append((k, torch.zeros_like(k)))
         return self._layers[layer]
@@ -72,7 +99,10 @@ class KVState(State):
 
 
 class GraphKVState(KVState):
-    """A cache that gets one token, at a position that only the device knows, and shows `span` keys."""
+    """A KV cache inside a CUDA graph: appends one token at a position read from a device tensor.
+
+    Attention reads its first `span` keys.
+    """
 
     def __init__(self, cache: KVState, position: Int[Tensor, "1"], span: int) -> None:
         super().__init__(cache.capacity)

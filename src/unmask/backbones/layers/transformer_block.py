@@ -1,4 +1,4 @@
-"""The residual block that both transformers are made of."""
+"""Residual block and configuration of the DiT and the causal transformer."""
 
 from dataclasses import dataclass
 
@@ -22,15 +22,18 @@ from unmask.backbones.layers.ops import (
 from unmask.backbones.layers.packed_batch import PackedBatch
 from unmask.errors import UnmaskError, unknown
 
-# width, depth, heads as the authors name them
+# width, depth, heads; the names are those of MDLM's authors
 SIZES = {"tiny": (512, 8, 8), "small": (768, 12, 12), "medium": (1024, 24, 16)}
 
-_LARGEST = {"width": 2**17, "depth": 2**10, "heads": 2**10}  # of a network that a file may ask for
+_LARGEST = {"width": 2**17, "depth": 2**10, "heads": 2**10}  # limits for untrusted files
 
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Width, depth and heads: those of a size (tiny, small, medium), or given; small's where neither."""
+    """Shape of a transformer: a size (tiny, small, medium), or width, depth and heads.
+
+    A width, depth or heads of 0 takes the value of the size; the default size is small.
+    """
 
     size: str = ""
     width: int = 0
@@ -48,17 +51,20 @@ class TransformerConfig:
                 raise UnmaskError(f"{name} must lie between 1 and {_LARGEST[name]:,}, not {given}")
             if self.size and given not in (0, value):
                 raise UnmaskError(
-                    f"size {self.size} has {name} {value}, not {given}: set {name} 0 or no size"
+                    f"size {self.size} has {name} {value}, not {given}: drop {name} or size"
                 )
             object.__setattr__(self, name, given or value)
         if self.width % (2 * self.heads):
-            raise UnmaskError(f"width {self.width} does not split into {self.heads} even heads")
+            raise UnmaskError(
+                f"width {self.width} does not split into {self.heads} heads of an even width: "
+                f"choose a multiple of {2 * self.heads}"
+            )
         if not 0 <= self.dropout < 1:
             raise UnmaskError(f"dropout must lie in [0, 1), not {self.dropout}")
 
 
 class Attention(nn.Module):
-    """The matrices of multi-head attention."""
+    """Weights of multi-head attention; `Block` computes it."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -68,14 +74,14 @@ class Attention(nn.Module):
 
 
 class Block(InferenceWeights):
-    """Attention and MLP, each normalised before and added back; adaLN where there is a condition.
+    """Pre-norm attention and MLP with residual connections, and adaLN if there is a condition.
 
-    What the norms and adaLN do alike to every token is folded into the matrices beside them: shift,
-    scale and gate cost nothing a token then, and their gradients no sum over all tokens.
+    Without a condition per row, norm gains and adaLN are the same for all tokens. The block folds
+    them into its matrices: they cost no time per token, and their gradients no sum over tokens.
     """
 
     frozen: BlockWeights | None
-    recomputed: bool = False  # on the way back, instead of keeping what lies between
+    recomputed: bool = False  # activation checkpointing: the backward pass reruns the block
 
     def __init__(
         self,
@@ -84,7 +90,7 @@ class Block(InferenceWeights):
         dropout: float,
         condition_width: int = 0,
         gate: float = 0.0,
-        by_row: bool = False,  # has each row a condition of its own?
+        by_row: bool = False,  # True if each row has its own condition
     ) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(width, bias=False)
@@ -108,10 +114,10 @@ class Block(InferenceWeights):
         keys: Keys | None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
-        """Features of all tokens, or of the tokens `at` alone, counted through all rows."""
+        """Features of all tokens, or of the tokens `at` (indices into the flattened batch)."""
         if not self.recomputed or not torch.is_grad_enabled():
             return self._features(x, layer, seen, c, keys, at)
-        # dropout is a function of its keys, so there is no state of a generator to keep
+        # dropout is a function of its keys, so no generator state is saved
         kept = (x, layer, seen, c, keys, at)
         return checkpoint(self._features, *kept, use_reentrant=False, preserve_rng_state=False)
 
@@ -136,11 +142,11 @@ class Block(InferenceWeights):
         return x + dropout(feed_forward(normal(x, w), w), drop, keys, 2 * layer + 1, at, length)
 
     def freeze(self, c: Float[Tensor, "1 condition"] | None, dtype: torch.dtype) -> None:
-        """Works the weights out once, for inference."""
+        """Folds and casts the weights once, for inference."""
         self.frozen = (self._plain() if self.by_row else self.folded(c)).frozen(dtype)
 
     def folded(self, c: Float[Tensor, "1 condition"] | None) -> BlockWeights:
-        """The weights with all in them that is the same for every token."""
+        """The weights with norm gains and adaLN folded in."""
         plain = self._plain()
         gain, mlp_gain = self.attention_norm.weight, self.mlp_norm.weight
         if self.modulation is None:
@@ -151,7 +157,7 @@ class Block(InferenceWeights):
             parts = self.modulation(c.to(gain.dtype))[0].chunk(6)
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts
         gain, mlp_gain = gain * (1 + scale), mlp_gain * (1 + mlp_scale)
-        # W h for h = shift: not as a matrix product, so that it is fused with the scaling
+        # W shift, written as a sum, so that a compiler fuses it with the scaling
         return BlockWeights(
             qkv=tuple(part * gain for part in plain.qkv),
             qkv_bias=tuple((part * shift).sum(1) for part in plain.qkv),
@@ -163,7 +169,10 @@ class Block(InferenceWeights):
         )
 
     def _plain(self) -> BlockWeights:
-        """Values apart from queries and keys, whose unrotated form nobody needs to keep for them."""
+        """The weights as they are, with one matrix for queries and keys and one for values.
+
+        In one tensor, the values would keep the unrotated queries and keys in memory.
+        """
         width = self.attention.out.in_features
         up, down = self.mlp[0], self.mlp[2]
         assert isinstance(up, nn.Linear) and isinstance(down, nn.Linear)
@@ -179,7 +188,7 @@ class Block(InferenceWeights):
         c: Float[Tensor, "times condition"],
         keys: Keys | None,
     ) -> Features:
-        """Each row with a shift, a scale and a gate of its own."""
+        """The block with adaLN of each row."""
         assert self.modulation is not None
         w = self.usable or self._plain()
         parts = seen.by_token(self.modulation(c)).chunk(6, -1)
@@ -193,7 +202,7 @@ class Block(InferenceWeights):
     def _attend(
         self, h: Features, layer: int, seen: AttentionInputs | PackedBatch, w: BlockWeights
     ) -> Features:
-        """What every head saw; of texts side by side, each sees itself alone."""
+        """Output of all attention heads; the texts of a packed batch attend separately."""
         products = [linear(h, part, bias) for part, bias in zip(w.qkv, w.qkv_bias, strict=True)]
         rows, length, heads = *h.shape[:2], self.attention.heads
         apart = [part.view(rows, length, -1, heads, h.shape[2] // heads) for part in products]
@@ -205,7 +214,7 @@ class Block(InferenceWeights):
         return seen.join([self._heads(qk, v, layer, part) for qk, v, part in parts])
 
     def _heads(self, qk: Tensor, v: Tensor, layer: int, seen: AttentionInputs) -> Features:
-        """Attention of rotated queries and keys, by torch's fused kernel."""
+        """Attention of rotated queries and keys, with torch's fused kernel."""
         q, k = (part.transpose(1, 2) for part in qk.unbind(2))
         v = v.squeeze(2).transpose(1, 2)
         if seen.cache is not None:
@@ -215,7 +224,7 @@ class Block(InferenceWeights):
 
 
 def zero_linear(inputs: int, outputs: int) -> nn.Linear:
-    """A linear layer that starts at zero."""
+    """A linear layer whose weight and bias start at zero."""
     linear = nn.Linear(inputs, outputs)
     nn.init.zeros_(linear.weight)
     nn.init.zeros_(linear.bias)
@@ -223,7 +232,7 @@ def zero_linear(inputs: int, outputs: int) -> nn.Linear:
 
 
 def embedding(vocabulary: int, width: int) -> nn.Embedding:
-    """Token embeddings with the authors' initial scale."""
+    """Token embeddings with the initial scale of MDLM's authors."""
     table = nn.Embedding(vocabulary, width)
     nn.init.kaiming_uniform_(table.weight, a=5**0.5)
     return table

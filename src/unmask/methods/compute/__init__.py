@@ -1,1 +1,1 @@
-"""Fast forms of a method's computations."""
+"""Fast implementations for methods: chunked loss, CUDA graphs, cached decoding."""

@@ -1,4 +1,4 @@
-"""Reading text once, from left to right: the network keeps a state, and a step computes one token."""
+"""Cached decoding of causal networks: a step computes one token of each row."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -14,26 +14,26 @@ from unmask.methods.method import Method
 from unmask.runtime.cuda_graphs import CudaGraphs
 from unmask.shapes import LogProbabilities, Tokens
 
-Then = Callable[..., Tensor]  # equal ones, as their hashes say, do the same
-SPAN = 128  # keys are shown in multiples of it, where shapes must be few
+Then = Callable[..., Tensor]  # hashable; equal functions compute the same, so they share a graph
+SPAN = 128  # attention reads a multiple of this number of keys, so that CUDA graphs are few
 
 
 class CausalMethod(Method):
     """A method that predicts a token from the tokens before it."""
 
-    lag: int  # places by which a prediction stands behind what it is made from
+    lag: int  # offset in the network's input from the position that predicts a token to the token
 
     @abstractmethod
     def inputs(self, x: Tokens) -> Tokens:
-        """The tokens that the network reads of rows."""
+        """The network's input for some rows."""
 
     @abstractmethod
     def log_next(self, h: Float[Tensor, "tokens width"]) -> LogProbabilities:
-        """log p(x_i | x_<i) at given features."""
+        """log p(x_i | x_<i) from features."""
 
 
 class CachedDecoder:
-    """What a causal network has read of some rows, in memory that stays where it is."""
+    """Cached decoder of a causal network, with buffers at fixed addresses for CUDA graphs."""
 
     def __init__(self, method: CausalMethod, rows: int, length: int) -> None:
         self.kind = rows, length, method.edition
@@ -43,7 +43,7 @@ class CachedDecoder:
         self._steps = CudaGraphs()
 
     def crop(self, length: int) -> None:
-        """Forgets all but what stands before the first `length` columns."""
+        """Crops the state to the tokens that predict the first `length` columns."""
         self._state.crop(max(0, length - self._method.lag))
 
     def __call__(
@@ -54,13 +54,16 @@ class CachedDecoder:
         then: Then | None = None,
         *more: Tensor,
     ) -> Tensor:
-        """log p(x_i | x_<i) of some rows at a column, reading what is new before it.
+        """log p(x_i | x_<i) of some rows at a column.
 
-        `then` is what is to be done with it, a function of it and of `more`, all in one go.
+        It reads the tokens before the column that are not in the state. With `then`, it returns
+        then(log p, *more), computed in the same CUDA graph.
         """
-        last = column - self._method.lag  # the place that predicts this column
+        last = column - self._method.lag  # the position that predicts this column
         if last < 0:
-            raise UnmaskError("this model does not predict a row's first token: begin with one")
+            raise UnmaskError(
+                "this model cannot generate the first token of a text: give a prompt of at least one token"
+            )
         self._state.crop(last)
         start = self._state.length
         with self._method.arithmetic():
@@ -86,7 +89,7 @@ class CachedDecoder:
         rows: Tensor,
         *more: Tensor,
     ) -> Tensor:
-        """One token of each row, whose position the host need not know; `keys` says how many it may see."""
+        """Computes one token of each row, at a position in a device tensor; it attends to `keys`."""
         assert isinstance(self._state, KVState)
         state = GraphKVState(self._state, position, len(keys))
         h = self._method.backbone.features(tokens, positions=position, state=state)

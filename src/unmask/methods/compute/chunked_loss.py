@@ -1,4 +1,4 @@
-"""Losses through the vocabulary projection that never hold all its logits: [chunk, V] at a time."""
+"""Chunked losses of the vocabulary projection, with logits [chunk, V] in memory at a time."""
 
 import math
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from torch.nn import functional as F
 from unmask.backbones.layers.ops import ALIGNED
 from unmask.runtime.kernels.availability import kernels_available
 
-# (logsumexp of the logits [chunk], those at `ids` [chunk, ids], the rows' own tensors) -> loss [chunk]
+# (logsumexp of logits [chunk], logits at `ids` [chunk, ids], further tensors [chunk]) -> loss [chunk]
 RowLoss = Callable[..., Tensor]
 
-CHUNK_BYTES = 1 << 29  # of logits held at a time
-CPU_CHUNK = 128  # tokens at a time on a CPU, where small blocks of memory are reused at once
+CHUNK_BYTES = 1 << 29  # bytes of logits in memory
+CPU_CHUNK = 128  # tokens of a chunk on a CPU, which reuses small memory blocks at once
 
 
 def head_loss(
@@ -28,11 +28,24 @@ def head_loss(
     *rows: Tensor,
     chunk: int = 0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
-    """Sum over tokens of a loss of linear(h), differentiable, and its detached parts.
+    """Sum of a loss over tokens, differentiable, and the detached loss of each token.
 
-    A loss reads of the logits their logsumexp and those at `ids`, so its gradient is the softmax
-    with a few entries changed. Each chunk's is taken at once, while its logits are there: three
-    matrix products, as in the plain form, and memory that does not grow with the number of tokens.
+    The loss is a function of the logsumexp of the logits and of the logits at `ids`. So its
+    gradient is the softmax with a few entries changed. The forward pass computes the gradient
+    of each chunk while its logits are in memory. This takes three matrix products, as in the
+    plain form. Memory does not grow with the number of tokens.
+
+    Args:
+        h: Features.
+        weight: Weight of the vocabulary projection.
+        bias: Bias of the vocabulary projection.
+        ids: Token ids whose logits the loss reads.
+        row_loss: The loss of a token.
+        rows: Further arguments of `row_loss`, one value per token.
+        chunk: Tokens of a chunk; 0 chooses them.
+
+    Returns:
+        The sum and the loss of each token.
     """
     training = torch.is_grad_enabled() and any(x.requires_grad for x in (h, weight, bias))
     chunk = chunk or _chunk(h, weight.shape[0])
@@ -82,31 +95,31 @@ class _HeadLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        # in place, for want of memory: autograd would notice a second use
+        # in place, to save memory: autograd would detect a second use
         d_h, d_weight, d_bias = (saved.mul_(grads[0]) for saved in ctx.saved_tensors)
         return d_h, d_weight, d_bias, None, None, None, None, None
 
 
 class _Plain:
-    """What a loss reads of a chunk's logits, and their gradient, by torch alone."""
+    """Logsumexp, chosen logits and gradient of a chunk, in plain torch."""
 
     def __init__(self, logits: Tensor, ids: Tensor) -> None:
         self.ids, self.dtype = ids, logits.dtype
         logits = logits.float()
         self.p = logits.softmax(-1)
-        # the largest probability is 1 / sum(exp(logits - largest)), and never 0
+        # logsumexp; the largest probability is 1 / sum(exp(logits - largest)), never 0
         total = logits.amax(-1) - self.p.amax(-1).log()
         self.summary = total, logits.gather(-1, ids)
 
     def gradient(self, d_total: Tensor, d_chosen: Tensor, d_bias: Tensor) -> Tensor:
-        """Of the logits, in their precision; its sum over tokens is added to `d_bias`."""
+        """The gradient in the logits, in their precision. It adds its sum over tokens to `d_bias`."""
         d_logits = self.p.mul_(d_total[:, None]).scatter_add_(-1, self.ids, d_chosen)
         d_bias += d_logits.sum(0)
         return d_logits.to(self.dtype)
 
 
 class _Fused:
-    """The same by kernels that read the logits once and write the gradient in their place."""
+    """The same in fused kernels: they read the logits once and overwrite them with the gradient."""
 
     def __init__(self, logits: Tensor, ids: Tensor) -> None:
         from unmask.runtime.kernels import vocabulary_loss
@@ -115,7 +128,7 @@ class _Fused:
         self.summary = vocabulary_loss.summarise(logits, ids)
 
     def gradient(self, d_total: Tensor, d_chosen: Tensor, d_bias: Tensor) -> Tensor:
-        # the kernel's sum over tokens adds in whatever order its blocks arrive
+        # the kernel sums over tokens in an order that differs from run to run
         exact = torch.are_deterministic_algorithms_enabled()
         total = self.summary[0].detach()
         self.kernels.differentiate_(
@@ -127,7 +140,7 @@ class _Fused:
 
 
 def _chunk(h: Tensor, size: int) -> int:
-    """How many tokens go together: all chunks alike, so that none is too small to be worth it."""
+    """Tokens of a chunk. Chunks have about equal sizes, so that the last one is not small."""
     most = max(64, CHUNK_BYTES // (size * _compute_dtype(h).itemsize))
     if h.device.type == "cpu":
         return min(CPU_CHUNK, most)
@@ -135,7 +148,7 @@ def _chunk(h: Tensor, size: int) -> int:
 
 
 def _aligned(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """On a GPU, the projection with rows that no text has, of probability zero, up to a round size."""
+    """The projection, padded on a GPU to an aligned size with tokens of probability 0."""
     missing = -len(weight) % ALIGNED
     if weight.device.type == "cpu" or not missing:
         return weight, bias
@@ -153,6 +166,6 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 
 def _compute_dtype(h: Tensor) -> torch.dtype:
-    """The dtype that autocast would run a linear layer in."""
+    """The dtype of a linear layer under autocast."""
     kind = h.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else h.dtype

@@ -1,4 +1,4 @@
-"""The denoiser of a diffusion method at few shapes, each of them one graph on a GPU."""
+"""Denoiser of masked diffusion with few input shapes, each one CUDA graph on a GPU."""
 
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -10,14 +10,14 @@ from torch import Tensor
 from unmask.runtime.cuda_graphs import CudaGraph, CudaGraphs, doubled, rounded
 from unmask.shapes import At, LogProbabilities, Tokens
 
-MOST_ELEMENTS = 1 << 24  # log-probabilities that a graph gives out: 64 MiB
+MOST_ELEMENTS = 1 << 24  # most log-probabilities of a graph's output: 64 MiB
 
 
 class GraphDenoiser:
-    """log x_theta as the method itself says it, with rows and places padded up to few sizes.
+    """log x_theta of a method, with the numbers of rows and positions padded to few sizes.
 
-    The questions of a sampler all go through here, so that a count that varies neither compiles nor
-    captures anew; where they are many, the network alone is replayed.
+    So a new number of positions needs neither compilation nor a new CUDA graph. If the output
+    does not fit into a graph, the graph holds the network alone.
     """
 
     def __init__(self, method: Any) -> None:
@@ -39,21 +39,21 @@ class GraphDenoiser:
             return self._method.log_mean(h[at])
 
     def condition(self, t: Float[Tensor, "rows"]) -> Float[Tensor, "rows"] | None:
-        """What the network reads of the time, on the CPU."""
+        """The network's noise level at time t, on the CPU; None without time conditioning."""
         return self._method.condition(t, torch.device("cpu"))
 
     def answer(self, z_t: Tokens, condition: Tensor | None, at: At) -> LogProbabilities:
-        """log x_theta, a function of tensors on the device."""
+        """log x_theta as a function of device tensors, for use inside a CUDA graph."""
         read = [z_t] if condition is None else [z_t, condition]
         with self._method.arithmetic():
             return self._answers(*at, *read)
 
     def fits(self, places: int) -> bool:
-        """Do so many distributions fit into a graph?"""
+        """True if the distributions of this number of positions fit into a graph."""
         return doubled(places) * self._method.vocabulary.size <= MOST_ELEMENTS
 
     def replay(self, key: Hashable, function: Callable[..., Tensor]) -> CudaGraph:
-        """A function around `answer` at few shapes; the last few are kept for the next text."""
+        """The CUDA graph of a function that calls `answer`; the last few graphs are kept."""
         return self._others(key, function)
 
     def _answers(

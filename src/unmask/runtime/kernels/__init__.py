@@ -1,1 +1,1 @@
-"""Triton kernels for GPUs; plain torch computes the same where Triton does not run."""
+"""Triton kernels for GPUs. Without Triton, plain torch computes the same."""

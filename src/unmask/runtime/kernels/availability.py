@@ -1,4 +1,4 @@
-"""Triton on this machine."""
+"""Check for a working Triton on this machine."""
 
 import importlib.util
 import warnings
@@ -11,9 +11,9 @@ from unmask.errors import UnmaskWarning
 
 @cache
 def kernels_available() -> bool:
-    """True if Triton is installed and a first kernel runs, which needs a C compiler and a writable folder.
+    """True if Triton is installed and compiles and runs a kernel.
 
-    A CPU build of torch brings no Triton.
+    This needs a C compiler and a writable folder. CPU builds of torch have no Triton.
     """
     if importlib.util.find_spec("triton") is None:
         return False
@@ -22,11 +22,11 @@ def kernels_available() -> bool:
 
         one = torch.zeros(1, 1, device="cuda")
         categorical_draw.draw(one, one[0].double())
-    except Exception as error:  # whatever a compiler, a linker or a disk says
+    except Exception as error:  # a compiler, a linker and a disk raise many kinds of errors
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         warnings.warn(
-            f"Triton is installed and does not run ({reason}): plain torch takes its place, more "
-            "slowly; install a C compiler, or set TRITON_CACHE_DIR to a folder that can be written",
+            f"Triton is installed and does not run ({reason}), so plain torch takes its place, more "
+            "slowly: install a C compiler, or set TRITON_CACHE_DIR to a writable folder",
             UnmaskWarning,
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""Drawing tokens: two kernels for the inverse of a cumulative distribution."""
+"""Triton kernels that draw tokens by inversion of the cumulative distribution."""
 
 import torch
 import triton
@@ -12,7 +12,7 @@ BLOCK = 1024
 def draw(
     log_probabilities: Float[Tensor, "tokens vocabulary"], uniforms: Float64[Tensor, "tokens"]
 ) -> Int[Tensor, "tokens"]:
-    """One token a row by inverting the cumulative distribution in double precision, block first."""
+    """One token per distribution, by inversion in float64: first the block, then the token."""
     rows, size = log_probabilities.shape
     blocks = triton.cdiv(size, BLOCK)
     masses = uniforms.new_empty(rows, blocks)
@@ -29,7 +29,7 @@ def draw(
 
 @triton.jit
 def _masses(x, masses, size, blocks, BLOCK: tl.constexpr):
-    """The mass of each block of a row."""
+    """Writes the probability of each block of a distribution."""
     row, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     columns = block * BLOCK + tl.arange(0, BLOCK)
     entries = tl.load(x + row * size + columns, columns < size, float("-inf")).to(tl.float64)
@@ -38,7 +38,7 @@ def _masses(x, masses, size, blocks, BLOCK: tl.constexpr):
 
 @triton.jit
 def _choose(x, masses, uniforms, tokens, size, blocks, BLOCK: tl.constexpr, WIDE: tl.constexpr):
-    """The first block, then the first entry in it, whose cumulative mass exceeds the target."""
+    """Finds the first block, then its first token, whose cumulative probability exceeds the target."""
     row = tl.program_id(0).to(tl.int64)
     blocks_before = tl.arange(0, WIDE)
     mass = tl.load(masses + row * blocks + blocks_before, blocks_before < blocks, 0.0)
@@ -56,7 +56,10 @@ def _choose(x, masses, uniforms, tokens, size, blocks, BLOCK: tl.constexpr, WIDE
 
 @triton.jit
 def _first_beyond(cumulative, mass, target, numbers, COUNT: tl.constexpr):
-    """The first entry with mass whose cumulative mass exceeds the target; the last, if sums are rounded so."""
+    """The first entry of positive probability whose cumulative sum exceeds the target.
+
+    If rounding leaves no such entry, the last one of positive probability.
+    """
     first = tl.min(tl.where((cumulative > target) & (mass > 0), numbers, COUNT), 0)
     last = tl.max(tl.where(mass > 0, numbers, 0), 0)
     return tl.minimum(first, last)

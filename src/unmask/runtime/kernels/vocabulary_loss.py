@@ -1,4 +1,4 @@
-"""The two passes of a loss over its logits."""
+"""Triton kernels for logsumexp and gradient of the logits of a loss."""
 
 import torch
 import triton
@@ -10,7 +10,7 @@ from torch import Tensor
 def summarise(
     logits: Float[Tensor, "tokens vocabulary"], ids: Int[Tensor, "tokens chosen"]
 ) -> tuple[Float[Tensor, "tokens"], Float[Tensor, "tokens chosen"]]:
-    """logsumexp of each row and its logits at `ids`, in float32, reading the logits once."""
+    """logsumexp of each token's logits, and its logits at `ids`, in float32, in one pass."""
     tokens, size = logits.shape
     total = torch.empty(tokens, dtype=torch.float32, device=logits.device)
     chosen = torch.empty(ids.shape, dtype=torch.float32, device=logits.device)
@@ -31,7 +31,7 @@ def differentiate_(
     d_chosen: Float[Tensor, "tokens chosen"],
     d_bias: Float[Tensor, "vocabulary"] | None,
 ) -> None:
-    """Puts the loss's gradient in the logits' place, and adds its sum over tokens to `d_bias`."""
+    """Overwrites the logits with the gradient of the loss; adds its sum over tokens to `d_bias`."""
     tokens, size = logits.shape
     if not tokens:
         return
@@ -52,7 +52,7 @@ def _summarise(
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     logits += row * stride
-    largest = -1e38  # a number, so that no difference of infinities arises
+    largest = -1e38  # finite, since a difference of infinities is NaN
     mass = tl.zeros([BLOCK], tl.float32)
     for block in range(BLOCKS):
         columns = block * BLOCK + tl.arange(0, BLOCK)

@@ -1,1 +1,1 @@
-"""Parts that samplers share: canvas, token sampler, state, time grid, graphs."""
+"""Shared code of the samplers: canvas, token sampler, state, time grid, CUDA graphs."""

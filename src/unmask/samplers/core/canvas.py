@@ -1,4 +1,4 @@
-"""The canvas of fixed and open tokens, and frames of the text as it forms."""
+"""The canvas of fixed tokens and masks, and the frames of a text during sampling."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from unmask.shapes import Places, Times, Tokens
 
 @dataclass(frozen=True)
 class Canvas:
-    """Where text is to appear: MASK at open places, and what is there already.
+    """The rows to fill: MASK at open positions, fixed tokens elsewhere.
 
-    Fixed text never changes, except where `revisable` lets a revising sampler rewrite it.
+    A fixed token never changes, unless `revisable` is True there and the sampler rewrites tokens.
     """
 
     tokens: Tokens
@@ -24,29 +24,29 @@ class Canvas:
 
     @property
     def open(self) -> Places:
-        """The places to fill."""
+        """True at positions to fill."""
         return self.tokens == self.mask_id
 
     @property
     def free(self) -> Places:
-        """The places that may change: to fill, or to revise."""
+        """True at positions that may change: open or revisable."""
         return self.open if self.revisable is None else self.open | self.revisable
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One moment of the text forming."""
+    """The text after a step of a sampler."""
 
     tokens: Tokens
-    changed: Places  # since the frame before
-    confidence: Float32[Tensor, "rows length"]  # in each token when it was written; 0 where masked
-    calls: Int[Tensor, "rows"]  # of the network, so far
-    t: Times  # of the last call
+    changed: Places  # True where a token differs from the frame before
+    confidence: Float32[Tensor, "rows length"]  # probability of each token when written; 0 at masks
+    calls: Int[Tensor, "rows"]  # network calls of each row so far
+    t: Times  # time of the last call
     seconds: float  # since the start
 
 
 def shown(frames: Iterator[Frame], task: SamplingTask) -> Iterator[Frame]:
-    """All frames if somebody watches, the last alone otherwise."""
+    """All frames if `watched` is set, or else the last one only."""
     if task.watched:
         yield from frames
         return
@@ -58,7 +58,15 @@ def shown(frames: Iterator[Frame], task: SamplingTask) -> Iterator[Frame]:
 
 
 def last_frame(frames: Iterator[Frame], canvas: Canvas) -> Frame:
-    """Runs a sampler to its end."""
+    """Runs a sampler to its end.
+
+    Args:
+        frames: The frames of a sampler.
+        canvas: The canvas that it fills.
+
+    Returns:
+        The last frame, or the canvas as a frame if there are none.
+    """
     tokens = canvas.tokens
     rows = len(tokens)
     frame = Frame(

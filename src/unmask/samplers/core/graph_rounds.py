@@ -1,4 +1,4 @@
-"""Rounds that are known beforehand, each of them one function of tensors on the device."""
+"""Rounds of reveals that are drawn in advance, so that a CUDA graph computes each of them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ from unmask.shapes import Places, Times, Uniforms
 def in_turn(
     state: SamplerState, when: Uniforms, clock: Callable[[Times], Times]
 ) -> Iterator[Frame]:
-    """Reveals the tokens of each row from the largest `when` down, equal ones together, at time clock(when).
+    """Reveals the tokens of each row in descending order of `when`, ties in one round.
 
-    Rows go through their own times side by side: what a row becomes depends on its seed alone, and the
-    batch is done after as many rounds as its busiest row needs. All rounds are known, and on the
-    device, before the first one.
+    A round reveals the next tokens of every row, each row at its own time clock(when). So a row
+    depends on its own seed only. The batch takes as many rounds as the row with the most. The
+    data of all rounds is on the device before the first one.
     """
     uniforms = state.uniforms("token")
     rounds = Rounds.of(when, state.canvas.open.cpu())
@@ -49,28 +49,28 @@ def in_turn(
 
 
 class Rounds(NamedTuple):
-    """Which places are revealed in which round, one round after the other; on the CPU."""
+    """The positions that each round reveals, concatenated over the rounds, on the CPU."""
 
-    places: Int[Tensor, "3 places"]  # row, its index among those read in the round, column
-    read: Int[Tensor, "asked"]  # the rows read in each round
-    when: Float64[Tensor, "asked"]  # of those rows
-    places_end: list[int]  # where each round ends among the places, 0 first
-    read_end: list[int]  # and among the rows read
+    places: Int[Tensor, "3 places"]  # row, its index among the rows read in the round, column
+    read: Int[Tensor, "asked"]  # the rows that the network reads in each round
+    when: Float64[Tensor, "asked"]  # `when` of these rows
+    places_end: list[int]  # 0, then the end of each round in `places`
+    read_end: list[int]  # 0, then the end of each round in `read`
 
     @classmethod
     def of(cls, when: Uniforms, is_open: Places) -> "Rounds":
-        """Each row reveals its open places from the largest `when` down, equal ones in one round."""
+        """Rounds that reveal the open positions of each row in descending order of `when`."""
         rows, columns = (index.numpy() for index in is_open.nonzero(as_tuple=True))
         value = when.numpy()[rows, columns]
         order = np.lexsort((-value, rows))
-        fresh = _changes(rows[order])  # where a row begins
+        fresh = _changes(rows[order])  # True at the first position of a row
         rank = np.cumsum(fresh | _changes(value[order])) - 1
         first = rank[fresh]  # the rank of each row's first round
         turn = np.empty_like(rank)
         turn[order] = rank - np.repeat(first, np.diff([*fresh.nonzero()[0], len(rank)]))
         order = np.lexsort((columns, rows, turn))
         rows, columns, turn, value = rows[order], columns[order], turn[order], value[order]
-        leads = _changes(turn) | _changes(rows)  # where a row begins in a round
+        leads = _changes(turn) | _changes(rows)  # True at the first position of a row in a round
         total = int(turn.max(initial=-1)) + 1
         places_end = np.searchsorted(turn, np.arange(total + 1))
         read_end = np.searchsorted(turn[leads], np.arange(total + 1))
@@ -85,15 +85,16 @@ class Rounds(NamedTuple):
 
 
 def _changes(values: np.ndarray) -> np.ndarray:
-    """Where a value is not the one before."""
+    """True where a value differs from the one before, and at the first."""
     return np.concatenate([np.ones(min(len(values), 1), bool), values[1:] != values[:-1]])
 
 
 class GraphRounds:
-    """Looks and draws in one go: what a round needs is packed and sent before the first one.
+    """Rounds as CUDA graphs: one graph calls the network and draws the tokens.
 
-    A place is packed as (its row among those read, column, uniform), a row that is read as (row,
-    condition); zeros pad them up to few sizes, and what comes of those is not used.
+    The inputs of all rounds are packed and sent to the device first. A position is packed as
+    (index of its row, column, uniform), a row as (row, condition). Zeros pad both to few sizes.
+    The output for the padding is dropped.
     """
 
     def __init__(
@@ -125,13 +126,16 @@ class GraphRounds:
         self._turn = denoiser.replay(("turn", turn.manner), turn)
 
     def _place_sizes(self, ends: list[int]) -> list[int]:
-        """The same for all rounds, if the largest fits: then only rows that are done change the shape."""
+        """Padded number of positions of each round: that of the largest round if it fits.
+
+        One number for all rounds gives fewer shapes, and so fewer graphs.
+        """
         counts = [last - first for first, last in pairwise(ends)]
         most = doubled(max(counts, default=1))
         return [most if self._denoiser.fits(most) else doubled(count) for count in counts]
 
     def __call__(self, number: int) -> bool:
-        """Takes a round, unless it has more places than fit."""
+        """Computes a round. False, without effect, if its positions do not fit into a graph."""
         (first, last), _ = self._ends[number]
         if not self._denoiser.fits(last - first):
             return False
@@ -148,7 +152,7 @@ class GraphRounds:
 
 @dataclass(frozen=True, eq=False)
 class _Turn:
-    """One round as a function of tensors."""
+    """One round as a function of device tensors."""
 
     denoiser: StaticDenoiser
     manner: TokenSampler
@@ -168,7 +172,10 @@ class _Turn:
 
 
 def _some_of(rows: int, asked: int) -> int:
-    """All rows, or a half, a quarter or an eighth of them: rows leave one by one, and each size costs a graph."""
+    """The smallest of 1/8, 1/4, 1/2 or all of the rows that holds `asked` rows.
+
+    Each size costs one graph, and rows finish one by one.
+    """
     parts = [-(-rows // part) for part in (8, 4, 2, 1)]
     return next(part for part in parts if part >= asked and part >= min(2, rows))
 
@@ -176,7 +183,7 @@ def _some_of(rows: int, asked: int) -> int:
 def _padded(
     columns: list[Tensor], ends: list[int], sizes: list[int], device: torch.device
 ) -> tuple[Tensor, list[tuple[int, int]]]:
-    """Columns side by side, the stretch between two ends padded with zeros, and where it then lies."""
+    """Stacked columns on the device, each round padded with zeros to its size, and the ranges of the rounds."""
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     packed = np.zeros((int(starts[-1]), len(columns)), np.int64)
     where = np.arange(ends[-1]) + np.repeat(starts[:-1] - ends[:-1], np.diff(ends))

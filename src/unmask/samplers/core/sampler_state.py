@@ -1,4 +1,4 @@
-"""The text while it is written: look where the network is asked, write what is drawn, hide what is taken back."""
+"""State of a text during sampling: distributions at positions, drawn tokens, remasked tokens."""
 
 import time
 from collections.abc import Iterator
@@ -15,27 +15,33 @@ from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.shapes import At, LogProbabilities, Places, Times, Uniforms
 
-MOST_PLACES = 8192  # that are looked at together: each has a distribution over the vocabulary
+MOST_PLACES = 8192  # positions of one call; each has a distribution over the vocabulary
 
 
 @dataclass(frozen=True)
 class View:
-    """What the network says at some places, over the tokens that may be drawn there."""
+    """Distributions at some positions, over the tokens that are allowed there."""
 
     rows: Int[Tensor, "tokens"]
     columns: Int[Tensor, "tokens"]
     log_probabilities: LogProbabilities
 
     def only(self, kept: Bool[Tensor, "tokens"]) -> "View":
-        """The same at fewer places."""
+        """A part of the view.
+
+        Args:
+            kept: True at the positions to keep.
+
+        Returns:
+            The view at these positions.
+        """
         return View(self.rows[kept], self.columns[kept], self.log_probabilities[kept])
 
 
 class SamplerState:
-    """Tokens, the confidence in each, and the network calls of each row.
+    """Tokens, their confidence, and the network calls of each row.
 
-    A row is asked for only when it has a place to look at, and what it becomes depends on its own
-    seed alone.
+    The network reads only rows with a position to predict. A row depends on its own seed only.
     """
 
     def __init__(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> None:
@@ -51,34 +57,57 @@ class SamplerState:
 
     @property
     def masked(self) -> Places:
-        """The places still to fill."""
+        """True at masks."""
         return self.z == self.canvas.mask_id
 
     @property
     def now(self) -> Times:
-        """The diffusion time at which as much of a text is masked: alpha_t is the share that is visible."""
+        """The time of each row at which alpha_t equals its share of unmasked tokens."""
         visible = 1 - self.masked.double().mean(1).cpu()
         return self.task.schedule.inverse(visible).detach()
 
     def uniforms(self, name: str, step: int = 0) -> Uniforms:
-        """Random numbers of this row and step, one a place."""
-        # torch knows no doubles on Apple's GPUs
+        """Uniforms of each row for a step, one per position.
+
+        Args:
+            name: Purpose of the numbers. Each name has its own.
+            step: Number of the step.
+
+        Returns:
+            Numbers in [0, 1), a function of (seed of the row, name, step).
+        """
+        # Apple's GPUs have no float64
         device = "cpu" if self.z.device.type == "mps" else self.z.device
         return row_uniforms(self.task.seeds, name, self.z.shape[1], step).to(device)
 
     def parts(self, places: Places) -> Iterator[Places]:
-        """The places some rows at a time, for samplers that look at all of them."""
+        """Splits positions into parts of whole rows, for samplers that predict all of them.
+
+        Args:
+            places: True at the positions.
+
+        Yields:
+            Parts of about MOST_PLACES positions.
+        """
         behind = places.sum(1).cumsum(0)
         group = (behind - 1) // MOST_PLACES
         for number in group[places.any(1)].unique():
             yield places & (group == number)[:, None]
 
     def look(self, places: Places, t: Times) -> View:
-        """Asks the network at `places`, in the rows that have one."""
+        """Calls the network for the rows that have a position in `places`.
+
+        Args:
+            places: True at the positions to predict.
+            t: Time of each row.
+
+        Returns:
+            The distributions at these positions.
+        """
         places = places.cpu()
         rows, columns = places.nonzero(as_tuple=True)
         asked = places.any(1)
-        index = asked.cumsum(0) - 1  # of each row among those that the network reads
+        index = asked.cumsum(0) - 1  # index of each row among those that the network reads
         self.count(asked.nonzero()[:, 0], t[asked])
         device = self.z.device
         rows, index, columns = to_device(torch.stack([rows, index[rows], columns]), device)
@@ -86,24 +115,51 @@ class SamplerState:
         return self.ask((rows, columns), (index, columns), among, t[asked])
 
     def ask(self, at: At, asked_at: At, read: Int[Tensor, "read"] | None, t: Times) -> View:
-        """What the network says at places, where it reads some rows only and counts those.
+        """Calls the network for some rows, without a wait of the CPU for the device.
 
-        All but t is on the device already, and the CPU does not wait for it.
+        Args:
+            at: Rows and columns of the positions, on the device.
+            asked_at: The same, with indices into `read` for rows.
+            read: The rows that the network reads, on the device; None for all.
+            t: Time of each row read, on the CPU.
+
+        Returns:
+            The distributions at the positions.
         """
         z = self.z if read is None else self.z[read]
         return self.seen(at, self.denoiser(z, t, asked_at))
 
     def seen(self, at: At, log_probabilities: LogProbabilities) -> View:
-        """What was said, over the tokens that may be drawn."""
+        """A view of a network's output, restricted to the allowed tokens.
+
+        Args:
+            at: Rows and columns of the positions.
+            log_probabilities: The network's distributions there.
+
+        Returns:
+            The view.
+        """
         return View(*at, self.task.restrict(log_probabilities, self.z, at))
 
     def count(self, rows: Int[Tensor, "asked"], t: Times) -> None:
-        """Counts a call of the network for rows, at their times."""
+        """Counts a network call.
+
+        Args:
+            rows: The rows that the network reads.
+            t: Time of each of these rows.
+        """
         self.calls[rows] += getattr(self.denoiser, "cost", 1)
         self.t[rows] = t
 
     def write(self, view: View, uniforms: Uniforms) -> None:
-        """Draws tokens where the view looks; under a constraint, one a row after the other."""
+        """Draws and writes a token at each position of a view.
+
+        Under a constraint, the tokens of a row are drawn one after the other.
+
+        Args:
+            view: Distributions at the positions.
+            uniforms: One number per position of the batch.
+        """
         greedy = self._greedy()
         first = True
         for part in self._turns(view):
@@ -119,22 +175,44 @@ class SamplerState:
             first = False
 
     def reveal(self, places: Places, t: Times, uniforms: Uniforms) -> Frame:
-        """Looks, writes and shows."""
+        """Calls the network at positions and writes tokens there.
+
+        Args:
+            places: True at the positions.
+            t: Time of each row.
+            uniforms: One number per position of the batch.
+
+        Returns:
+            The frame after it.
+        """
         self.write(self.look(places, t), uniforms)
         return self.frame()
 
     def hide(self, places: Places) -> None:
-        """Masks what was written."""
+        """Masks tokens again.
+
+        Args:
+            places: True at these tokens.
+        """
         self.z.masked_fill_(places, self.canvas.mask_id)
         self.confidence.masked_fill_(places, 0.0)
 
     def fill(self, places: Places, token: int) -> None:
-        """Writes a token that nobody needs to be asked for."""
+        """Writes a given token, with confidence 1.
+
+        Args:
+            places: True at the positions.
+            token: Id of the token.
+        """
         self.z.masked_fill_(places, token)
         self.confidence.masked_fill_(places, 1.0)
 
     def frame(self) -> Frame:
-        """The draft as it is now: a copy of it, if somebody watches."""
+        """The state as a frame.
+
+        Returns:
+            A copy if `watched` is set; otherwise later steps change the frame.
+        """
         seconds = time.perf_counter() - self._begun
         if not self.task.watched:
             return Frame(self.z, self._free, self.confidence, self.calls, self.t, seconds)
@@ -144,13 +222,13 @@ class SamplerState:
         return Frame(self._shown, changed, confidence, calls, t, seconds)
 
     def _greedy(self) -> Bool[Tensor, "rows"] | None:
-        """The rows whose next tokens are not drawn but the likeliest, where some are and some are not."""
+        """True at rows in their tail, whose next tokens are the likeliest; None unless hybrid."""
         if self.task.strategy != "hybrid":
             return None
         return self.masked.sum(1) <= self.task.tail * self._openings
 
     def _turns(self, view: View) -> list[View]:
-        """All at once, unless a token may forbid another in the same row."""
+        """The view, split under a constraint into parts with one token per row."""
         if self.task.allow is None or not len(view.rows):
             return [view]
         before = torch.arange(len(view.rows), device=view.rows.device)

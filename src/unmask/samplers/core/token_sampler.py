@@ -1,4 +1,4 @@
-"""Draws tokens from log x_theta: temperature, top-k, top-p, allowed tokens."""
+"""Draws of tokens from log x_theta: temperature, top-k, top-p, allowed tokens."""
 
 import math
 from collections.abc import Callable
@@ -18,22 +18,22 @@ from unmask.shapes import At, LogProbabilities, Tokens
 
 TAIL = 0.1
 STRATEGIES = ("stochastic", "deterministic", "hybrid")
-UNHEARD_OF = -1e30  # a log-probability from which nothing is left beside any other
-# called at every turn, and raises if nobody waits for the text any more: steps without a network call
-# can be many, and a constraint can take long
+UNHEARD_OF = -1e30  # log-probability of a token that is drawn only if no other is allowed
+# Each sampler step calls it. It raises after the client disconnects. Steps without a network call
+# can be many, and a constraint can take long.
 cancellation: ContextVar[Callable[[], None]] = ContextVar("cancellation", default=lambda: None)
 
 
 @runtime_checkable
 class Allow(Protocol):
-    """The tokens with which a row can still be completed, at chosen places, each taken alone."""
+    """True at tokens with which a row can be completed, for each chosen position separately."""
 
     def __call__(self, z: Tokens, at: At) -> Bool[Tensor, "tokens vocabulary"]: ...
 
 
 @runtime_checkable
 class Process(Protocol):
-    """A change of the distributions at chosen places of the rows `z`: a logits processor."""
+    """A logits processor: changes the distributions at chosen positions of the rows `z`."""
 
     def __call__(
         self, log_probabilities: LogProbabilities, z: Tokens, at: At, /
@@ -42,20 +42,21 @@ class Process(Protocol):
 
 @dataclass(frozen=True)
 class SamplingTask:
-    """Settings of one canvas: a seed for each row, the sharpness of draws, the tokens that may be drawn."""
+    """Settings of one canvas: a seed for each row, sampling parameters, allowed tokens."""
 
     seeds: list[int]
     schedule: Schedule
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
-    strategy: str = "stochastic"  # or deterministic: the likeliest token; or hybrid: at the tail
-    tail: float = TAIL  # the last share of a text, whose tokens hybrid does not draw
-    banned: tuple[int, ...] = ()  # tokens never drawn
-    allow: Allow | None = None  # a constraint on the whole text
-    processors: tuple[Process, ...] = ()  # after temperature, top-k and top-p, one after the other
-    eos_id: int | None = None  # what ends a text, where it may end
-    watched: bool = True  # or only the last frame is looked at: those before it are not kept
+    # stochastic draws; deterministic takes the likeliest token; hybrid does so in the tail
+    strategy: str = "stochastic"
+    tail: float = TAIL  # last share of the tokens of a text, which hybrid does not draw
+    banned: tuple[int, ...] = ()  # ids that are never drawn
+    allow: Allow | None = None  # constraint on the whole text
+    processors: tuple[Process, ...] = ()  # applied in turn, after temperature, top-k and top-p
+    eos_id: int | None = None  # id that ends a text; None if texts have a fixed length
+    watched: bool = True  # False if only the last frame is read: the others need no copies
 
     def __post_init__(self) -> None:
         check_sharpness(self.temperature, self.top_k, self.top_p)
@@ -66,16 +67,25 @@ class SamplingTask:
 
     @property
     def manner(self) -> "TokenSampler":
-        """How tokens are drawn where nothing but their distribution matters."""
+        """The token sampler with these settings."""
         return TokenSampler(self.temperature, self.top_k, self.top_p, self.strategy, self.banned)
 
     @property
     def simple(self) -> bool:
-        """True if a draw depends on the network's distribution alone; a CUDA graph can then hold it."""
+        """True if a draw depends only on the network's distribution, so that a CUDA graph can hold it."""
         return self.allow is None and self.strategy != "hybrid" and not self.processors
 
     def restrict(self, log_probabilities: LogProbabilities, z: Tokens, at: At) -> LogProbabilities:
-        """The distributions over the tokens that may be drawn."""
+        """Restricts distributions to the allowed tokens.
+
+        Args:
+            log_probabilities: Distributions at the positions.
+            z: The rows.
+            at: Rows and columns of the positions.
+
+        Returns:
+            The distributions over tokens that are neither banned nor forbidden by the constraint.
+        """
         cancellation.get()()
         allowed = None if self.allow is None else self.allow(z, at)
         return self.manner.restrict(log_probabilities, allowed)
@@ -88,7 +98,18 @@ class SamplingTask:
         at: At,
         greedy: Bool[Tensor, "tokens"] | None = None,
     ) -> Int[Tensor, "tokens"]:
-        """Draws a token at each place, or takes the likeliest; hybrid does so where `greedy`."""
+        """Draws a token at each position, or takes the likeliest.
+
+        Args:
+            log_probabilities: Distributions at the positions.
+            uniforms: One number per position.
+            z: The rows.
+            at: Rows and columns of the positions.
+            greedy: True where the strategy hybrid takes the likeliest token.
+
+        Returns:
+            Token ids.
+        """
         manner = self.manner
         sharp = manner.sharpen(log_probabilities)
         for process in self.processors if len(sharp) else ():
@@ -100,13 +121,20 @@ class SamplingTask:
         return torch.where(greedy, likeliest.argmax(-1), drawn)
 
     def rows(self, seeds: list[int]) -> "SamplingTask":
-        """The same plan with other seeds."""
+        """The same settings for other rows.
+
+        Args:
+            seeds: A seed for each of these rows.
+
+        Returns:
+            A copy with these seeds.
+        """
         return replace(self, seeds=seeds)
 
 
 @dataclass(frozen=True)
 class TokenSampler:
-    """How tokens are drawn from distributions: a function of tensors, equal where its fields are."""
+    """Draws tokens from distributions. It is hashable, so that equal settings share a CUDA graph."""
 
     temperature: float
     top_k: int | None
@@ -117,7 +145,7 @@ class TokenSampler:
     def __call__(
         self, log_probabilities: LogProbabilities, uniforms: Float64[Tensor, "tokens"]
     ) -> Float64[Tensor, "tokens 2"]:
-        """A token at each place, and the confidence in it."""
+        """A token at each position, and its confidence."""
         log_probabilities = self.restrict(log_probabilities)
         tokens = self.pick(self.sharpen(log_probabilities), uniforms)
         confidence = log_probabilities.gather(1, tokens[:, None])[:, 0].exp()
@@ -128,10 +156,10 @@ class TokenSampler:
         log_probabilities: LogProbabilities,
         allowed: Bool[Tensor, "tokens vocabulary"] | None = None,
     ) -> LogProbabilities:
-        """The distributions over the tokens that are not banned, and allowed."""
+        """The distributions over tokens that are allowed and not banned."""
         if not self.banned and allowed is None:
             return log_probabilities
-        # where the model holds all that is allowed for impossible, the constraint decides alone
+        # if the model gives all allowed tokens probability 0, they are equally likely
         least, most = _bounds(
             self.banned,
             log_probabilities.shape[-1],
@@ -144,7 +172,7 @@ class TokenSampler:
         return log_probabilities.log_softmax(-1)
 
     def sharpen(self, log_probabilities: LogProbabilities) -> LogProbabilities:
-        """The distributions that tokens are drawn from; the likeliest token needs no change."""
+        """The distributions after temperature, top-k and top-p; unchanged if deterministic."""
         if self.strategy == "deterministic":
             return log_probabilities
         return sharpen(log_probabilities, self.temperature, self.top_k, self.top_p)
@@ -152,26 +180,26 @@ class TokenSampler:
     def pick(
         self, sharp: LogProbabilities, uniforms: Float64[Tensor, "tokens"]
     ) -> Int[Tensor, "tokens"]:
-        """Draws a token at each place, or takes the likeliest."""
+        """Draws a token at each position, or takes the likeliest."""
         return sharp.argmax(-1) if self.strategy == "deterministic" else draw(sharp, uniforms)
 
 
 def _processed(
     process: Process, log_probabilities: LogProbabilities, z: Tokens, at: At
 ) -> LogProbabilities:
-    """The distributions after a processor, normalised; tokens that were barred before it stay so."""
+    """The distributions after a processor, normalised; tokens of probability 0 keep it."""
     changed = process(log_probabilities, z, at).masked_fill(log_probabilities.isneginf(), -math.inf)
     if not changed.amax(-1).isfinite().all():
-        raise UnmaskError("a logits processor leaves no token to draw: give it other options")
+        raise UnmaskError("a logits processor leaves no token to draw: change its options")
     return changed.log_softmax(-1)
 
 
-@cache  # for good: graphs read them where they are
+@cache  # never freed: CUDA graphs read the tensors at their addresses
 def _bounds(
     banned: tuple[int, ...], size: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "vocabulary"]]:
-    """The least and the largest log-probability of each token, on the device once for all."""
-    with torch.inference_mode(False):  # they are kept, and may be needed in any mode
+    """Lower and upper limits of the log-probabilities, on the device."""
+    with torch.inference_mode(False):  # training mode may read the cached tensors too
         most = torch.full((size,), math.inf, dtype=dtype)
-        most[list(banned)] = -math.inf  # the largest wins
+        most[list(banned)] = -math.inf  # the upper limit wins over the lower one
         return torch.tensor(UNHEARD_OF, dtype=dtype).to(device), most.to(device)
