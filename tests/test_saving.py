@@ -46,7 +46,7 @@ def test_saving_replaces_a_model_and_nothing_else(model, left_to_right, tmp_path
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "diary.txt").write_text("dear diary")
-    with pytest.raises(UnmaskError, match="no model of ours"):
+    with pytest.raises(UnmaskError, match="no unmask model"):
         model.save(notes)
     assert (notes / "diary.txt").read_text() == "dear diary"
 
@@ -179,7 +179,7 @@ def test_a_damaged_exported_model_is_refused(model, tmp_path, name, damage: Call
 def test_what_is_no_model_is_refused(tmp_path):
     for path, message in [
         (tmp_path / "nowhere", "no model"),
-        (tmp_path, "neither model.json nor config.yaml"),
+        (tmp_path, "it has no model.json and no config.yaml"),
     ]:
         with pytest.raises(UnmaskError, match=message) as caught:
             unmask.load(path)

@@ -181,7 +181,7 @@ HOSTILE = {
     ),
     "one infinity": (
         lambda f: retensor(f, lambda t: t["backbone.head.weight"].view(-1)[5].fill_(-torch.inf)),
-        "holds NaN or infinity, in backbone.head.weight",
+        "holds NaN or infinity in backbone.head.weight",
     ),
     "wider than memory": (config("backbone.width", 131072), "does not fit"),
     "wider than possible": (config("backbone.width", 10**12), "backbone.width must lie between"),
@@ -257,10 +257,13 @@ def tokenizer_json(**changes: object) -> str:
 
 TOKENIZERS = {
     "deep": ('{"a":' * 100_000, "cannot be read"),
-    "no tokens": (tokenizer_json(model={"type": "BPE", "vocab": {}, "merges": []}), "no tokens"),
+    "no tokens": (
+        tokenizer_json(model={"type": "BPE", "vocab": {}, "merges": []}),
+        "its vocabulary is empty",
+    ),
     "two with one id": (
         tokenizer_json(model={"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []}),
-        "two tokens of the tokenizer have one id",
+        "two tokens of the tokenizer have the same id",
     ),
     "an id beyond all": (
         tokenizer_json(model={"type": "BPE", "vocab": {"a": 2**32 - 1}, "merges": []}),

@@ -142,7 +142,7 @@ def test_the_command_of_a_card_trains_the_same_configuration(held):
     parsed = Parser(overrides=True).parse_args([recipe, *overrides])
     assert resolve(load_recipe(recipe), parsed.overrides) == config
     assert {name for name, _ in parsed.overrides} == (SETTINGS | TRAINED).keys()
-    with pytest.raises(UnmaskError, match="was not trained by the recipe demo-d3pm"):
+    with pytest.raises(UnmaskError, match="was not trained with the recipe demo-d3pm"):
         training_command(config, "demo-d3pm")
 
 

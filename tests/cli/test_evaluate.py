@@ -157,7 +157,7 @@ def test_what_cannot_be_read_is_told(capsys, tmp_path):
     packed = gzip.compress(random.Random(0).randbytes(9000).hex().encode(), mtime=0)
     (text / "b.txt.gz").write_bytes(packed[:6000])
     found = shown(capsys, "run", "--data", str(text / "a.txt"), "--draws", "1")
-    assert "not read │ passed over 1 of 201 lines or records of the text" in found
+    assert "not read │ skipped 1 of 201 lines or records of the text" in found
     parts = []
     for i in range(2):
         parts.append(str(tmp_path / f"{i}.json"))

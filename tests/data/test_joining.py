@@ -41,7 +41,7 @@ def test_joined_rows_are_the_text_cut_into_pieces(documents, length):
     stream, body = "".join(documents).encode(), length - 2
     pieces = [stream[i : i + body] for i in range(0, len(stream) - body + 1, body)]
     if not pieces:
-        with pytest.raises(UnmaskError, match="pack it with split or pad instead of join"):
+        with pytest.raises(UnmaskError, match=r"set data.packing to split or pad instead of join"):
             packed(documents, length, "join")
         return
     table, totals = packed(documents, length, "join")
@@ -89,5 +89,5 @@ def test_an_opened_corpus_is_cached_by_its_digest(tmp_path):
 
 
 def test_a_class_needs_a_row_that_begins_with_its_document():
-    with pytest.raises(UnmaskError, match="label_field needs one document a row"):
+    with pytest.raises(UnmaskError, match="label_field needs one document per row"):
         DataConfig(packing="join", label_field="kind")

@@ -69,7 +69,10 @@ def test_numbers_and_truth_values_are_named_by_their_text(value, name, tmp_path)
     ("record", "message"),
     [
         ({"text": "x"}, r"a.jsonl:2 has no field 'kind'; it has text: set data.label_field"),
-        ({"text": "x", "kind": 1.5}, r"a.jsonl:2: field 'kind' is float; a class is text or a"),
+        (
+            {"text": "x", "kind": 1.5},
+            r"a.jsonl:2: field 'kind' is float; a class label is a text or an",
+        ),
         ({"text": "x", "kind": ["a"]}, r"a.jsonl:2: field 'kind' is list"),
         ({"text": "x", "kind": "\ud800"}, r"a.jsonl:2: field 'kind' holds a lone surrogate"),
     ],
@@ -159,10 +162,10 @@ def test_a_class_without_training_documents(config, tmp_path):
     records = [{"text": "x", "kind": "good"}, {"text": "y", "kind": "ugly"}]
     other = write(tmp_path / "other.jsonl", records)
     with pytest.raises(
-        UnmaskError, match=r"no training document is of the class 'ugly' \(only bad"
+        UnmaskError, match=r"no training document has the class label 'ugly' \(only bad"
     ):
         load_data(replace(config, valid=str(other)))
-    with pytest.raises(UnmaskError, match=r"of the class 'good' \(only unlabelled ones"):
+    with pytest.raises(UnmaskError, match=r"has the class label 'good' \(only unlabelled ones"):
         rows_from(str(other), ByteTokenizer(), config)
 
 
@@ -176,9 +179,11 @@ def test_how_many_classes(monkeypatch):
         return classes.names()
 
     assert names([*documents, "plain", Labelled("y", None)]) == ["a", "b", "c"]
-    with pytest.raises(UnmaskError, match="'kind' has more than 3 values: it is no class"):
+    with pytest.raises(
+        UnmaskError, match="'kind' has more than 3 values: name a field of class labels"
+    ):
         names([*documents, Labelled("x", "d")])
-    with pytest.raises(UnmaskError, match="no training document has a class in"):
+    with pytest.raises(UnmaskError, match="no training document has a class label in"):
         names(["plain", Labelled("y", None)])
 
 

@@ -202,7 +202,7 @@ def test_a_user_without_a_home_is_asked_for_a_cache_folder(monkeypatch):
     monkeypatch.delenv("UNMASK_CACHE")
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", getpwuid)
-    with pytest.raises(UnmaskError, match=r"has no home folder; set UNMASK_CACHE"):
+    with pytest.raises(UnmaskError, match=r"has no home folder: set UNMASK_CACHE"):
         cache_folder()
 
 
@@ -250,7 +250,10 @@ def test_rows_of_texts_stay_in_memory(config, tmp_path):
         ({"text_field": ""}, "data.text_field is empty"),
         ({"label_dropout": 1.0}, r"data.label_dropout is 1.0; it must lie in \[0, 1\)"),
         ({"label_dropout": -0.1}, "data.label_dropout is -0.1"),
-        ({"label_field": "kind"}, "needs one document a row: set data.packing pad, or split"),
+        (
+            {"label_field": "kind"},
+            "needs one document per row: set data.packing to pad, or to split",
+        ),
     ],
 )
 def test_config_ranges(fields, message):

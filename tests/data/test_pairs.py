@@ -118,7 +118,7 @@ def test_what_is_neither_a_text_nor_a_pair_is_one_line(given):
 def test_a_source_is_not_dropped_where_it_is_not_read(pair):
     with pytest.raises(UnmaskError) as caught:
         rows_from([pair], ByteTokenizer(), DataConfig(packing="pad", length=8))
-    assert "text 1 is a pair, and this model reads no sources" in str(caught.value)
+    assert "text 1 is a pair, but this model was not trained on pairs" in str(caught.value)
     assert len(rows_from([pair], ByteTokenizer(), paired("x"))) == 1
 
 
@@ -152,7 +152,7 @@ def test_what_is_too_long_is_left_out_and_counted(tmp_path):
     data = load_data(paired(source, length=longest))
     assert (len(data.train), data.train.left_out) == (1, 2)
     assert load_data(paired(source, length=longest)).train.left_out == 2  # from the cache
-    assert "no pair fits into a row of 15 tokens: raise data.length" in complaint(
+    assert "no pair fits into a row of 15 tokens: increase data.length" in complaint(
         source, length=longest - 1
     )
 
@@ -210,7 +210,7 @@ def test_parallel_files_that_are_not(content, message, tmp_path):
         ("t.jsonl", '{"en": "a"}', "has no field 'de'; it has en: set data.source_field"),
         ("t.jsonl", '{"de": "a", "en": null}', "t.jsonl:1: 'en' is empty"),
         ("t.jsonl", '{"de": "a", "en": 3}', "field 'en' is int, not text"),
-        ("t.jsonl", "[1]", "has no field 'de'; it is no object"),
+        ("t.jsonl", "[1]", "has no field 'de'; it is no JSON object"),
         ("t.csv", "de,fr\na,b\n", "t.csv has no field 'en'; it has de, fr"),
         ("t.csv", "de,en\na\n", "t.csv:2 has 1 fields, the first line 2"),
         ("t.csv", 'de,en\na,"b\n', "cannot be read as a table"),
@@ -227,12 +227,12 @@ def test_files_without_pairs(name, content, message, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"target_field": ""}, "data.source_field and data.target_field go together"),
-        ({"source_field": ""}, "data.source_field and data.target_field go together"),
+        ({"target_field": ""}, "data.source_field and data.target_field need each other"),
+        ({"source_field": ""}, "data.source_field and data.target_field need each other"),
         ({"target_field": "de"}, "are both 'de'"),
-        ({"packing": "wrap"}, "one pair a row: set data.packing pad"),
-        ({"packing": "split"}, "one pair a row: set data.packing pad"),
-        ({"label_field": "x"}, "data.label_field is for text, not for pairs"),
+        ({"packing": "wrap"}, "one pair per row: set data.packing to pad"),
+        ({"packing": "split"}, "one pair per row: set data.packing to pad"),
+        ({"label_field": "x"}, "data.label_field does not apply to pairs"),
     ],
 )
 def test_settings_that_do_not_go_together(options, message):
@@ -246,7 +246,7 @@ def test_braces_need_names():
 
 
 def test_a_text_is_no_pair():
-    with pytest.raises(UnmaskError, match="this model reads pairs"):
+    with pytest.raises(UnmaskError, match="this model was trained on pairs"):
         rows_from(["just text"], ByteTokenizer(), paired("x"))
     with pytest.raises(UnmaskError, match="pair 2: 'source' is empty"):
         rows_from([("a", "b"), ("", "c")], ByteTokenizer(), paired("x"))

@@ -99,8 +99,8 @@ def test_a_compressed_file_is_read_up_to_where_it_is_damaged(tmp_path, suffix, c
     assert 1000 < len(documents) < 59_000
     assert (faults.passed, faults.seen) == (0, len(documents))
     (told,) = faults.files
-    assert f"is damaged or cut short: {len(documents):,} lines of it were read" in told
-    with pytest.raises(UnmaskError, match="lines of it were read, the rest is left out"):
+    assert f"is damaged or cut short: {len(documents):,} lines were read" in told
+    with pytest.raises(UnmaskError, match="lines were read, the rest is skipped"):
         read(path, Fields("line", "text"))
 
 
@@ -115,7 +115,7 @@ def test_a_parquet_file_is_read_up_to_where_it_is_damaged(tmp_path):
     documents, faults = read(path)
     assert documents == [f"text {i}" for i in range(len(documents))] and len(documents) >= 500
     assert faults.passed == 0
-    assert f"Parquet file: {len(documents):,} records of it were read" in faults.files[0]
+    assert f"Parquet file: {len(documents):,} records were read" in faults.files[0]
 
 
 def test_each_damaged_file_is_told_whatever_else_is_wrong(tmp_path):
@@ -130,7 +130,7 @@ def test_each_damaged_file_is_told_whatever_else_is_wrong(tmp_path):
     bytes_ = TokenizerConfig("bytes")
     config = DataConfig(source, tokenizer=bytes_, length=512, separator="line", cache=cache)
     notes = load_data(config).notes
-    assert notes[0].startswith("passed over 1 of ") and "00.txt:1 is not UTF-8" in notes[0]
+    assert notes[0].startswith("skipped 1 of ") and "00.txt:1 is not UTF-8" in notes[0]
     for number in range(2, 22):
         assert f"{number:02}.txt.gz is damaged or cut short: " in notes[number - 1]
     assert notes[21:] == (f"3 more files of {source} are damaged",)
@@ -182,7 +182,7 @@ def test_faults_are_told_again_from_the_cache(tmp_path):
     config = DataConfig(str(path), tokenizer=TokenizerConfig("bytes"), length=16)
     notes = [load_data(config).notes for _ in range(2)]
     assert notes[0] == notes[1] and len(notes[0]) == 1
-    assert notes[0][0].startswith("passed over 1 of 301 lines or records of")
+    assert notes[0][0].startswith("skipped 1 of 301 lines or records of")
     assert notes[0][0].endswith(f"a.jsonl:{FINE + 1} is not JSON")
     strict = DataConfig(str(path), tokenizer=TokenizerConfig("bytes"), length=16, corrupt=0.001)
     with pytest.raises(UnmaskError, match=r"data.corrupt allows 0.001"):

@@ -76,7 +76,7 @@ def test_pairs_that_never_fit_are_an_error():
     loader = StreamLoader(StreamRows(Corpus.stream("p:", documents, True), BYTES, 14, "pairs", Layout(True)), 3, 0)  # fmt: skip
     assert loader.given(0, range(3)).sum() == 3 * 11 and loader.count(0, range(3)) == 3 * 2
     rows = StreamRows(Corpus.stream("p:", documents, True), BYTES, 8, "pairs", Layout(True))
-    with pytest.raises(UnmaskError, match="documents of p: make no row of 8 tokens"):
+    with pytest.raises(UnmaskError, match="documents of p: give no row of 8 tokens"):
         StreamLoader(rows, 1, 0).batch(0, range(1))
 
 
@@ -130,10 +130,10 @@ def test_a_stream_needs_a_finite_text_to_validate_on(words, tmp_path):
     assert "w one" in data.tokenizer.decode(StreamLoader(data.train, 9, 0).batch(0, range(9))[0])
     mixed = (Portion("words:"), Portion(config.valid))
     for wrong, message in {
-        "name a file or folder in data.valid": {"valid": ""},
+        "set data.valid to a file or a folder": {"valid": ""},
         "words: is a stream without an end": {"valid": "words:"},
-        "trained on alone": {"train": mixed},
-        "clear data.label_field": {"label_field": "x", "packing": "pad"},
+        "cannot be mixed": {"train": mixed},
+        "leave data.label_field empty": {"label_field": "x", "packing": "pad"},
     }.items():
         with pytest.raises(UnmaskError, match=wrong):
             load_data(replace(config, **message))

@@ -144,7 +144,9 @@ def test_without_semaphores_one_process_tokenises(tokenizers, monkeypatch):
 
     monkeypatch.setattr(blocks, "ProcessPoolExecutor", pool)
     with (
-        pytest.warns(UnmaskWarning, match=r"one process tokenises: .*\(Read-only file system\)"),
+        pytest.warns(
+            UnmaskWarning, match=r"tokenising with one process: .*\(Read-only file system\)"
+        ),
         blocks.encoding(tokenizers["bytes"], 2) as encode,
     ):
         assert [[ids.tolist() for ids in block] for block in encode([["ab"], ["c"]])] == [

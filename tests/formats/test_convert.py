@@ -56,8 +56,8 @@ def test_where_it_goes_is_checked_before_anything_is_read(tmp_path, capsys, monk
     (tmp_path / "full" / "config.json").write_text('{"model_type": "bert"}')
     (tmp_path / "empty").mkdir()
     for target in ("full", "notes.txt"):
-        assert "there already and is no model of ours" in told(tmp_path / target)
-        assert "there already and is no model of ours" in told(tmp_path / target, "--pretrained")
+        assert "already exists and is no unmask model" in told(tmp_path / target)
+        assert "already exists and is no unmask model" in told(tmp_path / target, "--pretrained")
     assert "cannot be written" in told(tmp_path / "notes.txt" / "out" / "deep")
     # nothing is wrong with these places, and so the model is looked for
     missing = "no checkpoint 'none'" if command == "convert" else "no model 'none'"

@@ -133,7 +133,7 @@ def test_a_folder_with_anything_else_in_it_is_left_alone(model, folder, tmp_path
     other = tmp_path / "bert"
     other.mkdir()
     (other / "config.json").write_text('{"model_type": "bert"}')
-    assert "is no model of ours" in refused(lambda: model.save_pretrained(other))
+    assert "is no unmask model" in refused(lambda: model.save_pretrained(other))
     assert "is a file" in refused(lambda: model.save_pretrained(other / "config.json"))
 
 

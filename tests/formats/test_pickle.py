@@ -185,7 +185,7 @@ HEAVY = {
     "members": (lambda: Bomb(set, [doubled((), 60, tuple)]), GROWS),
     "pairs": (lambda: Bomb(OrderedDict, PAIRS), "in another way than pickles do"),
     "counts": (lambda: Bomb(Counter, PAIRS), "in another way than pickles do"),
-    "states": (lambda: Bomb(OrderedDict, state=PAIRS), "a state that is no table"),
+    "states": (lambda: Bomb(OrderedDict, state=PAIRS), "a state that is no dict"),
     "tables": (lambda: [Bomb(Counter, TABLE) for _ in range(2000)], GROWS),
     "large states": (lambda: [Bomb(OrderedDict, state=TABLE) for _ in range(2000)], GROWS),
     "letters": (lambda: [Bomb(codecs.encode, LETTERS, "latin1") for _ in range(2000)], GROWS),
@@ -194,8 +194,8 @@ HEAVY = {
     "numbers": (lambda: dict.fromkeys(ODD), GROWS),
     "fractions": (lambda: dict.fromkeys(i / 2 for i in ODD), GROWS),
     "members that are numbers": (lambda: Bomb(set, list(ODD)), GROWS),
-    "pairs of numbers": (lambda: {(1, 2)}, "other things than texts"),
-    "objects": (lambda: {torch.Size([1]): 1}, "no text and no number"),
+    "pairs of numbers": (lambda: {(1, 2)}, "other things than strings"),
+    "objects": (lambda: {torch.Size([1]): 1}, "no string and no number"),
 }
 
 
@@ -228,7 +228,7 @@ def test_what_would_take_memory_is_refused(tmp_path):
     torch.save({"state_dict": {}, "callbacks": "x" * 2**24}, file)
     assert "more than 16,777,216 bytes of instructions" in refused(lambda: read(file))
     torch.save({"state_dict": {}, "callbacks": Bomb(codecs.encode, "x", "punycode")}, file)
-    assert "bytes in another form" in refused(lambda: read(file))
+    assert "bytes in another encoding" in refused(lambda: read(file))
     # tensors without data of their own: the file is small, and they are not
     wide = torch.zeros(1, dtype=torch.float16).expand(2**36, 64)
     same = torch.zeros(64, 64, dtype=torch.float16)
@@ -266,7 +266,7 @@ def test_instructions_that_no_checkpoint_has_are_refused(tmp_path, monkeypatch):
     start = pickle.PROTO + b"\x02"
     # an error that would tell what was called, a list of lists of lists
     twice = b"".join(b"](h%ch%ceq%c" % (i, i, i + 1) for i in range(60))
-    assert "calls what has no name" in changed(lambda _: start + b"]q\0" + twice + b")R.")
+    assert "calls an object without a name" in changed(lambda _: start + b"]q\0" + twice + b")R.")
     assert "nested too deeply" in changed(lambda _: start + b")" + pickle.TUPLE1 * 100_000 + b".")
     assert "torch.save does not write" in changed(lambda _: pickle.dumps(os.system, 4))
     for torn in (b".", b"", pickle.TUPLE3 + b".", b"h\x05.", b"e.", b"X\xff"):

@@ -123,7 +123,7 @@ def test_pushing_writes_the_folder(model, folder, hub):
     assert not any(hub.place("me/bare", None).iterdir())
     assert hub.messages == ["unmask", "first try"]
     assert refused(lambda: model.push_to_hub("not/mine")) == (
-        "the hub does not take 'not/mine': no right"
+        "the hub refused 'not/mine': no right"
     )
 
 
@@ -199,7 +199,7 @@ def test_a_name_of_the_hub_takes_the_way_of_a_folder(model, hub, tmp_path, monke
     assert hub.asked == ["me/my-mdlm", "bare"]
     hub.served = None
     assert refused(lambda: unmask.load("me/other")) == (
-        "no folder 'me/other' here, and the hub does not give it: Cannot reach the hub"
+        "no local folder 'me/other', and the hub does not provide it: Cannot reach the hub"
     )
     monkeypatch.chdir(tmp_path)
     (tmp_path / "me").mkdir()

@@ -202,10 +202,10 @@ def test_what_does_not_fit_is_named(folder, name):
     ("settings", "message"),
     [
         ({"n_heads": None}, "no setting n_heads"),
-        ({"n_heads": "4"}, "n_heads is '4', and no int"),
+        ({"n_heads": "4"}, "n_heads is '4', which is no int"),
         ({"n_blocks": 10**9}, "backbone.depth must lie between"),
         ({"n_blocks": 3}, "is missing"),
-        ({"model_type": "llama"}, "type 'llama'; those that are read: bert, gpt2"),
+        ({"model_type": "llama"}, "type 'llama', which cannot be read; formats: bert, gpt2"),
     ],
 )
 def test_settings_that_do_not_fit_are_named(folder, settings, message):

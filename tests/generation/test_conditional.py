@@ -218,8 +218,8 @@ def test_a_constraint_is_one_on_the_target(mdlm):
         ),
         (lambda model: model.fill("a[MASK]"), "generate, not fill"),
         (lambda model: model.edit("ab", remask=0.5), "generate, not edit"),
-        (lambda model: model.perplexity(["text"]), "this model reads pairs"),
-        (lambda model: model.perplexity(packing="split"), "set data.packing pad"),
+        (lambda model: model.perplexity(["text"]), "this model was trained on pairs"),
+        (lambda model: model.perplexity(packing="split"), "set data.packing to pad"),
     ],
 )
 def test_what_a_model_of_pairs_cannot_do_is_one_line(ask, message, mdlm):

@@ -68,7 +68,7 @@ def test_a_mistake_in_filling_is_one_line(model, text, options, message):
     [
         ([], {}, "empty"),
         (["", "  "], {}, "empty"),
-        ([("The cat", "Le chat")], {}, "this model reads no sources: give the text alone"),
+        ([("The cat", "Le chat")], {}, "this model was not trained on pairs: give the text alone"),
         ([1], {}, "text 1 is neither a text nor a pair"),
         (["The cat."], {"draws": 0}, "draws must be 1 or more"),
         (["The cat."], {"packing": "spilt"}, "did you mean 'split'?"),

@@ -108,11 +108,14 @@ def test_a_tokenizer_has_settings_of_its_own(dna, capsys):
     for option, message in {
         ("--data.tokenizer.small", "big"): "data.tokenizer.small: 'big' is not one of upper, unk",
         ("--data.tokenizer.smal", "upper"): "did you mean 'data.tokenizer.small'?",
-        ("--data.tokenizer.source", "x"): "tokenizer.source is for bpe and characters, not dna",
+        (
+            "--data.tokenizer.source",
+            "x",
+        ): "tokenizer.source applies to bpe and characters, not to dna",
     }.items():
         assert main(["config", file, *option]) == 2
         assert message in one_line(capsys.readouterr().err)
-    with pytest.raises(UnmaskError, match=r"settings of its own: use DNALetters.Config"):
+    with pytest.raises(UnmaskError, match=r"its own settings: use DNALetters.Config"):
         TokenizerConfig("dna")
 
 
@@ -183,7 +186,10 @@ def test_a_run_on_a_stream_is_measured_writes_and_is_listed(sums, tmp_path, caps
     model.save_pretrained(tmp_path / "hub")
     assert unmask.load(tmp_path / "hub").config.data.train == "sums:1"  # the same anywhere
     for option, message in {
-        ("--data.valid", ""): "sums:1 is a stream: name a file or folder in data.valid",
+        (
+            "--data.valid",
+            "",
+        ): "sums:1 is a stream without held-out documents: set data.valid to a file or a folder",
         ("--data.valid", "sums:1"): "sums:1 is a stream without an end",
         ("--data.train", "sums:x"): "give a whole number, as in sums:3",
     }.items():
@@ -221,9 +227,9 @@ def test_a_format_that_does_not_fit_is_refused_in_one_line(dna, tmp_path, capsys
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "diary.txt").write_text("mine")
     for where, options, message in (
-        ("full", ["--format", "npz"], "is there already and is no model of ours"),
+        ("full", ["--format", "npz"], "already exists and is no unmask model"),
         ("out", ["--format", "nzp"], "unknown format 'nzp'; did you mean 'npz'?"),
-        ("out", ["--format", "gpt2"], "models in the format gpt2 are read, not written"),
+        ("out", ["--format", "gpt2"], "the format gpt2 can be read and not written"),
         ("out", ["--format", "npz", "--precision", "bf16"], "go with a folder of our own layout"),
         ("out", ["--format", "npz", "--pretrained"], "not allowed with"),
     ):

@@ -93,6 +93,6 @@ def test_a_checkpoint_without_the_place_is_refused(tmp_path):
     content = read_json(found / "state.json")
     del content["stream"]
     write_json(found / "state.json", content)
-    with pytest.raises(UnmaskError, match="does not hold the place of the stream"):
+    with pytest.raises(UnmaskError, match="has no position of the stream"):
         loader = StreamLoader(rows(), 8, 0)
         trainer(tmp_path, loader=loader, stream=loader, **{**OPTIONS, "steps": 6}).fit(found)

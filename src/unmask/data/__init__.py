@@ -1,1 +1,1 @@
-"""Text to rows of tokens: sources, documents, tokenizers, packing, a memory-mapped cache, a resumable loader."""
+"""Text to rows of tokens: sources, documents, tokenizers, packing, row cache and resumable loader."""

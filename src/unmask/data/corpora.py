@@ -1,4 +1,4 @@
-"""The corpora that a data configuration names, with their documents as a run reads them."""
+"""Opens the corpora of a data configuration and detokenizes their documents."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +13,7 @@ from unmask.errors import UnmaskError
 
 
 def opened(source: str, config: DataConfig) -> Corpus:
-    """A corpus of the run, which must be able to hold the classes or pairs that the configuration asks for."""
+    """The corpus of a source; an error if it lacks the class labels or pairs of the configuration."""
     if config.paired:
         return opened_pairs(source, config)
     corpus = open_corpus(source, fields_of(config))
@@ -26,7 +26,7 @@ def opened(source: str, config: DataConfig) -> Corpus:
 
 
 def opened_pairs(source: str, config: DataConfig) -> Corpus:
-    """The pairs that a source holds in the fields of the configuration."""
+    """The corpus of a source of pairs; an error if its records have no fields."""
     corpus = open_corpus(source, fields_of(config))
     if not corpus.has_fields:
         raise UnmaskError(
@@ -37,7 +37,7 @@ def opened_pairs(source: str, config: DataConfig) -> Corpus:
 
 
 def detokenized(corpus: Corpus, config: DataConfig) -> Corpus:
-    """The corpus with its documents as they are measured."""
+    """The corpus with the configured detokenizer applied to each document; class labels stay."""
     if not config.detokenizer:
         return corpus
     detokenize = DETOKENIZERS.build(config.detokenizer)
@@ -52,14 +52,14 @@ def detokenized(corpus: Corpus, config: DataConfig) -> Corpus:
 
 
 def finite(corpus: Corpus) -> Corpus:
-    """The corpus, or an error if it has no end."""
+    """The corpus; an error if it is an endless stream."""
     if corpus.endless:
-        raise UnmaskError(f"{corpus.name} is a stream without an end: name a file or a folder here")
+        raise UnmaskError(f"{corpus.name} is a stream without an end: give a file or a folder")
     return corpus
 
 
 def fields_of(config: DataConfig) -> Fields:
-    """The settings by which files and records become documents."""
+    """The part of the configuration that turns files and records into documents."""
     return Fields(
         config.separator,
         config.text_field,

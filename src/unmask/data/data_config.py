@@ -1,4 +1,4 @@
-"""What data a run reads and how it becomes rows of tokens."""
+"""The `data` section of a configuration: sources, tokenizer, row length and packing."""
 
 import math
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError, unknown
 
 PACKINGS = ("fit", "join", "pad", "split", "wrap")
-STREAMS = ("join", "wrap")  # rows that do not begin where a document begins
-SHARED = ("fit", *STREAMS)  # rows that may hold several documents
+STREAMS = ("join", "wrap")  # packings whose rows start anywhere in a document
+SHARED = ("fit", *STREAMS)  # packings whose rows hold several documents
 
 
 @dataclass(frozen=True)
 class Portion:
-    """A source of a mixture, and its weight: rows are drawn from it in proportion."""
+    """A source of a mixture and its weight. Training draws rows in proportion to the weight."""
 
     text: str = ""
     weight: float = 1.0
@@ -28,26 +28,26 @@ class Portion:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where the text comes from and how it is cut into rows of `length` tokens."""
+    """The sources of a run and the settings that cut their text into rows of `length` tokens."""
 
-    train: str | tuple[Portion, ...] = "builtin:pydoc"  # several are mixed by weight
-    valid: str = ""  # "": hold out a fraction of the training documents
-    holdout: float = 0.1
+    train: str | tuple[Portion, ...] = "builtin:pydoc"  # a tuple is mixed by weight
+    valid: str = ""  # "": validate on the held-out training documents
+    holdout: float = 0.1  # fraction of the training documents
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     length: int = 128
     packing: str = "wrap"
-    shorten: float = 0.0  # share of rows that train cut to a random length
+    shorten: float = 0.0  # share of training rows that are cut to a random length
     separator: str = "<|endoftext|>"  # a line between documents, or "line", or "file"
     text_field: str = "text"
-    detokenizer: str = ""  # "": the text is taken as it is
-    label_field: str = ""  # "": documents have no class
-    label_dropout: float = 0.1  # share of labelled rows that train without their class
-    source_field: str = ""  # "": documents are no pairs
+    detokenizer: str = ""  # "": none
+    label_field: str = ""  # "": documents have no class label
+    label_dropout: float = 0.1  # share of labelled rows that train without their class label
+    source_field: str = ""  # "": documents are not pairs
     target_field: str = ""
-    fill_target: bool = True  # EOS from a target's end to the row's end is a target too
+    fill_target: bool = True  # the model also predicts EOS from the target's end to the row's end
     cache: str = ""  # "": $UNMASK_CACHE, or ~/.cache/unmask
-    corrupt: float = 0.01  # share of lines or records that may be passed over as unreadable
-    workers: int = 1  # processes that tokenise; 0: one a core
+    corrupt: float = 0.01  # largest share of unreadable lines or records; they are skipped
+    workers: int = 1  # processes that tokenise; 0: one per core
 
     def __post_init__(self) -> None:
         if not self.train:
@@ -68,7 +68,8 @@ class DataConfig:
             raise unknown("detokenizer", self.detokenizer, DETOKENIZERS)
         if self.label_field and self.packing in SHARED:
             raise UnmaskError(
-                "data.label_field needs one document a row: set data.packing pad, or split for long ones"
+                "data.label_field needs one document per row: "
+                "set data.packing to pad, or to split for long documents"
             )
         if not 0 <= self.corrupt <= 1:
             raise UnmaskError(f"data.corrupt is {self.corrupt}; it must lie between 0 and 1")
@@ -82,33 +83,34 @@ class DataConfig:
 
     @property
     def portions(self) -> tuple[Portion, ...]:
-        """What is trained on: one source, or those of a mixture."""
+        """The training sources with their weights: one, or those of a mixture."""
         return (Portion(self.train),) if isinstance(self.train, str) else self.train
 
     @property
     def trained_on(self) -> str:
-        """The sources of training in words."""
+        """The names of the training sources, with weights if there are several."""
         if isinstance(self.train, str):
             return self.train
         return " + ".join(f"{portion.weight:g} × {portion.text}" for portion in self.train)
 
     @property
     def paired(self) -> bool:
-        """Whether rows are pairs: a source that is given, and the target to be written."""
+        """True if rows are pairs: the source is given, the target is predicted."""
         return bool(self.source_field)
 
     def _check_pairs(self) -> None:
         if bool(self.source_field) != bool(self.target_field):
-            raise UnmaskError("data.source_field and data.target_field go together: give both")
+            raise UnmaskError("data.source_field and data.target_field need each other: set both")
         if self.paired and self.source_field == self.target_field:
             raise UnmaskError(
-                f"data.source_field and data.target_field are both {self.source_field!r}"
+                f"data.source_field and data.target_field are both {self.source_field!r}: "
+                "name two fields"
             )
         if self.paired and self.packing != "pad":
-            raise UnmaskError("data.source_field needs one pair a row: set data.packing pad")
+            raise UnmaskError("data.source_field needs one pair per row: set data.packing to pad")
         if self.paired and self.shorten:
-            raise UnmaskError("data.shorten is for text, not for pairs: leave it 0")
+            raise UnmaskError("data.shorten does not apply to pairs: set it to 0")
         if self.paired and self.label_field:
-            raise UnmaskError("data.label_field is for text, not for pairs: leave it empty")
+            raise UnmaskError("data.label_field does not apply to pairs: leave it empty")
         if self.paired and self.detokenizer:
-            raise UnmaskError("data.detokenizer is for text, not for pairs: leave it empty")
+            raise UnmaskError("data.detokenizer does not apply to pairs: leave it empty")

@@ -1,4 +1,4 @@
-"""From a data configuration to a tokenizer and rows."""
+"""Builds the tokenizer and the rows of a data configuration."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
@@ -30,7 +30,7 @@ from unmask.files.storage import cache_folder
 
 @dataclass(frozen=True)
 class Data:
-    """The rows that a run trains on and is validated on, and notes for the user."""
+    """Tokenizer, training rows and validation rows of a run, and notes for the user."""
 
     tokenizer: Tokenizer
     train: Rows | StreamRows
@@ -40,12 +40,12 @@ class Data:
 
 @dataclass(frozen=True)
 class _Part:
-    """Some of a corpus's documents, with words for which."""
+    """A part of a corpus: all documents, the held-out ones, or the others."""
 
     corpus: Corpus
     documents: Callable[[], Iterable[str]]
-    which: str
-    to_pack: Callable[[], Iterable[str]]  # the same; the rows of two parts take one reading
+    which: str  # names the part in the cache key
+    to_pack: Callable[[], Iterable[str]]  # the same documents; both parts share one pass
 
     @classmethod
     def all_of(cls, corpus: Corpus) -> "_Part":
@@ -53,7 +53,7 @@ class _Part:
 
     @classmethod
     def split(cls, corpus: Corpus, holdout: float, aside: SetAside) -> tuple["_Part", "_Part"]:
-        """The documents that are trained on, and those held out."""
+        """The training documents and the held-out documents."""
         part = partial(corpus.part, holdout)
         return (
             cls(corpus, partial(part, False), f"but {holdout!r}", partial(part, False, aside)),
@@ -62,9 +62,9 @@ class _Part:
 
 
 def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
-    """The rows of a configuration; without a tokenizer one is built, on training documents only.
+    """The rows of a configuration. A missing tokenizer is built from the training documents only.
 
-    Of a mixture each corpus is held out from by itself, and all that is held out is validated on.
+    Each corpus of a mixture has its own held-out documents. Validation uses all of them.
     """
     weights = [portion.weight for portion in config.portions]
     corpora = [opened(portion.text, config) for portion in config.portions]
@@ -98,15 +98,20 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
 
 
 def _streamed(stream: Corpus, config: DataConfig, tokenizer: Tokenizer | None) -> Data:
-    """The data of a run on a stream: nothing is held out of it, and its classes cannot be known."""
+    """The data of a run on a stream, which allows neither held-out documents nor class labels."""
     if len(config.portions) > 1:
-        raise UnmaskError(f"{stream.name} is a stream, which is trained on alone: drop the others")
+        raise UnmaskError(
+            f"{stream.name} is a stream and cannot be mixed: remove the other sources of data.train"
+        )
     if config.label_field:
         raise UnmaskError(
-            f"{stream.name} is a stream, which has no classes: clear data.label_field"
+            f"{stream.name} is a stream and has no class labels: leave data.label_field empty"
         )
     if not config.valid:
-        raise UnmaskError(f"{stream.name} is a stream: name a file or folder in data.valid")
+        raise UnmaskError(
+            f"{stream.name} is a stream without held-out documents: "
+            "set data.valid to a file or a folder"
+        )
     valid = _Part.all_of(finite(opened(config.valid, config)))
     tokenizer = tokenizer or _learned([_Part.all_of(stream)], [1.0], config)
     rows = StreamRows(stream, tokenizer, config.length, _packer(config), _layout(config))
@@ -115,10 +120,10 @@ def _streamed(stream: Corpus, config: DataConfig, tokenizer: Tokenizer | None) -
 
 
 def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> Tokenizer:
-    """The tokenizer of the training documents, which are read once, with their classes.
+    """The tokenizer of the training documents, with a token for each of their class labels.
 
-    A kind that samples learns from at most its sample, of each corpus its share. Of a stream every
-    kind that learns reads as many characters and no more.
+    One pass over the documents serves both. A kind with `samples` learns from `tokenizer.sample`
+    characters, shared among the corpora by weight. On a stream every kind reads that many.
     """
     classes, source = Classes(config.label_field), config.tokenizer.source
     noted = (classes.noting(part.documents()) for part in parts)
@@ -138,7 +143,7 @@ def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> To
     if config.packing not in STREAMS:
         tokenizer = tokenizer.with_pad()
     if config.label_field:
-        for _ in chain.from_iterable(noted):  # those that the tokenizer did not read
+        for _ in chain.from_iterable(noted):  # class labels of documents not yet read
             pass
         tokenizer = tokenizer.with_labels(classes.names())
     return tokenizer
@@ -149,9 +154,9 @@ def rows_from(
     tokenizer: Tokenizer,
     config: DataConfig,
 ) -> Rows:
-    """Rows of a source (cached) or of given texts or pairs (in memory), packed as the configuration says.
+    """Rows of a source (cached), or of a list of texts or pairs (in memory), packed by `config`.
 
-    A source is detokenized as the configuration says; texts are taken as they are.
+    The configured detokenizer is applied to a source, and not to a list.
     """
     if isinstance(source, str):
         pairs = config.paired
@@ -160,16 +165,19 @@ def rows_from(
         corpus = finite(detokenized(source, config))
         return _rows(_Part.all_of(corpus), tokenizer, config)
     if not isinstance(source, Iterable):
-        raise UnmaskError("text is measured as a list of texts or pairs, or the name of a source")
+        raise UnmaskError(
+            f"the text is of type {type(source).__name__}: "
+            "give a list of texts or pairs, or the name of a source"
+        )
     documents = [_document(text, number, config) for number, text in enumerate(source, start=1)]
     texts = [text for text in documents if text and not text.isspace()]
     if not texts:
-        raise UnmaskError("the texts are empty")
+        raise UnmaskError("the texts are empty: give at least one that is not blank")
     return _in_memory(texts, tokenizer, config)
 
 
 def _document(given: object, number: int, config: DataConfig) -> str:
-    """A text or a pair as a user gives it, to a model that reads it."""
+    """Item `number` of a user's list as a document; an error if the model cannot read it."""
     match given:
         case Pair():
             source, target = given.source, str(given)
@@ -183,13 +191,13 @@ def _document(given: object, number: int, config: DataConfig) -> str:
             )
     if not config.paired:
         raise UnmaskError(
-            f"text {number} is a pair, and this model reads no sources: give the text alone"
+            f"text {number} is a pair, but this model was not trained on pairs: give the text alone"
         )
     return pair_of(source, target, f"pair {number}", ("source", "target"))
 
 
 def first_rows(corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, limit: int) -> Rows:
-    """The first rows of a corpus that is packed as a stream, reading no more of it than they need."""
+    """The first `limit` rows of a corpus with packing wrap or join; the rest stays unread."""
     return _in_memory(detokenized(corpus, config), tokenizer, config, limit)
 
 
@@ -202,9 +210,9 @@ def _in_memory(
 
 
 def pairs_from(source: str | None, config: DataConfig) -> Iterator[Pair]:
-    """The pairs of a source, or (None) those that the configuration validates on.
+    """The pairs of a source, or the validation pairs of the configuration if it is None.
 
-    A source is read strictly: a score of a part of a set is not the set's.
+    An unreadable record is an error, since a score must cover the whole set.
     """
     if source or config.valid:
         corpus = opened_pairs(source or config.valid, replace(config, corrupt=0.0))
@@ -225,9 +233,9 @@ def _packer(config: DataConfig) -> str:
 
 
 def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
-    """The cached rows of a part of a corpus, tokenised now if they are not there."""
+    """The cached rows of a part of a corpus. Rows that are not cached are tokenised first."""
     folder, layout = cache_folder(config.cache), _layout(config)
-    # fill_target only says which of the same tokens are valid
+    # fill_target is no part of the key: it changes the valid tokens, not the stored ones
     pairs = {"source_field": config.source_field, "target_field": config.target_field}
     key = cache_key(
         {
@@ -246,13 +254,13 @@ def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
     rows = stored_rows(folder, key, config.length, layout)
     if rows is None:
         with making(folder, key) as alone:
-            # another process may have made them meanwhile
+            # another process may have written them in the meantime
             rows = stored_rows(folder, key, config.length, layout)
             if rows is None:
                 _make_rows(part, folder, key, alone, tokenizer, config)
                 rows = stored_rows(folder, key, config.length, layout)
     if rows is None:
-        raise UnmaskError(f"the cache in {folder} vanished while it was read; run again")
+        raise UnmaskError(f"the row cache in {folder} was deleted during the run: run again")
     replace(rows.faults, allowed=config.corrupt).check()
     return rows
 
@@ -260,7 +268,7 @@ def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
 def _make_rows(
     part: _Part, folder: Path, key: str, alone: bool, tokenizer: Tokenizer, config: DataConfig
 ) -> None:
-    # A row begins with its count of valid tokens, which is at most the length.
+    # column 0 of a row is its number of valid tokens, at most the length
     largest = max(tokenizer.vocabulary.size, config.length)
     made = UnfinishedRows(folder, key, largest, alone)
 
@@ -274,7 +282,7 @@ def _make_rows(
 
 
 def first_sources(data: Data, count: int) -> list[str]:
-    """The sources of the first pairs to validate on, as the tokenizer spells them."""
+    """The decoded sources of the first `count` validation pairs."""
     some = range(min(count, len(data.valid)))
     x, given = data.valid[some][0], data.valid.given(some)
     assert given is not None

@@ -1,4 +1,4 @@
-"""Shuffled batches without state: a batch is a function of (seed, step), so resuming is asking again."""
+"""Shuffled training batches. A batch is a pure function of (seed, step), so a loader has no state."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,15 +18,15 @@ from unmask.errors import UnmaskError
 from unmask.randomness import RowStream
 
 
-@lru_cache(maxsize=1)  # of one batch several things are asked
+@lru_cache(maxsize=1)  # `batch`, `given` and `counted` of a step need the same indices
 def _indices(seed: int, first: int, part: range, shares: Shares) -> NDArray[np.int64]:
-    """Which rows stand at the places `part` behind `first`, over all epochs."""
+    """Indices of the rows at positions `first + part` of the training order, over all epochs."""
     return drawn(seed, first + np.asarray(part, np.int64), shares)
 
 
 @dataclass(frozen=True)
 class LabelDropout:
-    """Lets some labelled rows begin with BOS, so that the model learns text without a class too."""
+    """Replaces the class label of some rows by BOS, so that the model also learns unlabelled text."""
 
     tokenizer: Tokenizer
     probability: float
@@ -34,7 +34,7 @@ class LabelDropout:
     def __call__(
         self, x: Int64[Tensor, "rows length"], stream: RowStream
     ) -> Int64[Tensor, "rows length"]:
-        """The rows as a step sees them: which lose their class is a function of (seed, step, row)."""
+        """Rows after dropout, changed in place. The choice is a function of (seed, step, row)."""
         labels, bos_id = self.tokenizer.labels, self.tokenizer.vocabulary.bos_id
         if not labels or bos_id is None:
             return x
@@ -45,7 +45,7 @@ class LabelDropout:
 
 
 class Loader:
-    """Full batches of `batch` rows, epoch after epoch, each epoch in an order of its own."""
+    """Full batches of `batch` rows over all epochs. Each epoch has its own order."""
 
     def __init__(
         self, rows: Rows, batch: int, seed: int, dropout: LabelDropout | None = None
@@ -60,26 +60,26 @@ class Loader:
     def batch(
         self, step: int, part: range
     ) -> tuple[Int64[Tensor, "part length"], Bool[Tensor, "part length"]]:
-        """The rows `part`, numbered 0 to batch - 1, of the global batch of a step."""
+        """Tokens and validity of the rows `part` (0 to batch - 1) of a step's global batch."""
         x, valid = self.rows[self.indices(step, part)]
         if self.dropout is not None:
             x = self.dropout(x, RowStream(self.seed, step, part, self.size))
         return x, valid
 
     def given(self, step: int, part: range) -> Bool[Tensor, "part length"] | None:
-        """Which tokens of those rows are seen and not predicted; None if the rows are no pairs."""
+        """True at tokens that are given and not predicted; None if the rows are not pairs."""
         return self.rows.given(self.indices(step, part))
 
     def counted(self, step: int, part: range) -> Int64[Tensor, "part"]:
-        """Tokens of each of those rows that the mean loss is per."""
+        """The tokens of each row that the mean loss counts."""
         return self.rows.counted(self.indices(step, part))
 
     def count(self, step: int, part: range) -> int:
-        """How many tokens of those rows the mean loss is per."""
+        """The number of tokens of these rows that the mean loss counts."""
         return int(self.counted(step, part).sum())
 
     def indices(self, step: int, part: range) -> NDArray[np.int64]:
-        """Which rows those are."""
+        """Indices into `rows` of the rows `part` of a step's global batch."""
         if part and not 0 <= min(part) <= max(part) < self.size:
             raise IndexError(f"rows {part} of a batch of {self.size}")
         return _indices(self.seed, step * self.size, part, self.rows.shares)
@@ -89,7 +89,7 @@ SHORTEST = 3  # BOS, a token and EOS
 
 
 class ShortRows:
-    """A loader of which a share of the rows ends, with EOS, at a uniformly drawn length."""
+    """A loader that cuts a share of its rows to a uniformly drawn length, with EOS at the end."""
 
     def __init__(self, loader: Loader | StreamLoader, share: float, eos_id: int) -> None:
         self.loader, self.share, self.eos_id = loader, share, eos_id
@@ -97,7 +97,7 @@ class ShortRows:
     def batch(
         self, step: int, part: range
     ) -> tuple[Int64[Tensor, "part length"], Bool[Tensor, "part length"]]:
-        """The rows as a step sees them: what is cut is a function of (seed, step, row)."""
+        """Tokens and validity of the rows after the cut, a function of (seed, step, row)."""
         x, valid = self.loader.batch(step, part)
         ends = self._ends(step, part)
         rows = (ends < valid.sum(1)).nonzero()[:, 0]
@@ -105,16 +105,16 @@ class ShortRows:
         return x, valid & (torch.arange(x.shape[1]) < ends[:, None])
 
     def given(self, step: int, part: range) -> Bool[Tensor, "part length"] | None:
-        """Rows of text are predicted whole."""
+        """The given tokens of the uncut rows: None, since pairs are not shortened."""
         return self.loader.given(step, part)
 
     def count(self, step: int, part: range) -> int:
-        """How many tokens of those rows the mean loss is per."""
+        """The number of tokens of these rows, after the cut, that the mean loss counts."""
         whole = self.loader.counted(step, part)
         return int(torch.minimum(whole, self._ends(step, part)).sum())
 
     def _ends(self, step: int, part: range) -> Int64[Tensor, "part"]:
-        """Where rows end; the row length where nothing is cut."""
+        """The end of each row; the row length if it is not cut."""
         length = self.loader.rows.length
         u = RowStream(self.loader.seed, step, part, self.loader.size).uniform("short rows", 2)
         ends = SHORTEST + (u[:, 1] * (length - SHORTEST)).long()
@@ -123,14 +123,14 @@ class ShortRows:
 
 @runtime_checkable
 class BatchSource(Protocol):
-    """Rows `part` of the global batch of a step: a pure function of its arguments."""
+    """Gives rows `part` of a step's global batch, as a pure function of the arguments."""
 
     def batch(
         self, step: int, part: range
     ) -> tuple[Int64[Tensor, "rows length"], Bool[Tensor, "rows length"]]: ...
 
     def given(self, step: int, part: range) -> Bool[Tensor, "rows length"] | None:
-        """Which of their tokens are seen and not predicted; None for none."""
+        """True at tokens that are given and not predicted; None if there are none."""
 
     def count(self, step: int, part: range) -> int:
-        """How many of their tokens the mean loss is per."""
+        """The number of tokens of these rows that the mean loss counts."""

@@ -1,1 +1,1 @@
-"""Files: atomic folders, tensors, locks, JSON lines, untrusted content and the hub."""
+"""Files: atomic folders, tensors, locks, JSON lines, untrusted files, hub names."""

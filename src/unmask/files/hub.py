@@ -1,4 +1,4 @@
-"""Names on the Hugging Face hub, and the hub's reachability."""
+"""Names of models on the Hugging Face hub, and a check that the hub is reachable."""
 
 import re
 import socket
@@ -18,9 +18,9 @@ _BARE = re.compile(rf"hf:({_PART}(?:/{_PART})?{_REVISION})")
 
 
 def hub_name(model: str | Path) -> str | None:
-    """The name on the hub, with its revision if it has one ("owner/name@v1").
+    """The hub name of a model, with its revision if it has one ("owner/name@v1").
 
-    None of a place on this machine: a folder, or one beside others of a run.
+    None for a local path: an existing one, or one whose parent folder exists.
     """
     if isinstance(model, Path):
         return None
@@ -29,19 +29,19 @@ def hub_name(model: str | Path) -> str | None:
     owned = _OWNED.fullmatch(model)
     if not owned or Path(model).exists() or Path(owned[1]).parent.is_dir():
         return None
-    if model.startswith("runs/"):  # where runs are, in another working folder
+    if model.startswith("runs/"):  # a run folder of another working directory
         return None
     return model
 
 
 def at_revision(name: str) -> tuple[str, str | None]:
-    """A name on the hub, and the revision that it asks for."""
+    """A hub name without its revision, and the revision or None."""
     name, _, revision = name.partition("@")
     return name, revision or None
 
 
 def reachable(purpose: str, group: str = "data") -> bool:
-    """Whether the hub's address is known here; behind a proxy it may be, unknown to us."""
+    """True if the hub's address resolves, or if a proxy is set, which resolves it instead."""
     hub: Any = extra("huggingface_hub.constants", purpose, group)
     try:
         return bool(getproxies() or socket.getaddrinfo(urlsplit(hub.ENDPOINT).hostname, 443))
@@ -51,7 +51,7 @@ def reachable(purpose: str, group: str = "data") -> bool:
 
 @contextmanager
 def asked_once(datasets: Any, purpose: str) -> Iterator[None]:
-    """Where the hub cannot be reached, its datasets are those kept here, and no other is waited for."""
+    """Uses only cached datasets if the hub cannot be reached, instead of waiting for timeouts."""
     before = datasets.config.HF_HUB_OFFLINE
     datasets.config.HF_HUB_OFFLINE = before or not reachable(purpose)
     try:

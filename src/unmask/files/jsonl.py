@@ -1,4 +1,4 @@
-"""Files of one JSON object a line."""
+"""JSON Lines files: one JSON object per line."""
 
 import json
 import math
@@ -8,18 +8,18 @@ from typing import Any
 
 
 class JsonLines:
-    """A file of one JSON object a line, each with its `step`."""
+    """A JSON Lines file of records."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Append one line; the file is closed again, so a kill loses nothing."""
+        """Appends one record and closes the file, so that a kill loses nothing."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """Every whole line; one that was cut short by a kill or a full disk is left out."""
+        """All complete records. A line that a kill or a full disk cut short is skipped."""
         if not self.path.exists():
             return []
         records = []
@@ -34,7 +34,7 @@ class JsonLines:
 
 
 def whole_lines(content: bytes) -> bool:
-    """Whether every line is one that `JsonLines` wrote to its end."""
+    """True if every line is a complete JSON object."""
     try:
         return all(isinstance(json.loads(line), dict) for line in content.splitlines())
     except (ValueError, RecursionError):
@@ -42,7 +42,7 @@ def whole_lines(content: bytes) -> bool:
 
 
 def finite_json(value: Any) -> Any:
-    """A value for JSON, which has no infinity and no NaN: null stands for them, in lists and sections too."""
+    """The value with None in place of infinity and NaN, which JSON lacks, at any depth."""
     if isinstance(value, Mapping):
         return {name: finite_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""One process at a time in a run folder: a lock that dies with its process."""
+"""The lock of a run folder, which the system releases when its process ends."""
 
 import errno
 import os
@@ -12,17 +12,20 @@ from unmask.errors import UnmaskError
 
 try:
     import fcntl
-except ImportError:  # Windows has no such locks
+except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 FILE = "lock"
-_HELD = (errno.EWOULDBLOCK, errno.EACCES)  # which of the two depends on the system
-_PATIENCE = 1.0  # seconds: somebody may just be asking whether the folder is in use
+_HELD = (errno.EWOULDBLOCK, errno.EACCES)  # the error of a held lock, depending on the system
+_PATIENCE = 1.0  # seconds: `in_use` of another process holds the lock for a moment
 
 
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Make the folder if need be and keep others out; what was made and stays empty is removed again."""
+    """Holds the lock of a run folder and makes the folder if needed.
+
+    On leaving, new folders that stayed empty are removed.
+    """
     made = [path for path in (run, *run.parents) if not path.exists()]
     try:
         run.mkdir(parents=True, exist_ok=True)
@@ -37,12 +40,12 @@ def locked(run: Path) -> Iterator[None]:
         (run / FILE).unlink(missing_ok=True)
         os.close(handle)
         for path in made:
-            with suppress(OSError):  # there is something in it
+            with suppress(OSError):  # it is not empty
                 path.rmdir()
 
 
 def in_use(run: Path) -> bool:
-    """Whether a process trains there now."""
+    """True if a process holds the lock of the run folder."""
     if fcntl is None:
         return False
     try:
@@ -59,7 +62,7 @@ def in_use(run: Path) -> bool:
 
 
 def _take(run: Path) -> int:
-    """The lock, held for as long as the file that this gives is open."""
+    """Takes the lock and returns its open file, which holds the lock until it is closed."""
     until = time.monotonic() + _PATIENCE
     while True:
         handle = os.open(run / FILE, os.O_RDWR | os.O_CREAT, 0o644)
@@ -80,7 +83,7 @@ def _take(run: Path) -> int:
 
 
 def _lock(handle: int) -> bool:
-    """Takes the lock; True on a file system without locks, too."""
+    """Takes the lock. True if that worked, or if the file system has no locks."""
     if fcntl is None:
         return True
     try:
@@ -91,7 +94,7 @@ def _lock(handle: int) -> bool:
 
 
 def _same(handle: int, path: Path) -> bool:
-    """Whether the file is still the one of that name, and not what its last holder removed."""
+    """True if the open file still has this path; the last holder may have removed it."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:

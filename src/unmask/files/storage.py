@@ -1,4 +1,4 @@
-"""Folders that appear whole or not at all, with a manifest of hashes that shows damage."""
+"""Atomic writes of folders and files, and manifests of hashes that reveal damage."""
 
 import errno
 import hashlib
@@ -16,12 +16,12 @@ MANIFEST = "manifest.json"
 
 
 class Damaged(UnmaskError):
-    """A folder that is not what was written: cut short, changed or incomplete."""
+    """A folder that differs from its manifest: truncated, changed or incomplete."""
 
 
 @contextmanager
 def atomic_folder(target: Path) -> Iterator[Path]:
-    """Fill the folder this gives; on leaving it gets its manifest and becomes `target` in one rename."""
+    """Yields a temporary folder to fill. On leaving it gets a manifest and is renamed to `target`."""
     building, replaced = _building(target), _replaced(target)
     _settle(target)
     building.mkdir(parents=True)
@@ -33,20 +33,20 @@ def atomic_folder(target: Path) -> Iterator[Path]:
         if target.exists():
             target.rename(replaced)
         building.rename(target)
-        for folder in (target.parent, target.parent.parent):  # the latter names the former
+        for folder in (target.parent, target.parent.parent):  # the parent may be new as well
             _sync(folder)
     finally:
         _settle(target)
 
 
 def remove(folder: Path) -> None:
-    """Delete a folder; renamed first, so that a kill half-way leaves nothing that looks damaged."""
+    """Deletes a folder. It is renamed first, so that a kill leaves no folder that looks damaged."""
     folder.rename(_building(folder))
     _settle(folder)
 
 
 def recover(parent: Path) -> None:
-    """Clear what a kill in the middle of `atomic_folder` or `remove` left behind."""
+    """Removes the temporary folders of a killed `atomic_folder` or `remove`."""
     for left in [
         *parent.glob(_replaced(parent / "*").name),
         *parent.glob(_building(parent / "*").name),
@@ -55,13 +55,19 @@ def recover(parent: Path) -> None:
 
 
 def verify(folder: Path, *names: str, others: bool = False) -> None:
-    """Hold the files of a folder (`names`, or all of them, or `names` and all `others`) against its manifest."""
+    """Raises an error if a file of a folder differs from the manifest.
+
+    Args:
+        folder: the folder.
+        names: the files to check; all files of the manifest if there are none.
+        others: check the other files of the manifest too.
+    """
     for damage in damages(folder, *names, others=others):
         raise Damaged(f"{folder} is damaged: {damage}")
 
 
 def damages(folder: Path, *names: str, others: bool = False) -> Iterator[str]:
-    """Everything in a folder that is not as its manifest says."""
+    """The differences between a folder and its manifest, one text each."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         asked = [*names, *manifest] if others or not names else names
@@ -81,12 +87,12 @@ def damages(folder: Path, *names: str, others: bool = False) -> Iterator[str]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """A JSON file that people can read."""
+    """Writes an indented JSON file."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def replace(path: Path, content: bytes) -> None:
-    """A file that is the old one or the new one, whatever happens in between."""
+    """Replaces a file atomically: after a crash it is either the old or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.new")
     beside.write_bytes(content)
@@ -96,21 +102,21 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def seal(folder: Path, *names: str) -> None:
-    """Give a folder that lives on a manifest of those of its files that do not change."""
+    """Writes a manifest of the files that stay the same in a folder that still changes."""
     found = [path for name in names for path in (folder / name, *(folder / name).rglob("*"))]
     digests = {p.relative_to(folder).as_posix(): _digest(p) for p in found if p.is_file()}
     replace(folder / MANIFEST, (json.dumps(digests, indent=1) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What `write_json` wrote."""
+    """The content of a JSON file."""
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
 
 
 @contextmanager
 def full_disk(told: Callable[[], str]) -> Iterator[None]:
-    """A full disk as an error that the user can mend; `told` says where things stand."""
+    """Turns the system's disk-full error into a one-line error; `told` gives its details."""
     try:
         yield
     except OSError as error:
@@ -120,12 +126,12 @@ def full_disk(told: Callable[[], str]) -> Iterator[None]:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether room on the disk is what was lacking."""
+    """True if the error means a full disk or an exceeded quota."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def check_place(file: Path) -> None:
-    """Before hours of work: a place that its outcome can be written to."""
+    """Raises an error before a long computation if its result cannot be written to `file`."""
     if not file.resolve().parent.is_dir():
         raise UnmaskError(f"there is no folder for {file}: make it first")
     if file.is_dir():
@@ -141,7 +147,7 @@ def _replaced(target: Path) -> Path:
 
 
 def _settle(target: Path) -> None:
-    """Put back what was replaced if nothing took its place, and drop every temporary of `target`."""
+    """Restores the replaced folder if `target` is missing, and deletes all temporary folders."""
     if _replaced(target).exists() and not target.exists():
         _replaced(target).rename(target)
     for left in (_replaced(target), _building(target)):
@@ -154,7 +160,7 @@ def _digest(path: Path) -> str:
 
 
 def _digest_or_none(path: Path) -> str | None:
-    """None of a file that the disk does not give back."""
+    """The hash of a file; None if the disk cannot read it."""
     try:
         return _digest(path)
     except OSError:
@@ -167,7 +173,7 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def _sync(path: Path) -> None:
-    """Onto the disk: files and the folders that name them."""
+    """Flushes a file or a folder to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -176,11 +182,11 @@ def _sync(path: Path) -> None:
 
 
 def cache_folder(folder: str = "") -> Path:
-    """Where caches live: the folder given, or $UNMASK_CACHE, or ~/.cache/unmask."""
+    """The cache folder: `folder` if given, or $UNMASK_CACHE, or ~/.cache/unmask."""
     path = Path(folder or os.environ.get("UNMASK_CACHE") or "~/.cache/unmask")
     try:
         return path.expanduser()
-    except RuntimeError:  # neither $HOME nor an entry of the user database
+    except RuntimeError:  # no $HOME and no entry in the user database
         raise UnmaskError(
-            f"no folder for {path}: this user has no home folder; set UNMASK_CACHE to a folder"
+            f"no cache folder {path}, since this user has no home folder: set UNMASK_CACHE to a folder"
         ) from None

@@ -1,4 +1,4 @@
-"""Named tensors as safetensors, checked against the network that takes them."""
+"""Reads and writes weights as safetensors, and checks that they fit a network."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from unmask.files.storage import Damaged, verify
 
 
 def write_weights(folder: Path, tensors: Mapping[str, Tensor], name: str = "model") -> None:
-    """Named tensors as `name`.safetensors; tensors that share memory are written each in full."""
+    """Writes tensors to `name`.safetensors; each tensor that shares memory is written in full."""
     seen: set[int] = set()
     whole = {}
     for key, tensor in tensors.items():
@@ -27,8 +27,8 @@ def write_weights(folder: Path, tensors: Mapping[str, Tensor], name: str = "mode
     path = folder / f"{name}.safetensors"
     try:
         safetensors.torch.save_file(whole, path)
-        path.chmod(folder.stat().st_mode & 0o666)  # the library's is for its owner alone
-    except SafetensorError as error:  # hides a full disk behind an error of its own
+        path.chmod(folder.stat().st_mode & 0o666)  # the library gives its owner access only
+    except SafetensorError as error:  # may hide a full disk
         if number := re.search(r"os error (\d+)", str(error)):
             code = int(number[1])
             raise OSError(code, os.strerror(code), str(path)) from None
@@ -36,23 +36,23 @@ def write_weights(folder: Path, tensors: Mapping[str, Tensor], name: str = "mode
 
 
 def read_weights(folder: Path, name: str = "model") -> dict[str, Tensor]:
-    """The tensors of `name`.safetensors, held against the folder's manifest."""
+    """The tensors of `name`.safetensors after a check against the folder's manifest."""
     verify(folder, f"{name}.safetensors")
     return read_tensors(folder, name)
 
 
 def read_tensors(folder: Path, name: str = "model") -> dict[str, Tensor]:
-    """The tensors of `name`.safetensors in a folder that was verified."""
+    """The tensors of `name`.safetensors in a folder that is already verified."""
     try:
         return safetensors.torch.load_file(folder / f"{name}.safetensors")
-    except Exception as error:  # the library's own, or what torch makes of a claimed type or size
+    except Exception as error:  # of the library, or of torch for a wrong type or size
         raise Damaged(f"{folder} is damaged: {name}.safetensors cannot be read: {error}") from None
 
 
 def check_fit(
     found: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: Path | str
 ) -> None:
-    """Same names, shapes and dtypes, or an error that says what does not fit."""
+    """Raises an error unless names, shapes and dtypes of the tensors are as expected."""
     wrong = [f"{name} is missing" for name in expected if name not in found]
     wrong += [f"{name} is not expected" for name in found if name not in expected]
     for name in expected.keys() & found.keys():
@@ -65,18 +65,18 @@ def check_fit(
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], where: Path | str) -> None:
-    """Put tensors into a model that they fit exactly."""
+    """Loads tensors into a model; an error if they do not fit or are not finite."""
     check_fit(tensors, model.state_dict(), where)
     check_finite(tensors, where)
     model.load_state_dict(tensors)
 
 
 def check_finite(tensors: Mapping[str, Tensor], where: Path | str) -> None:
-    """Weights that a training has blown up are of no use."""
+    """Raises an error if a tensor holds NaN or infinity."""
     for name, tensor in tensors.items():
-        # the extremes of what holds a NaN are NaN; found in a tenth of the time that all would take
+        # minimum and maximum of a tensor with a NaN are NaN; ten times faster than a full check
         if tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
-            raise UnmaskError(f"{where} holds NaN or infinity, in {name}: it is of no use")
+            raise UnmaskError(f"{where} holds NaN or infinity in {name}: use another checkpoint")
 
 
 def _kind(tensor: Tensor) -> str:
@@ -84,7 +84,7 @@ def _kind(tensor: Tensor) -> str:
 
 
 def hash_tensors(state: Any, network: torch.nn.Module) -> None:
-    """Adds every tensor of a network to a hash."""
+    """Updates a hash with name, dtype, shape and bytes of every tensor of a network."""
     for name, tensor in network.state_dict().items():
         state.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         state.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())

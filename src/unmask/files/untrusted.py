@@ -1,4 +1,4 @@
-"""Files that somebody else may have made: of a bounded size, plain, and inside their folder."""
+"""Reads untrusted files: regular files of a bounded size, inside their folder."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,10 @@ _LARGEST = 2**28  # bytes: ten times the largest tokenizer in use
 
 
 def foreign_text(path: Path, inside: Path | None = None) -> str:
-    """The text of a file that must be a plain one, and, where `inside` says so, lie in that folder."""
+    """The text of an untrusted file.
+
+    Raises an error if it is no regular file, too large, or a link out of the folder `inside`.
+    """
     if not path.is_file():
         raise UnmaskError(f"{path} is no file")
     if inside is not None and not path.resolve().is_relative_to(inside.resolve()):
@@ -22,7 +25,7 @@ def foreign_text(path: Path, inside: Path | None = None) -> str:
 
 @contextmanager
 def refusing(reason: str) -> Iterator[None]:
-    """Whatever a library makes of a broken file as an error of ours, a panic of Rust's included."""
+    """Turns any exception of a library, Rust panics included, into a one-line error."""
     try:
         yield
     except UnmaskError:
@@ -37,7 +40,7 @@ def refusing(reason: str) -> Iterator[None]:
 
 @contextmanager
 def stopped() -> Iterator[None]:
-    """What stops a tokenizer in a text, such as a pattern without end, as an error of ours."""
+    """Turns a failure of the `tokenizers` library on a text into a one-line error."""
     try:
         yield
     except BaseException as error:
@@ -47,12 +50,12 @@ def stopped() -> Iterator[None]:
 
 
 def _is_panic(error: BaseException) -> bool:
-    """Rust's, which is no Exception and has no name that could be imported."""
+    """True if the exception is a Rust panic. Its class cannot be imported."""
     return type(error).__name__ == "PanicException"
 
 
 def within(folder: Path, name: str) -> Path:
-    """A file or folder of a folder, no link that leads out of it."""
+    """The path of `name` in a folder; an error if it is a link out of the folder."""
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise UnmaskError(f"{path} is a link that leads out of its folder")

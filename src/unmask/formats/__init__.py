@@ -1,4 +1,4 @@
-"""Model folders and checkpoints, ours and those of others."""
+"""Formats of models on disk: unmask folders and runs, Hugging Face, MDLM, SEDD, BERT, GPT-2."""
 
 from unmask.formats.bert_gpt2 import BertFormat, GPT2Format
 from unmask.formats.format import FORMATS, Format, ReadFormat

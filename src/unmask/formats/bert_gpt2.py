@@ -1,4 +1,4 @@
-"""BERT-type encoders as a start for MDLM, and GPT-2 as an autoregressive model."""
+"""Readers of BERT and RoBERTa, as a start for MDLM, and of GPT-2, as an autoregressive model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,7 @@ _GPT2_LAYER = {
     "mlp.c_fc": "up",
     "mlp.c_proj": "down",
 }
-_HEADS = {  # of the two families, theirs -> ours
+_HEADS = {  # per family: name in transformers -> name here
     "bert": {
         "cls.predictions.transform.dense": "dense",
         "cls.predictions.transform.LayerNorm": "dense_norm",
@@ -44,17 +44,17 @@ _BIAS = {"bert": "cls.predictions.bias", "roberta": "lm_head.bias"}
 def read_bert(
     tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
 ) -> ForeignCheckpoint:
-    """BertForMaskedLM and RobertaForMaskedLM: encoder and head, exactly, as an MDLM that is yet to be trained.
+    """The parts of BertForMaskedLM or RobertaForMaskedLM: its encoder and head as an untrained MDLM.
 
-    Of the token types only the first is ever read, so it is added to every position. The pooler and the
-    head of next sentences have no place here.
+    The embedding of the first token type is added to every position; others are never used. The
+    pooler and the next-sentence head are dropped.
     """
     settings = ForeignSettings(tree, where)
     family = settings.get("model_type", str)
     settings.require("hidden_act", "gelu", None)
     settings.require("position_embedding_type", "absolute", None)
     size = settings.get("vocab_size", int)
-    # the positions up to that of its pad are no token's in RoBERTa
+    # RoBERTa numbers positions from pad_token_id + 1
     offset = settings.get("pad_token_id", int, 1) + 1 if family == "roberta" else 0
     positions = settings.get("max_position_embeddings", int) - offset
     if offset < 0 or positions < 1:
@@ -86,7 +86,7 @@ def read_bert(
 def read_gpt2(
     tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
 ) -> ForeignCheckpoint:
-    """GPT2LMHeadModel, exactly; a row begins with <|endoftext|>, which is given."""
+    """The parts of GPT2LMHeadModel. A row begins with <|endoftext|>, which is given."""
     settings = ForeignSettings(tree, where)
     settings.require("activation_function", "gelu_new", "gelu_pytorch_tanh", None)
     settings.require("scale_attn_weights", True, None)
@@ -107,13 +107,11 @@ def read_gpt2(
     kept = {}
     for name, tensor in tensors.items():
         name = name.removeprefix("transformer.")
-        if name.endswith(
-            (".attn.bias", ".attn.masked_bias")
-        ):  # the causal mask, which is no weight
+        if name.endswith((".attn.bias", ".attn.masked_bias")):  # the causal mask is no weight
             continue
         tensor = as_float(tensor, name, where)
         matrix = tensor.ndim == 2 and name.startswith("h.")
-        kept[name] = tensor.t().contiguous() if matrix else tensor  # theirs are [inputs, outputs]
+        kept[name] = tensor.t().contiguous() if matrix else tensor  # stored as [inputs, outputs]
     table = kept.get("wte.weight")
     if table is None or table.ndim != 2 or len(table) != size:
         raise UnmaskError(f"{where} does not fit: wte.weight has no row for each of {size} tokens")
@@ -151,20 +149,20 @@ def _bert_rules(family: str) -> list[tuple[str, str]]:
 
 
 def _modern(name: str) -> str:
-    """The names of norms as they have been since 2019."""
+    """A parameter name with the names of norm weights in use since 2019."""
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
         "LayerNorm.beta", "LayerNorm.bias"
     )
 
 
 def _unread(name: str, family: str) -> bool:
-    """What belongs to other tasks, and counters that are no weights."""
+    """True for parameters of other tasks and for buffers that are no weights."""
     other = ("cls.seq_relationship.", f"{family}.pooler.")
     return name.startswith(other) or name.endswith("embeddings.position_ids")
 
 
 def _tie(kept: dict[str, Tensor], family: str, where: str) -> None:
-    """The head: its matrix is the embedding, unless the file has one; its bias has two names."""
+    """Adds the head: its bias, which has two names, and the embedding if it has no own matrix."""
     bias = kept.pop(_BIAS[family], None)
     decoder = next(old for old, new in _HEADS[family].items() if new == "head")
     if bias is not None:
@@ -179,7 +177,7 @@ def _tie(kept: dict[str, Tensor], family: str, where: str) -> None:
 
 
 def _fused(kept: Mapping[str, Tensor], depth: int, family: str, where: str) -> dict[str, Tensor]:
-    """Queries, keys and values of a layer as one matrix."""
+    """The tensors with query, key and value of each layer concatenated to one matrix."""
     tensors = dict(kept)
     for layer in range(depth):
         for part in ("weight", "bias"):

@@ -1,4 +1,4 @@
-"""What every reader makes of a checkpoint."""
+"""Shared parts of the readers of foreign checkpoints: weights, settings, names of tensors."""
 
 import json
 import re
@@ -20,19 +20,22 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class ForeignCheckpoint:
-    """A foreign model in our words: sections of a configuration, and the network's weights by our names."""
+    """A foreign model as sections of a configuration and weights under the names used here."""
 
-    sections: dict[str, Any]  # method, schedule, backbone as a recipe has them
+    sections: dict[str, Any]  # method, schedule and backbone, as in a recipe
     length: int
-    size: int  # ids in its tables
+    size: int  # rows of the embedding and the head
     weights: dict[str, Tensor]
-    exact: bool = True  # has it a row for MASK already? or else the tables grow
+    exact: bool = True  # True if there is a row for MASK; otherwise rows may be added
 
 
 def renamed(
     tensors: Mapping[str, Tensor], rules: Sequence[tuple[str, str]], where: str
 ) -> dict[str, Tensor]:
-    """Tensors under our names by patterns of theirs, whole names; one that none fits is an error."""
+    """Tensors in float32 under new names, by rules (pattern of the whole old name, new name).
+
+    A name that no pattern matches is an error.
+    """
     compiled = [(re.compile(old), new) for old, new in rules]
     ours: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
@@ -40,21 +43,21 @@ def renamed(
         if not found:
             raise UnmaskError(f"{where} does not fit: {name} is not expected")
         if found[0] in ours:
-            raise UnmaskError(f"{where} does not fit: {name} is there twice")
+            raise UnmaskError(f"{where} does not fit: {name} occurs twice")
         ours[found[0]] = as_float(tensor, name, where)
     return ours
 
 
 def as_float(tensor: Any, name: str, where: str) -> Tensor:
-    """Weights in float32, from the types that weights come in."""
+    """A weight in float32; an error if it is not of a floating-point type."""
     if not isinstance(tensor, Tensor) or tensor.dtype not in FLOATS:
         kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-        raise UnmaskError(f"{where} does not fit: {name} is {kind}, and weights are floats")
+        raise UnmaskError(f"{where} does not fit: {name} is {kind}, but weights are floats")
     return tensor.detach().to(torch.float32)
 
 
 def grown(table: Tensor, size: int) -> Tensor:
-    """A table with a row for every id: new ones start as the mean of the old."""
+    """A table extended to `size` rows. New rows are the mean of the old ones."""
     new = size - len(table)
     if new <= 0:
         return table
@@ -65,7 +68,7 @@ _PICKLED = "pytorch_model.bin"
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """The weights of a folder: one safetensors file or several, or a pickle of nothing but tensors."""
+    """The weights of a folder: one safetensors file, several with an index, or a pickle."""
     with refusing(f"the weights in {folder} cannot be read"):
         if (folder / "model.safetensors").is_file():
             return safetensors.torch.load_file(folder / "model.safetensors")
@@ -77,7 +80,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def _shards(folder: Path) -> dict[str, Tensor]:
-    """Weights in several files: each name in the file that the index says, and nowhere else."""
+    """The weights of several files; an error unless they hold exactly the names in the index."""
     index = _json(folder / "model.safetensors.index.json").get("weight_map")
     if not isinstance(index, dict) or not all(isinstance(file, str) for file in index.values()):
         raise UnmaskError(f"{folder} has an index of weights that cannot be read")
@@ -88,7 +91,7 @@ def _shards(folder: Path) -> dict[str, Tensor]:
         tensors |= safetensors.torch.load_file(folder / file)
     if tensors.keys() != index.keys():
         odd = sorted(tensors.keys() ^ index.keys())[0]
-        raise UnmaskError(f"{folder}: the index of weights and its files differ, in {odd}")
+        raise UnmaskError(f"{folder}: the index of weights and its files differ in {odd}")
     return tensors
 
 
@@ -98,12 +101,12 @@ def _json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise UnmaskError(f"{path} is not JSON") from None
     if not isinstance(tree, dict):
-        raise UnmaskError(f"{path} holds no table of settings")
+        raise UnmaskError(f"{path} holds no JSON object")
     return tree
 
 
 def hub_config(folder: Path) -> dict[str, Any] | None:
-    """The settings of a folder in a layout of the hub; None if it has none that can be read."""
+    """The config.json of a folder in the hub's layout; None if it is missing or unreadable."""
     if (folder / "model.json").exists() or not (folder / "config.json").is_file():
         return None
     try:
@@ -116,18 +119,18 @@ T = TypeVar("T", int, float, str, bool)
 
 
 class ForeignSettings:
-    """A tree of settings that somebody else wrote, and where it came from."""
+    """An untrusted tree of settings, with its origin for error messages."""
 
     def __init__(self, tree: Any, where: str) -> None:
         if not isinstance(tree, Mapping):
-            raise UnmaskError(f"{where}: the settings are no table of names and values")
+            raise UnmaskError(f"{where}: the settings are no mapping of names to values")
         self.tree, self.where = tree, where
 
     def __contains__(self, name: str) -> bool:
         return self._find(name) is not None
 
     def get(self, name: str, kind: type[T], default: T | None = None) -> T:
-        """The setting at a dotted name."""
+        """The setting at a dotted name; an error if it is missing or of another type."""
         value = self._find(name)
         if value is None:
             value = default
@@ -136,15 +139,15 @@ class ForeignSettings:
         if kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind:
-            raise UnmaskError(f"{self.where}: {name} is {value!r}, and no {kind.__name__}")
+            raise UnmaskError(f"{self.where}: {name} is {value!r}, which is no {kind.__name__}")
         return value
 
     def require(self, name: str, *usable: Any) -> None:
-        """Refuses what would make another network of the same weights."""
+        """Raises an error if a setting is not `usable`, since the network would then differ."""
         value = self._find(name)
         if value not in usable:
             known = " or ".join(map(repr, usable))
-            raise UnmaskError(f"{self.where}: {name} is {value!r}; what is read here is {known}")
+            raise UnmaskError(f"{self.where}: {name} is {value!r}; only {known} is supported")
 
     def _find(self, name: str) -> Any:
         value: Any = self.tree

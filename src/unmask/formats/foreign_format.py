@@ -1,4 +1,4 @@
-"""Formats of others: their parts, a tokenizer and a network of ours put together."""
+"""The base of foreign formats: assembles a bundle from parts, a tokenizer and a network."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from unmask.vocabulary import Vocabulary
 OF_TOKENIZERS = ["tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "alphabet.json"]
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "vocabulary.json")
 _TABLES = ("embedding.weight", "head.weight", "head.bias")
-# whose tokenizer a checkpoint without one has, by the rows of its tables
+# the usual tokenizer of a checkpoint without one, by the rows of its embedding
 _USUAL_TOKENIZERS = {
     50257: "openai-community/gpt2",
     50258: "openai-community/gpt2",
@@ -33,7 +33,7 @@ _USUAL_TOKENIZERS = {
 
 
 class ForeignFormat(ReadFormat):
-    """A folder in the hub's layout: config.json, weights, and a tokenizer or none."""
+    """A folder in the hub's layout: config.json, weights, and perhaps a tokenizer."""
 
     model_types: ClassVar[tuple[str, ...]]
 
@@ -42,27 +42,39 @@ class ForeignFormat(ReadFormat):
     def parts(
         tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
     ) -> ForeignCheckpoint:
-        """The model in our words: sections of a configuration, and weights by our names."""
+        """The sections of a configuration, and the weights under the names used here.
+
+        Args:
+            tree: the content of config.json.
+            tensors: the weights by their names in the file.
+            where: the origin, for error messages.
+
+        Returns:
+            The parts of the model.
+        """
 
     @classmethod
     def fits(cls, settings: Mapping[str, Any]) -> bool:
-        """True if config.json is of this format."""
+        """True if the settings of config.json are of this format."""
         return settings.get("model_type") in cls.model_types
 
     @classmethod
     def matches(cls, path: Path) -> bool:
-        """True by config.json."""
+        """True if there is a config.json of this format."""
         settings = hub_config(path)
         return settings is not None and cls.fits(settings)
 
     @classmethod
     def read(cls, path: Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
-        """The model in our words.
+        """The model as a bundle.
 
         Args:
             path: the folder.
             tokenizer: a folder or a hub name, in place of the folder's own tokenizer.
-            averaged: take averaged weights, where a checkpoint has raw ones too.
+            averaged: take the averaged weights, if a checkpoint also has raw ones.
+
+        Returns:
+            The bundle.
         """
         with refusing(f"{path} cannot be read"):
             parts = cls.parts(hub_config(path) or {}, read_tensors(path), str(path))
@@ -70,35 +82,36 @@ class ForeignFormat(ReadFormat):
 
 
 def find_tokenizer(folder: Path, parts: ForeignCheckpoint, given: str | None = None) -> Tokenizer:
-    """The tokenizer that was given, the folder's own, or the one that such checkpoints have."""
+    """The `given` tokenizer, the folder's own, or the usual one of such checkpoints.
+
+    Without any of them it is a placeholder, which raises an error when text is encoded.
+    """
     if given is not None:
         return load_tokenizer(given if Path(given).is_dir() else _tokenizer_of(given))
     if any((folder / name).is_file() for name in _TOKENIZER_FILES):
         return load_tokenizer(folder)
     try:
         return load_tokenizer(_tokenizer_of(_USUAL_TOKENIZERS[parts.size]))
-    except (KeyError, UnmaskError):  # none is known, or it cannot be had: said when text comes
+    except (KeyError, UnmaskError):  # no usual tokenizer, or it cannot be downloaded
         if not parts.exact and parts.sections["method"]["name"] == "mdlm":
             raise UnmaskError(
                 f"{folder} has no tokenizer, and one of its ids is [MASK]: put its tokenizer files there, "
                 "or name one with 'unmask convert --tokenizer'"
             ) from None
-        mask_id = parts.size - 1 if parts.exact else parts.size  # one that no token has
+        mask_id = parts.size - 1 if parts.exact else parts.size  # a new id after the tokens
         return NoTokenizer(Vocabulary(mask_id + 1, mask_id))
 
 
 def assembled(parts: ForeignCheckpoint, tokenizer: Tokenizer, where: str) -> Bundle:
-    """The model of these parts; tables grow where the tokenizer has more ids than the checkpoint."""
+    """The bundle of parts and a tokenizer. Tables get rows for ids that the checkpoint lacks."""
     vocabulary = tokenizer.vocabulary
-    if (
-        vocabulary.size < parts.size and not parts.exact
-    ):  # rows that no token has, as in GPU-friendly sizes
+    if vocabulary.size < parts.size and not parts.exact:  # padded to a GPU-friendly size
         vocabulary = vocabulary.extended(parts.size)
         tokenizer = tokenizer.having(vocabulary, tokenizer.labels)
     if vocabulary.size != parts.size and parts.exact:
         raise UnmaskError(
             f"{where} has {parts.size:,} ids, MASK included, and the tokenizer {vocabulary.size:,}: "
-            "it belongs to another model"
+            "the tokenizer belongs to another model, give its own"
         )
     weights = dict(parts.weights)
     for name in _TABLES:
@@ -111,15 +124,15 @@ def assembled(parts: ForeignCheckpoint, tokenizer: Tokenizer, where: str) -> Bun
 
 
 def snapshot(name: str, patterns: list[str]) -> Path:
-    """Some files of a model on the hub, from the local cache where they are there."""
+    """Downloads the files of a hub model that match, and returns their folder in the local cache."""
     found, revision = at_revision(hub_name(name) or name)
     hub = extra("huggingface_hub", f"the model {found!r} (no such folder here)", "hub")
     try:
         return Path(hub.snapshot_download(found, revision=revision, allow_patterns=patterns))
-    except Exception as error:  # the library's, its HTTP client's, the system's
+    except Exception as error:  # of the library, its HTTP client or the system
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UnmaskError(
-            f"no folder {found!r} here, and the hub does not give it: {reason}"
+            f"no local folder {found!r}, and the hub does not provide it: {reason}"
         ) from None
 
 

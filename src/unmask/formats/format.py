@@ -1,4 +1,4 @@
-"""The seam of formats: a layout of a model on the disk, read and written."""
+"""The interface and the registry of formats, the layouts of models on disk."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -9,17 +9,17 @@ from unmask.registry import Registry
 
 
 class Format(ABC):
-    """One layout of a model's folder."""
+    """A layout of a model on disk, with a reader and a writer."""
 
     @classmethod
     @abstractmethod
     def matches(cls, path: Path) -> bool:
-        """True if the path holds a model in this layout; it raises nothing, whatever lies there."""
+        """True if the path holds a model in this layout. It never raises an error."""
 
     @classmethod
     @abstractmethod
     def read(cls, path: Path) -> Bundle:
-        """The model; anybody may have written the files."""
+        """The model at a path. The files are untrusted."""
 
     @classmethod
     @abstractmethod
@@ -28,30 +28,31 @@ class Format(ABC):
 
     @classmethod
     def check_target(cls, folder: Path) -> None:
-        """Raises an error before a model is read, if it cannot be written to the folder.
+        """Raises an error if a model cannot be written to the folder.
 
-        A folder that is there must be empty or hold a model in this layout.
+        An existing folder must be empty or hold a model in this layout. The check runs before the
+        model is read.
         """
         free = folder.is_dir() and not any(folder.iterdir())
         if folder.exists() and not free and not cls.matches(folder):
             raise UnmaskError(
-                f"{folder} is there already and is no model of ours: give another folder"
+                f"{folder} already exists and is no unmask model: give another folder"
             )
 
 
 class ReadFormat(Format):
-    """A layout that is read and never written."""
+    """A layout with a reader and no writer."""
 
     @classmethod
     def write(cls, bundle: Bundle, folder: Path) -> None:
-        """Refuses."""
+        """Raises an error."""
         cls.check_target(folder)
 
     @classmethod
     def check_target(cls, folder: Path) -> None:
-        """Refuses every folder."""
+        """Raises an error for every folder."""
         name = FORMATS.name_of(cls)
-        raise UnmaskError(f"models in the format {name} are read, not written: choose another")
+        raise UnmaskError(f"the format {name} can be read and not written: choose another format")
 
 
 FORMATS: Registry[Format] = Registry("format")
@@ -60,7 +61,7 @@ FORMATS: Registry[Format] = Registry("format")
 def format_of(path: Path) -> type[Format] | None:
     """The format of a folder or file; None if none matches.
 
-    The package's own formats are asked first, so that no plugin takes their folders, then those of
-    plugins in the order of their registration.
+    Built-in formats come before plugins, so that no plugin takes their folders. Plugins come in the
+    order of their registration.
     """
     return next((each for each in FORMATS.in_order() if each.matches(path)), None)

@@ -1,4 +1,4 @@
-"""The layout of the Hugging Face hub: `save_pretrained` writes it, and `load` reads it."""
+"""Reads, writes and pushes models in the layout of the Hugging Face hub."""
 
 import json
 import re
@@ -26,12 +26,12 @@ from unmask.formats.weights import restored
 from unmask.generation.sampling_params import USUAL
 from unmask.imports import extra
 
-MODEL_TYPE = "unmask"  # the name of our models in transformers
+MODEL_TYPE = "unmask"  # the model type in transformers
 GENERATION = "generation_config.json"
-# the tokenizer as `load_tokenizer` reads it; beside it, as AutoTokenizer does
+# subfolder for `load_tokenizer`; the files for AutoTokenizer lie beside it
 TOKENIZER = "tokenizer"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-SHARD = "5GB"  # weights beyond it go into several files
+SHARD = "5GB"  # largest file of weights; larger weights are split
 _THEIRS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _WRITTEN = {"config.json", GENERATION, TOKENIZER, "README.md", WEIGHTS, INDEX, *_THEIRS}
 
@@ -44,9 +44,10 @@ def write(
     licence: str | None = None,
     name: str | None = None,
 ) -> None:
-    """A folder that transformers' Auto classes read after `import unmask.integrations.transformers`, and `unmask.load` too.
+    """Writes a folder that `unmask.load` and the Auto classes of transformers read.
 
-    `name` is what the card calls the model: the folder's own unless given.
+    transformers needs `import unmask.integrations.transformers` first. `name` is the model's name
+    on the card; the default is the name of the folder.
     """
     hub = extra("huggingface_hub", "save_pretrained", "hub")
     target = Path(folder)
@@ -62,7 +63,7 @@ def write(
             (new / file).write_text(content, encoding="utf-8")
         text = hub_page(bundle, name or target.name, card, licence)
         (new / "README.md").write_text(text, encoding="utf-8")
-    (target / "manifest.json").unlink()  # git and the hub keep hashes of their own
+    (target / "manifest.json").unlink()  # git and the hub keep their own hashes
 
 
 def push(
@@ -73,9 +74,9 @@ def push(
     commit_message: str = "unmask",
     **options: Any,
 ) -> str:
-    """Writes the model to the hub, under "owner/name"; who may is what `hf auth login` has settled.
+    """Uploads the model to the hub as "owner/name" and returns its address.
 
-    `revision` is a branch, which is made if it is not there.
+    The login is that of `hf auth login`. `revision` is a branch; it is created if it is missing.
     """
     hub = extra("huggingface_hub", "push_to_hub", "hub")
     with tempfile.TemporaryDirectory() as parent:
@@ -85,7 +86,7 @@ def push(
             repo = hub.create_repo(name, private=private, exist_ok=True)
             if revision is not None:
                 hub.create_branch(repo.repo_id, branch=revision, exist_ok=True)
-            if repo.repo_id != name:  # a bare name is one of whoever is logged in
+            if repo.repo_id != name:  # the hub adds the user to a bare name
                 text = hub_page(bundle, repo.repo_id, options.get("card"), options.get("licence"))
                 (folder / "README.md").write_text(text, encoding="utf-8")
             before = _weights_there(hub, repo.repo_id, revision)
@@ -97,14 +98,14 @@ def push(
                 revision=revision,
                 delete_patterns=stale or None,
             )
-        except Exception as error:  # the library's, its HTTP client's, the system's
+        except Exception as error:  # of the library, its HTTP client or the system
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            raise UnmaskError(f"the hub does not take {name!r}: {reason}") from None
+            raise UnmaskError(f"the hub refused {name!r}: {reason}") from None
     return str(repo)
 
 
 def _weights_there(hub: Any, name: str, revision: str | None) -> set[str]:
-    """The files of weights that were pushed before: those of one name, and those that an index names."""
+    """The weight files of an earlier push: the single file, the index and its shards."""
     files = set(hub.list_repo_files(name, revision=revision))
     named = {WEIGHTS, INDEX}
     if INDEX in files:
@@ -113,7 +114,7 @@ def _weights_there(hub: Any, name: str, revision: str | None) -> set[str]:
 
 
 def _shards(index: Path) -> set[str]:
-    """The files that an index of weights names; none that is called like no part of a model's weights."""
+    """The shards in an index of weights; names that do not look like shards are skipped."""
     try:
         files = set(json.loads(foreign_text(index))["weight_map"].values())
     except (UnmaskError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -122,7 +123,7 @@ def _shards(index: Path) -> set[str]:
 
 
 def _check_free(target: Path) -> None:
-    """An error if a folder holds what is not ours, which would be lost with what it holds of ours."""
+    """Raises an error if a folder holds files that are no part of a model and would be lost."""
     if not target.exists():
         return
     if not target.is_dir():
@@ -131,11 +132,11 @@ def _check_free(target: Path) -> None:
     held = sorted(path.name for path in target.iterdir())
     if others := [name for name in held if name not in ours]:
         raise UnmaskError(
-            f"{target} is there already and holds {others[0]!r}, which is no part of a model: "
+            f"{target} already exists and holds {others[0]!r}, which is no part of a model: "
             "give another folder"
         )
     if held and not _is_ours(target / "config.json"):
-        raise UnmaskError(f"{target} is there already and is no model of ours: give another folder")
+        raise UnmaskError(f"{target} already exists and is no unmask model: give another folder")
 
 
 def _is_ours(config: Path) -> bool:
@@ -146,7 +147,7 @@ def _is_ours(config: Path) -> bool:
 
 
 def config_json(bundle: Bundle) -> dict[str, Any]:
-    """What a configuration of transformers says, with ours inside."""
+    """The config.json for transformers, with the run configuration inside."""
     vocabulary, backbone = bundle.tokenizer.vocabulary, bundle.config.backbone.config
     shape = {
         "hidden_size": getattr(backbone, "width", None),
@@ -174,7 +175,7 @@ def config_json(bundle: Bundle) -> dict[str, Any]:
 
 
 def generation_json(bundle: Bundle) -> dict[str, Any]:
-    """How the model writes unless told otherwise."""
+    """The generation_config.json: special ids and the defaults of `generate`."""
     vocabulary = bundle.tokenizer.vocabulary
     ids = {"bos": vocabulary.bos_id, "eos": vocabulary.eos_id, "pad": vocabulary.pad_id}
     given = {f"{role}_token_id": id for role, id in ids.items() if id is not None}
@@ -182,7 +183,7 @@ def generation_json(bundle: Bundle) -> dict[str, Any]:
 
 
 def read(folder: Path) -> Bundle:
-    """The model that `write` wrote, or that transformers wrote after it."""
+    """The model that `write`, or later `save_pretrained` of transformers, wrote."""
     tree, tensors = hub_config(folder) or {}, read_tensors(folder)
     with refusing(f"{folder} cannot be read"):
         config = from_dict(tree["run"])
@@ -194,12 +195,12 @@ def read(folder: Path) -> Bundle:
 
 
 def _widened(tensor: Tensor, name: str, folder: Path) -> Tensor:
-    """A weight in float32: transformers saves what it was asked to compute in."""
+    """A weight in float32; transformers saves weights in the dtype of the computation."""
     return as_float(tensor, name, str(folder)) if tensor.dtype in FLOATS else tensor
 
 
 def _generation(folder: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
-    """How the model writes: a file says it, or else the configuration, which transformers keeps."""
+    """The defaults of `generate`, from generation_config.json or else from config.json."""
     if (folder / GENERATION).is_file():
         tree = json.loads(foreign_text(folder / GENERATION))
     else:
@@ -208,7 +209,7 @@ def _generation(folder: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tokenizer(folder: Path, tree: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer in our files, or else in those of transformers; without any there is no text."""
+    """The tokenizer of the subfolder, or else of tokenizer.json, or else a placeholder."""
     if (folder / TOKENIZER).is_dir():
         return parse_tokenizer(TextFiles(folder / TOKENIZER, inside=_home(folder)))
     state = {"kind": "subwords", **tree.get("tokenizer", {}), "vocabulary": tree["vocabulary"]}
@@ -219,30 +220,30 @@ def _tokenizer(folder: Path, tree: Mapping[str, Any]) -> Tokenizer:
     except KeyError:
         if theirs:
             raise
-        state["kind"] = NoTokenizer.kind  # of the kinds that need a file
+        state["kind"] = NoTokenizer.kind  # the kind needs a file that is missing
         return parse_tokenizer({"vocabulary.json": json.dumps(state)})
 
 
 def _home(folder: Path) -> Path:
-    """What links of a folder may not leave: the folder, or a repository's place in the hub's cache.
+    """The folder that links may not leave: the model folder, or its repository in the hub's cache.
 
-    There every file is a link from snapshots/REVISION to blobs beside it.
+    In the cache every file is a link from snapshots/REVISION to the folder blobs.
     """
     return folder.parent.parent if folder.parent.name == "snapshots" else folder
 
 
 @FORMATS.register("huggingface")
 class HuggingFaceFormat(Format):
-    """Our models in the layout of the Hugging Face hub, which transformers reads."""
+    """Models of unmask in the layout of the Hugging Face hub, which transformers reads."""
 
     @classmethod
     def matches(cls, path: Path) -> bool:
-        """True by the type in config.json."""
+        """True if config.json has the model type of unmask."""
         return (hub_config(path) or {}).get("model_type") == MODEL_TYPE
 
     @classmethod
     def read(cls, path: Path) -> Bundle:
-        """The model that `write` wrote, or that transformers wrote after it."""
+        """The model that `write`, or later `save_pretrained` of transformers, wrote."""
         return read(path)
 
     @classmethod
@@ -252,7 +253,10 @@ class HuggingFaceFormat(Format):
 
     @classmethod
     def check_target(cls, folder: Path) -> None:
-        """Raises an error without huggingface_hub, or for a folder of others; `write` looks closer."""
+        """Raises an error without huggingface_hub or for a folder without an unmask model.
+
+        `write` checks every file of the folder.
+        """
         if not _is_ours(folder / "config.json"):
             super().check_target(folder)
         extra("huggingface_hub", "--pretrained", "hub")

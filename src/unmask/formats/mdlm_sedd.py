@@ -1,4 +1,4 @@
-"""The layouts of the authors of MDLM and of SEDD: on the hub, and as Lightning checkpoints."""
+"""Readers of the MDLM and SEDD authors' models: hub folders and Lightning checkpoints."""
 
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
@@ -16,9 +16,9 @@ from unmask.formats.foreign_format import ForeignFormat, assembled, find_tokeniz
 from unmask.formats.format import FORMATS
 from unmask.formats.pickle import plain, read_pickle, with_own_data
 
-EPSILON = 1e-3  # of their log-linear and cosine noise
+EPSILON = 1e-3  # of the authors' log-linear and cosine noise
 _PREFIX = "backbone."
-_BLOCK = {  # theirs -> ours, in the order in which their block registers its parameters
+_BLOCK = {  # authors' name -> name here, in the order of `block.parameters()`
     "norm1.weight": "attention_norm.weight",
     "attn_qkv.weight": "attention.qkv.weight",
     "attn_out.weight": "attention.out.weight",
@@ -57,7 +57,7 @@ _NOISE = {
 def read_mdlm(
     tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
 ) -> ForeignCheckpoint:
-    """The layout of kuleshov-group/mdlm-owt and its kin: a flat config.json, weights `backbone.*`."""
+    """The parts of a model like kuleshov-group/mdlm-owt: flat config.json, weights `backbone.*`."""
     settings = ForeignSettings(tree, where)
     size, depth = settings.get("vocab_size", int), settings.get("n_blocks", int)
     backbone = {
@@ -79,7 +79,7 @@ def read_mdlm(
 def read_sedd(
     tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
 ) -> ForeignCheckpoint:
-    """The layout of louaaron/sedd-small and its kin: the whole run's settings, weights without a prefix."""
+    """The parts of a model like louaaron/sedd-small: nested config.json, weights without prefix."""
     settings = ForeignSettings(tree, where)
     settings.require("graph.type", "absorb")
     settings.require("model.scale_by_sigma", True)
@@ -96,7 +96,7 @@ def read_sedd(
 
 
 def read_lightning(content: Any, where: str, averaged: bool = True) -> ForeignCheckpoint:
-    """A checkpoint of the authors' trainer: `averaged` weights, if it kept averages, or the raw ones."""
+    """The parts of a Lightning checkpoint, with `averaged` weights if it holds averages."""
     checkpoint = ForeignSettings(content, where)
     given = checkpoint.tree.get("hyper_parameters")
     settings = ForeignSettings(
@@ -114,7 +114,7 @@ def read_lightning(content: Any, where: str, averaged: bool = True) -> ForeignCh
         del backbone["condition_width"]
     else:
         timed = settings.get("time_conditioning", bool, False)
-        if timed:  # such a network was told t, and no sigma
+        if timed:  # with a change of variables the network reads t instead of sigma
             settings.require("training.change_of_variables", False, None)
         backbone = {**backbone, "name": "dit", "time_conditioning": timed}
     depth = backbone["depth"]
@@ -142,12 +142,15 @@ def _network(settings: ForeignSettings) -> dict[str, Any]:
 
 
 def _method(settings: ForeignSettings, causal: bool) -> dict[str, Any]:
-    """Which of their parameterizations is which of our methods."""
+    """The method of the authors' parameterization."""
     settings.require("parameterization", *(["ar"] if causal else ["subs", "d3pm", "sedd"]))
     steps = settings.get("T", int, 0)
     match settings.get("parameterization", str):
         case "ar":
-            return {"name": "autoregressive", "given_first": True}  # their rows begin with BOS
+            return {
+                "name": "autoregressive",
+                "given_first": True,
+            }  # the authors' rows start with BOS
         case "sedd":
             return {"name": "sedd"}
         case "d3pm":
@@ -157,10 +160,10 @@ def _method(settings: ForeignSettings, causal: bool) -> dict[str, Any]:
 
 
 def _schedule(settings: ForeignSettings) -> dict[str, Any]:
-    """Their noise: what tokens were masked by, and what a time-conditioned network has read.
+    """The schedule of the authors' noise: it masks tokens and conditions the network.
 
-    Their bounds of T steps take alpha_t = 1 - t all the same. MDLM's weights do not know the difference, and
-    D3PM's divergence moves by about a thousandth of the network's mass on MASK.
+    The authors' bounds of T steps use alpha_t = 1 - t instead. MDLM's loss weights are equal under
+    both. D3PM's divergence changes by about a thousandth of the network's mass on MASK.
     """
     settings.require("noise.type", *_NOISE)
     name, fields = _NOISE[settings.get("noise.type", str)]
@@ -170,7 +173,7 @@ def _schedule(settings: ForeignSettings) -> dict[str, Any]:
 
 
 def parameter_names(depth: int, causal: bool) -> Iterator[str]:
-    """The authors' parameters in the order of `backbone.parameters()`, in which averages are listed."""
+    """The authors' parameter names in the order of `backbone.parameters()`, the order of averages."""
     blocks = (f"blocks.{i}.{name}" for i in range(depth) for name in _BLOCK)
     for name in chain(_FIRST, blocks, _LAST):
         if not (causal and any(part in name for part in _ONLY_CONDITIONED)):
@@ -180,11 +183,11 @@ def parameter_names(depth: int, causal: bool) -> Iterator[str]:
 def _averages(
     ema: Any, tensors: Mapping[str, Tensor], depth: int, causal: bool, where: str
 ) -> dict[str, Tensor]:
-    """Averaged weights under the names of those that they are averages of: the list has none."""
+    """The averaged weights by name. The checkpoint holds them as a list without names."""
     shadows = ema.get("shadow_params") if isinstance(ema, Mapping) else None
     if not isinstance(shadows, list):
         raise UnmaskError(f"{where} does not fit: ema has no shadow_params")
-    # a file may claim any depth: no more names than there are averages, and one
+    # a file may claim any depth: generate at most one name more than there are averages
     some = islice(parameter_names(depth, causal), len(shadows) + 1)
     names = [f"{_PREFIX}{name}" for name in some]
     if len(shadows) != len(names):
@@ -199,7 +202,7 @@ def _averages(
 def _weights(
     tensors: Mapping[str, Tensor], prefix: str, depth: int, where: str
 ) -> dict[str, Tensor]:
-    """The network's weights by our names; the table of rotary angles is no weight."""
+    """The weights under the names used here, without the table of rotary angles."""
     dotted = prefix.replace(".", r"\.")
     pairs = {**_FIRST, **_LAST}
     rules = [(dotted + old.replace(".", r"\."), new) for old, new in pairs.items()]
@@ -210,7 +213,7 @@ def _weights(
 
 
 def _check_rotation(tensors: Mapping[str, Tensor], backbone: Mapping[str, Any], where: str) -> None:
-    """Their table of rotary angles must be the one that is computed here."""
+    """Raises an error if the table of rotary angles is not the one computed here."""
     for name, table in tensors.items():
         if name.endswith("rotary_emb.inv_freq"):
             width = backbone["width"] // max(1, backbone["heads"])
@@ -233,7 +236,7 @@ def _rows(weights: Mapping[str, Tensor], where: str) -> int:
 
 @FORMATS.register("mdlm")
 class MDLMFormat(ForeignFormat):
-    """Models that the authors of MDLM published on the hub, as kuleshov-group/mdlm-owt."""
+    """Models of the MDLM authors on the hub, such as kuleshov-group/mdlm-owt."""
 
     model_types = ("mdlm",)
     parts = staticmethod(read_mdlm)
@@ -241,28 +244,28 @@ class MDLMFormat(ForeignFormat):
 
 @FORMATS.register("sedd")
 class SEDDFormat(ForeignFormat):
-    """Models that the authors of SEDD published on the hub, as louaaron/sedd-small."""
+    """Models of the SEDD authors on the hub, such as louaaron/sedd-small."""
 
     parts = staticmethod(read_sedd)
 
     @classmethod
     def fits(cls, settings: Mapping[str, Any]) -> bool:
-        """True if config.json has a graph and no type."""
+        """True if config.json has a `graph` and no `model_type`."""
         return settings.get("model_type") is None and "graph" in settings
 
 
 @FORMATS.register("lightning")
 class LightningFormat(ForeignFormat):
-    """A file of the trainer of MDLM's authors (.ckpt), which `unmask convert` reads."""
+    """A Lightning checkpoint (.ckpt) of the MDLM authors' trainer, for `unmask convert`."""
 
     @classmethod
     def matches(cls, path: Path) -> bool:
-        """True of any file: models of other formats are folders."""
+        """True for any file, since models in other formats are folders."""
         return path.is_file()
 
     @classmethod
     def read(cls, path: Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
-        """The model, with averaged weights or the last ones."""
+        """The model, with averaged weights or with the last ones."""
         with refusing(f"{path} cannot be read"):
             parts = read_lightning(read_pickle(path, objects=True), str(path), averaged)
         return assembled(parts, find_tokenizer(path.parent, parts, tokenizer), str(path))

@@ -1,4 +1,4 @@
-"""README.md of a model folder: the card that people and the hub read."""
+"""The model card: README.md of a model folder."""
 
 import shlex
 import shutil
@@ -16,11 +16,11 @@ from unmask.likelihood.figure_text import signed, with_error
 from unmask.methods.method import METHODS
 
 FRONT = "---\n"
-_MACHINE = {"training.device", "data.cache"}  # what says where, not what, a run computes
+_MACHINE = {"training.device", "data.cache"}  # settings that do not affect the result
 
 
 def card_facts(bundle: Bundle) -> dict[str, Any]:
-    """The facts of a card that need no measurement."""
+    """The facts of a card that follow from the bundle without a measurement."""
     config = published(bundle.config)
     return {
         "method": bundle.config.method.name,
@@ -36,7 +36,7 @@ def card_facts(bundle: Bundle) -> dict[str, Any]:
 
 
 def card_page(name: str, facts: Mapping[str, Any]) -> str:
-    """The card in Markdown: a table of facts, the use, the training, and samples if there are any."""
+    """The card in Markdown: a table of facts, usage, training, and samples if there are any."""
     versions = ", ".join(f"{part} {version}" for part, version in facts["versions"].items())
     rows = {
         "method, network": f"{facts['method']}, {facts['backbone']}",
@@ -46,7 +46,7 @@ def card_page(name: str, facts: Mapping[str, Any]) -> str:
         "licence of the data": facts.get("licence") or "not stated",
         **_bound(facts.get("bound")),
         **{key: line for row in facts.get("texts", []) for key, line in _texts(row).items()},
-        "writes, unless told otherwise": _spelled_defaults(facts["defaults"]),
+        "defaults of generate": _spelled_defaults(facts["defaults"]),
         "weights": facts.get("weights"),
         "measured"
         if "date" in facts
@@ -70,9 +70,9 @@ def hub_page(
     card: str | Mapping[str, Any] | None = None,
     licence: str | None = None,
 ) -> str:
-    """The card of a model on the hub: a text that is given, or one of facts, some of them measured.
+    """The card of a model on the hub: the text `card`, or a page of the facts `card`.
 
-    The front matter is for the hub's search. Files have their names and not their places.
+    The front matter is for the hub's search. Paths of this machine are replaced by names.
     """
     if isinstance(card, str):
         page = card
@@ -86,16 +86,16 @@ def hub_page(
 
 
 def training_command(config: RunConfig, recipe: str) -> str | None:
-    """How a run of a recipe is made: every setting that is not the recipe's, files by their names.
+    """The `unmask train` command of a run: its recipe and every setting that differs from it.
 
-    None where only a file can say it: a command line names one corpus, not a mixture.
+    None for a mixture of corpora, which needs a configuration file.
     """
     own, usual = flatten(config), flatten(resolve(load_recipe(recipe)))
     if own.keys() != usual.keys():
-        raise UnmaskError(f"this model was not trained by the recipe {recipe}: name another")
-    told = flatten(published(config))
+        raise UnmaskError(f"this model was not trained with the recipe {recipe}: name another")
+    public = flatten(published(config))
     differing = {
-        name: told[name] for name in own if own[name] != usual[name] and name not in _MACHINE
+        name: public[name] for name in own if own[name] != usual[name] and name not in _MACHINE
     }
     if isinstance(differing.get("data.train"), list):
         return None
@@ -104,14 +104,14 @@ def training_command(config: RunConfig, recipe: str) -> str | None:
 
 
 def _spelled(value: Any) -> str:
-    """A setting as the command line takes it."""
+    """The value of a setting in the notation of the command line."""
     if isinstance(value, list):
         return ",".join(map(_spelled, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def likely_recipe(folder: Path, config: RunConfig) -> str | None:
-    """The recipe that a folder is named after, if its components have the model's settings."""
+    """The recipe with the name of the folder; None if it has other components than the model."""
     name = shipped.recipe(folder.name)
     if name not in recipes.names():
         return None
@@ -120,7 +120,7 @@ def likely_recipe(folder: Path, config: RunConfig) -> str | None:
 
 
 def write_card(folder: Path, page: str, facts: dict[str, Any]) -> None:
-    """Puts a card into an exported folder: for people, and for `unmask models`."""
+    """Writes the card into an exported folder, as README.md and as JSON for `unmask models`."""
     model = read_json(folder / shipped.MODEL)
     with atomic_folder(folder) as new:
         shutil.copytree(folder, new, dirs_exist_ok=True)
@@ -131,7 +131,7 @@ def write_card(folder: Path, page: str, facts: dict[str, Any]) -> None:
 
 
 def _front(bundle: Bundle, licence: str | None) -> str:
-    """The front matter, for the hub's search."""
+    """The YAML front matter for the hub's search."""
     masked = bundle.method.capabilities.infill
     lines = ["library_name: unmask", "tags:", "- unmask", f"- {bundle.config.method.name}"]
     if masked:
@@ -142,7 +142,7 @@ def _front(bundle: Bundle, licence: str | None) -> str:
 
 
 def _use(name: str, method: str) -> str:
-    """A model by name; the Auto classes where the method predicts masked tokens."""
+    """The section on usage, with the Auto classes if the method predicts masked tokens."""
     transformers = f"""
 
 ```python
@@ -163,7 +163,7 @@ print(model.generate(n=1)[0])
 
 
 def _training(name: str, facts: Mapping[str, Any]) -> str:
-    """The command, if one is known, and the configuration."""
+    """The section on training: the command, if it is known, and the configuration."""
     command = facts.get("command")
     file = "" if command or "command" not in facts else f", the file `{name}.yaml`"
     if "command" in facts:
@@ -173,17 +173,17 @@ def _training(name: str, facts: Mapping[str, Any]) -> str:
 
 
 def _samples(name: str, facts: Mapping[str, Any]) -> list[str]:
-    """Texts of the first seeds, if they were written."""
+    """The section of samples, if there are any."""
     if "samples" not in facts:
         return []
     command = f"unmask generate {name} --seed N --device {facts['device']}"
     texts = [f"Seed {s['seed']}:\n\n{_quoted(s['text'])}" for s in facts["samples"]]
-    return ["## Samples", f"What `{command}` wrote, in order, none left out.", *texts]
+    return ["## Samples", f"All texts of `{command}`, in the order of N.", *texts]
 
 
 def _bound(bound: Mapping[str, Any] | None) -> dict[str, str]:
     if bound is None:
-        return {"bound": "not measured: `unmask evaluate` does"}
+        return {"bound": "not measured; `unmask evaluate` measures it"}
     certificate, draws = bound["certificate"], bound["draws"]
     bits = signed(certificate, with_error(bound["bits_per_byte"], bound["bits_per_byte_error"]))
     nats = signed(certificate, with_error(bound["nats"], bound["error"]))
@@ -194,7 +194,7 @@ def _bound(bound: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _texts(row: dict[str, Any]) -> dict[str, str]:
-    """A row of a comparison: what it measured, and how the texts were made."""
+    """One row of the quality table: the settings of the texts and their measurements."""
     real = row["steps"] is None and row["calls"] is None
     made = f"{row['n']} real texts" if real else f"{row['n']} texts by {row['sampler']}"
     if row["steps"] is not None:
@@ -212,7 +212,7 @@ def _texts(row: dict[str, Any]) -> dict[str, str]:
 
 def _spelled_defaults(defaults: Mapping[str, Any]) -> str:
     spelled = ", ".join(f"{name} {value}" for name, value in defaults.items())
-    return spelled or "its whole length, a token a step"
+    return spelled or "the model's length, one token per step"
 
 
 def _quoted(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The own formats: model folders (weights, tokenizer, configuration, defaults of `generate`) and runs."""
+"""The formats of unmask: exported model folders and run folders."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from unmask.training.checkpoints.checkpoint import run_weights
 
 
 def write_folder(bundle: Bundle, folder: str | Path, precision: str = "fp32") -> None:
-    """Writes a folder that `read_folder` reads; bf16 takes half the room and rounds the weights."""
+    """Writes a folder that `read_folder` reads. bf16 halves its size and rounds the weights."""
     target = Path(folder)
     if precision not in PRECISIONS:
         raise unknown("precision", precision, PRECISIONS)
@@ -32,7 +32,7 @@ def write_folder(bundle: Bundle, folder: str | Path, precision: str = "fp32") ->
 
 
 def read_folder(folder: Path) -> Bundle:
-    """The bundle that `write_folder` wrote, its weights in fp32 again."""
+    """The bundle that `write_folder` wrote, with weights in fp32."""
     verify(folder, "model.json", "model.safetensors", others=True)
     try:
         content = read_json(folder / "model.json")
@@ -51,16 +51,16 @@ def read_folder(folder: Path) -> Bundle:
 
 @FORMATS.register("unmask")
 class NativeFormat(Format):
-    """A folder that `unmask export` writes: safetensors, JSON, the tokenizer and a manifest of hashes."""
+    """A folder of `unmask export`: safetensors, JSON, the tokenizer and a manifest of hashes."""
 
     @classmethod
     def matches(cls, path: Path) -> bool:
-        """True by model.json."""
+        """True if there is a model.json."""
         return (path / "model.json").exists()
 
     @classmethod
     def read(cls, path: Path) -> Bundle:
-        """The model, held against the manifest."""
+        """The model, after a check against the manifest."""
         return read_folder(path)
 
     @classmethod
@@ -71,17 +71,17 @@ class NativeFormat(Format):
 
 @FORMATS.register("run")
 class RunFormat(ReadFormat):
-    """A run folder that `unmask train` made: its exported model, or its best weights so far."""
+    """A run folder of `unmask train`: its exported model, or its best weights so far."""
 
     @classmethod
     def matches(cls, path: Path) -> bool:
-        """True by config.yaml, where neither model.json nor config.json is."""
+        """True if there is a config.yaml, and neither model.json nor config.json."""
         others = ("model.json", "config.json")
         return (path / "config.yaml").exists() and not any((path / n).exists() for n in others)
 
     @classmethod
     def read(cls, path: Path) -> Bundle:
-        """The exported model, or one of the best checkpoint."""
+        """The exported model, or the model of the best checkpoint."""
         if (path / "model").is_dir():
             return read_folder(within(path, "model"))
         config = resolve(load_recipe(str(within(path, "config.yaml"))))

@@ -1,10 +1,9 @@
-"""Checkpoints that are pickles, read without running what is in them.
+"""Reads pickled checkpoints without running the code in them.
 
-torch's own reader of weights knows tensors and plain values and refuses every other name. What a
-Lightning checkpoint holds beside them (its settings, its tokenizer) are objects of a few libraries:
-their names stand here for things without behaviour, whether the library is installed or not. A
-name of any other module is refused, and nothing is looked up, let alone called. How much work and
-memory it would take is known before torch reads it.
+torch's `weights_only` reader accepts tensors and plain values and refuses every other name. A
+Lightning checkpoint also holds settings and a tokenizer, objects of a few libraries. Here their
+names map to classes without behaviour, even if the library is installed. Any other name is refused
+and never looked up. Work and memory are bounded before torch reads the file.
 """
 
 import re
@@ -23,20 +22,20 @@ from unmask.formats.pickle_limits import LARGEST, TOO_LONG, names_within_bounds
 
 Tensors = TypeVar("Tensors", bound=Mapping[Any, Any])
 
-VALUES = 10_000  # of settings, aliases written out; the authors' have some hundred
-_DEPTH = 100
-# of what torch reads, all that weights are made of: it would make tensors and buffers of any size, too
+VALUES = 10_000  # most values of settings with aliases expanded; the authors use some hundred
+_DEPTH = 100  # most levels of nested settings
+# the names that weights need; torch itself accepts more, among them tensors of any claimed size
 _HARMLESS = re.compile(
     r"torch\.\w+Storage|torch\.b?float\d*|torch\.u?int\d+|torch\.(half|double|long|bool|Size|device)"
     r"|torch\._utils\._rebuild_(tensor_v2|parameter)|collections\.(OrderedDict|Counter)"
     r"|_codecs\.encode|builtins\.(set|complex)"
 )
-# of which objects may lie in a checkpoint: as things that remember what was put into them
+# libraries whose objects a checkpoint may hold; they are read as inert objects
 _LIBRARIES = {
     *("omegaconf", "lightning", "lightning_fabric", "pytorch_lightning"),
     *("transformers", "tokenizers", "torchmetrics"),
 }
-# names of the standard library that those objects refer to, as types of their values; the authors' tokenizer
+# names that those objects refer to as types of values, and the MDLM authors' tokenizer
 _NAMES = {
     *("typing.Any", "typing.Union", "typing.Dict", "typing.List", "typing.Tuple"),
     *("builtins.dict", "builtins.list", "builtins.int", "builtins.float", "builtins.str"),
@@ -44,12 +43,12 @@ _NAMES = {
     *("pathlib._local.PosixPath", "enum.Enum", "dataloader.Text8Tokenizer"),
 }
 _TABLE = "collections.defaultdict"
-# how an archive ends; a large one has two records more
+# records at the end of a zip archive; the first two only in a large one
 _LARGE_END, _LOCATOR, _END = Struct("<4sQ2H2I4Q"), Struct("<4sIQI"), Struct("<4s4H2IH")
 
 
 class Inert:
-    """Stands for an object of a library: it holds what it was given, and does nothing."""
+    """An object without behaviour in place of a library's object. It keeps arguments and state."""
 
     def __new__(cls, *given: Any) -> "Inert":
         self = super().__new__(cls)
@@ -57,46 +56,47 @@ class Inert:
         return self
 
     def __init__(self, *given: Any) -> None:
-        """Takes whatever the object was made from."""
+        """Accepts any arguments."""
 
     def __setstate__(self, state: Any) -> None:
         vars(self)["state"] = state
 
     def held(self, name: str) -> Any:
-        """An attribute that it was saved with."""
+        """An attribute of the saved state; None if it is missing."""
         state = vars(self).get("state")
         return state.get(name) if isinstance(state, dict) else None
 
 
 def _table(*_: Any) -> dict[Any, Any]:
-    """Stands for a defaultdict: a table that makes nothing up."""
+    """A plain dict in place of a defaultdict, which would call its factory."""
     return {}
 
 
 def read_pickle(file: Path, objects: bool = False) -> Any:
-    """What torch.save wrote: tensors and plain values; `objects` of known libraries come as inert ones."""
+    """The tensors and plain values of a checkpoint that torch.save wrote.
+
+    With `objects`, objects of known libraries are read as inert objects. Otherwise they are refused.
+    """
     if not zipfile.is_zipfile(file):
-        raise UnmaskError(f"{file} is no checkpoint that torch.save has written since version 1.6")
+        raise UnmaskError(f"{file} is no checkpoint of torch.save, version 1.6 or newer")
     try:
         names = names_within_bounds(_instructions(file))
-    except Exception as error:  # a broken archive, and whatever broken instructions stumble on
+    except Exception as error:  # a broken archive or broken instructions
         raise UnmaskError(f"{file} is refused: {_reason(error)}") from None
     foreign = _foreign(file)
     stand_ins: list[Any] = [_stand_in(name, file, objects) for name in foreign]
     for name in sorted(names.difference(foreign)):
         if not _HARMLESS.fullmatch(name):
-            raise UnmaskError(f"{file} is refused: it names {name}, which no weights need")
+            raise UnmaskError(f"{file} is refused: it names {name}, which weights do not need")
     with torch.serialization.safe_globals(stand_ins):
         try:
             return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-        except (
-            Exception
-        ) as error:  # torch's own kinds, and whatever a broken file makes it stumble on
+        except Exception as error:  # torch's own, and any that a broken file causes
             raise UnmaskError(f"{file} is refused: {_reason(error)}") from None
 
 
 def plain(value: Any, where: str) -> Any:
-    """Settings as plain values: what omegaconf's containers and nodes hold, of a bounded number."""
+    """Settings as plain values, unwrapped from omegaconf's containers; an error if too many."""
     left = VALUES
 
     def walk(value: Any, depth: int) -> Any:
@@ -123,12 +123,15 @@ def plain(value: Any, where: str) -> Any:
 
 
 def with_own_data(tensors: Tensors, where: str) -> Tensors:
-    """Tensors that are views of one another would take more memory than the file: few are, as tied ones."""
+    """The tensors; an error if views of shared data would take much more memory than the file.
+
+    Twice the data is allowed, for tied weights.
+    """
     found = [tensor for tensor in tensors.values() if isinstance(tensor, Tensor)]
     storages = [tensor.untyped_storage() for tensor in found]
     spans = sorted((storage.data_ptr(), storage.nbytes()) for storage in storages)
     held = end = 0
-    for start, size in spans:  # of the file, which may name some bytes as the data of several
+    for start, size in spans:  # storages may overlap in the file
         held += max(0, start + size - max(start, end))
         end = max(end, start + size)
     if sum(tensor.nbytes for tensor in found) > 2 * held:
@@ -137,15 +140,15 @@ def with_own_data(tensors: Tensors, where: str) -> Tensors:
 
 
 def _instructions(file: Path) -> bytes:
-    """The pickle inside a checkpoint, as torch finds it; the rest of the archive are the data of tensors."""
+    """The pickle inside a checkpoint's archive, located as torch locates it."""
     with file.open("rb") as opened:
         _check_end(opened)
         with zipfile.ZipFile(opened) as archive:
             entries = archive.infolist()
-        # names of records are the same to torch in capitals
+        # torch compares names of records without regard to case
         found = [entry for entry in entries if entry.filename.lower().endswith("data.pkl")]
         if len(found) != 1:
-            raise UnmaskError(f"it holds {len(found)} files data.pkl")
+            raise UnmaskError(f"it holds {len(found)} files data.pkl instead of one")
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
             raise UnmaskError("it is compressed, which torch.save does not do")
         if found[0].file_size > LARGEST:
@@ -155,7 +158,10 @@ def _instructions(file: Path) -> bytes:
 
 
 def _check_end(opened: BinaryIO) -> None:
-    """One directory, right before the end: a reader that looks for it in another way finds no other."""
+    """Raises an error unless the archive has one directory, directly before its end.
+
+    Otherwise torch and zipfile could read different directories.
+    """
     start = opened.seek(-_END.size, SEEK_END)
     mark, *_, size, offset, comment = _END.unpack(opened.read())
     opened.seek(max(0, start - _LOCATOR.size - _LARGE_END.size))
@@ -170,7 +176,7 @@ def _check_end(opened: BinaryIO) -> None:
 
 
 def _foreign(file: Path) -> list[str]:
-    """The names in a checkpoint that torch does not take for harmless; nothing is loaded."""
+    """The names in a checkpoint that torch refuses by default. Nothing is loaded."""
     try:
         return torch.serialization.get_unsafe_globals_in_checkpoint(file)
     except Exception as error:
@@ -178,16 +184,16 @@ def _foreign(file: Path) -> list[str]:
 
 
 def _stand_in(name: str, file: Path, objects: bool) -> tuple[Any, str]:
-    """A class without behaviour under a name of a known library."""
+    """An inert class with its name in a known library; an error for any other name."""
     known = name.partition(".")[0] in _LIBRARIES or name in _NAMES or name == _TABLE
     if not (objects and known):
-        raise UnmaskError(f"{file} is refused: it names {name}, which no weights need")
+        raise UnmaskError(f"{file} is refused: it names {name}, which weights do not need")
     if name == _TABLE:
         return _table, name
     return type(name.rpartition(".")[2], (Inert,), {}), name
 
 
 def _reason(error: Exception) -> str:
-    """The end of torch's long message, in one line: what was wrong with the file."""
+    """The reason at the end of torch's long message, in one line."""
     text = str(error).partition("WeightsUnpickler error:")[2] or str(error)
     return (text.strip().splitlines() or [type(error).__name__])[0].strip()[:200]

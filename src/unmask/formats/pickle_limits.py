@@ -1,9 +1,9 @@
-"""What a pickle would take to read, told from its instructions alone: nothing in it is made or called.
+"""Bounds the work and memory of unpickling from the instructions alone, without running them.
 
-References make a pickle small and what it stands for large: a list of two lists of two lists, a text of
-a million letters that is copied a million times. Here every value has a weight, and what would copy
-or hash a value adds it up. Keys that can be chosen so that a table looks long for each are refused or cost
-what they may: texts cannot, as their hashes are secret.
+References make a small pickle stand for a large value, such as nested lists or repeated copies of a
+long string. Here every value has a size, and each instruction that copies or hashes a value adds
+it to the work. Keys chosen to collide in a dict are refused or counted at their worst cost. Strings
+cannot collide on purpose, since their hashes are randomised.
 """
 
 import pickletools
@@ -11,41 +11,41 @@ from dataclasses import dataclass
 
 from unmask.errors import UnmaskError
 
-LARGEST = 2**24  # bytes of a pickle: one with a tokenizer in it takes a tenth of that
+LARGEST = 2**24  # bytes of a pickle; one with a tokenizer needs a tenth of it
 TOO_LONG = f"it has more than {LARGEST:,} bytes of instructions"
 INSTRUCTIONS = 2**20
-WORK = 2**25  # values and letters that are copied or hashed
-DEPTH = 100  # of tuples in tuples
-_NUMBERS = range(-(2**63), 2**64)  # as keys: hashes of larger ones can be all the same
-_LOOKS = 64  # of a table at its places, in the time of one instruction here
+WORK = 2**25  # values and characters that are copied or hashed
+DEPTH = 100  # of nested tuples
+_NUMBERS = range(-(2**63), 2**64)  # allowed as keys; larger numbers can share one hash
+_LOOKS = 64  # probes of a dict in the time of one instruction here
 
 _PLAIN = {"NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "BINFLOAT", "LONG1"}
 _CONTAINERS = {"EMPTY_DICT": "table", "EMPTY_SET": "set"}
 _ORDERED, _COUNTER, _SET = "collections.OrderedDict", "collections.Counter", "builtins.set"
-# as the second version of pickles calls them
+# Python 2 names, which pickle protocol 2 writes
 _OLD = {"builtins.long": "builtins.int", "builtins.unicode": "builtins.str"}
 _TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 @dataclass(eq=False, slots=True)
 class _Value:
-    """A value that a pickle would make."""
+    """A value that the pickle would build, with its costs."""
 
-    size: int = 1  # values and letters in a copy of it
-    hashed: int = 1  # values that its hash would look at: tuples within tuples, each time anew
+    size: int = 1  # values and characters in a copy of it
+    hashed: int = 1  # values that its hash visits; nested tuples are visited every time
     depth: int = 0
     parts: list["_Value"] | None = None  # of a tuple
-    name: str | None = None  # of something that may be called
+    name: str | None = None  # of a callable
     text: str | None = None
-    plain: int | float | None = None  # a number, which a truth value is too; None is 0
-    kind: str = ""  # table or set, or the name of what was called for it
+    plain: int | float | None = None  # a number or boolean; 0 for None
+    kind: str = ""  # table or set, or the name of the callable that built it
     items: list["_Value"] | None = None  # of a list
-    keys: int = 0  # times that a key was put into it
-    counted: int = 0  # of those, 0, 1, 2, … at the start, as numbered things are
+    keys: int = 0  # number of key insertions
+    counted: int = 0  # length of the initial run of keys 0, 1, 2, …
 
 
 def names_within_bounds(instructions: bytes) -> set[str]:
-    """The names that a pickle mentions; an error if it asks for more than a checkpoint needs."""
+    """The global names in a pickle; an error if it exceeds the limits of a checkpoint."""
     if len(instructions) > LARGEST:
         raise UnmaskError(TOO_LONG)
     scale = _Scale()
@@ -57,7 +57,7 @@ def names_within_bounds(instructions: bytes) -> set[str]:
 
 
 class _Scale:
-    """The stack of a reader of pickles, with weights in the place of values."""
+    """A pickle machine whose stack holds the costs of values instead of values."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -97,12 +97,12 @@ class _Scale:
             case "BUILD":
                 state = stack.pop()
                 if stack[-1].kind == _ORDERED and state.kind not in ("table", _ORDERED):
-                    raise UnmaskError("it holds a state that is no table")
+                    raise UnmaskError("it holds a state that is no dict")
                 self._add(state.size + sum(part.size for part in state.parts or ()))
             case "BINPERSID":
-                told = stack.pop().parts or []
-                if len(told) != 5 or told[2].text is None:
-                    raise UnmaskError("it holds data without a name")
+                storage = stack.pop().parts or []
+                if len(storage) != 5 or storage[2].text is None:
+                    raise UnmaskError("it holds tensor data without a name")
                 stack.append(_Value())
             case _ if operation in _TUPLES:
                 stack.append(_tuple(self._last(_TUPLES[operation])))
@@ -116,7 +116,7 @@ class _Scale:
                 raise UnmaskError(f"it holds {operation}, which torch.save does not write")
 
     def _put(self, operation: str) -> None:
-        """Into a list or a table, which grows by it; keys are hashed."""
+        """Adds items to a list or a dict and hashes the keys."""
         pairs = operation.startswith("SETITEM")
         many = operation.endswith("S")
         items = self._marked() if many else self._last(2 if pairs else 1)
@@ -125,38 +125,38 @@ class _Scale:
             for key in items[::2]:
                 self._put_key(target, key)
         elif target.items is None:
-            raise UnmaskError("it appends to what is no list")
+            raise UnmaskError("it appends to a value that is no list")
         else:
             target.items += items
         target.size += sum(item.hashed for item in items)
 
     def _put_key(self, table: _Value, key: _Value) -> None:
-        """Adds what a table does to find the place of a key: for a number, it may look at all others."""
+        """Adds the work of a key insertion; the probe for a number may visit all other keys."""
         work = key.hashed
         if key.plain is not None:
             if not _NUMBERS.start <= key.plain < _NUMBERS.stop:
                 raise UnmaskError("it has a key that is a number of more than 64 bits")
-            if key.plain == table.counted == table.keys:  # each has a place of its own
+            if key.plain == table.counted == table.keys:  # consecutive numbers do not collide
                 table.counted += 1
             else:
                 work += table.keys // _LOOKS
         elif key.parts is not None:
             if not all(part.text is not None for part in key.parts):
-                raise UnmaskError("it has a key that is a tuple of other things than texts")
+                raise UnmaskError("it has a key that is a tuple of other things than strings")
         elif key.text is None and key.name is None:
-            raise UnmaskError("it has a key that is no text and no number")
+            raise UnmaskError("it has a key that is no string and no number")
         table.keys += 1
         table.size += work - key.hashed
         self._add(work)
 
     def _call(self, called: _Value, given: _Value) -> _Value:
-        """What is called may copy and hash all that it is given."""
+        """The result of a call, which may copy and hash all of its arguments."""
         if called.name is None or given.parts is None:
-            raise UnmaskError("it calls what has no name")
+            raise UnmaskError("it calls an object without a name")
         if called.name == "_codecs.encode" and [part.text for part in given.parts[1:]] != [
             "latin1"
         ]:
-            raise UnmaskError("it holds bytes in another form than pickles have")
+            raise UnmaskError("it holds bytes in another encoding than pickles use")
         size = 1 + sum(part.size for part in given.parts)
         self._add(size)
         made = _Value(size, kind=called.name)
@@ -165,7 +165,7 @@ class _Scale:
         return made
 
     def _fill(self, made: _Value, given: list[_Value]) -> None:
-        """Sets are made of lists and counters of tables, and all others are made empty."""
+        """Fills a set from a list or a counter from a dict; other arguments are an error."""
         first = given[0]
         if made.kind == _SET and len(given) == 1 and first.items is not None:
             for member in first.items:
@@ -173,7 +173,7 @@ class _Scale:
         elif made.kind == _COUNTER and len(given) == 1 and first.kind == "table":
             made.keys = first.keys
         else:
-            raise UnmaskError(f"it makes a {made.kind} in another way than pickles do")
+            raise UnmaskError(f"it builds a {made.kind} in another way than pickles do")
 
     def _add(self, work: int) -> None:
         self.work += work
@@ -184,10 +184,10 @@ class _Scale:
         return self._last(len(self._stack) - self._marks.pop())
 
     def _last(self, count: int) -> list[_Value]:
-        """Takes some values off the stack."""
+        """Pops `count` values off the stack."""
         start = len(self._stack) - count
         if start < 0:
-            raise UnmaskError("its instructions are torn")
+            raise UnmaskError("its instructions are incomplete")
         items = self._stack[start:]
         del self._stack[start:]
         return items

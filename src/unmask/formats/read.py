@@ -1,4 +1,4 @@
-"""A bundle from a folder or checkpoint in any format, or from a name."""
+"""Reads a bundle from a folder, a checkpoint or a hub name, in any format."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,19 +16,29 @@ _NEEDED = [*_OF_MODELS, *OF_TOKENIZERS]
 
 
 def read_bundle(path: str | Path) -> Bundle:
-    """The model in a folder of any format, shipped, or on the hub, by name."""
+    """The bundle at a path in any format, of a shipped model, or of a hub name.
+
+    Args:
+        path: the folder or file, the name of a shipped model, or owner/name on the hub.
+
+    Returns:
+        The bundle.
+    """
     if hub_name(path) is not None:
         return fetch(str(path))
     return _read(shipped.locate(path))
 
 
 def read(source: str | Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
-    """A model to convert: a Lightning checkpoint, a folder of any format, or a name on the hub.
+    """The bundle of a model to convert: a Lightning checkpoint, a folder, or a hub name.
 
     Args:
         source: the file, folder or name.
-        tokenizer: a folder or a hub name, in place of the one beside the weights.
+        tokenizer: a folder or a hub name, in place of the tokenizer beside the weights.
         averaged: take the averaged weights of a Lightning checkpoint, not the last ones.
+
+    Returns:
+        The bundle.
     """
     if isinstance(source, str) and hub_name(source) is not None:
         return fetch(source, tokenizer)
@@ -39,11 +49,14 @@ def read(source: str | Path, tokenizer: str | None = None, averaged: bool = True
 
 
 def fetch(name: str, tokenizer: str | None = None) -> Bundle:
-    """A model of the hub, from the local cache where it is there; its tokenizer is called as it is."""
+    """The bundle of a hub model, from the local cache if possible.
+
+    Its configuration names the tokenizer by its hub name instead of the cache folder.
+    """
     folder = download(name)
     bundle = _read(folder, tokenizer)
     data = bundle.config.data
-    if data.tokenizer.path == str(folder):  # which means nothing to others
+    if data.tokenizer.path == str(folder):  # a path that exists on this machine only
         known, _ = at_revision(hub_name(name) or name)
         data = replace(data, tokenizer=replace(data.tokenizer, path=known))
         return replace(bundle, config=replace(bundle.config, data=data))
@@ -51,25 +64,25 @@ def fetch(name: str, tokenizer: str | None = None) -> Bundle:
 
 
 def download(name: str) -> Path:
-    """The files of a model that are data; no code is fetched."""
+    """Downloads the data files of a hub model and returns their folder. Code is not downloaded."""
     folder = snapshot(name, _NEEDED)
     return folder if any(folder.glob("*.safetensors")) else snapshot(name, [*_NEEDED, _PICKLED])
 
 
 def _read(path: Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
-    """The model at a path, by the format that matches."""
+    """The bundle at a path, read by the format that matches."""
     found = format_of(path)
     if found is None:
         if (path / "config.json").exists():
             kind, known = _json(path / "config.json").get("model_type"), ", ".join(FORMATS)
             raise UnmaskError(
-                f"{path} holds a model of type {kind!r}; those that are read: {known}"
+                f"{path} holds a model of type {kind!r}, which cannot be read; formats: {known}"
             )
-        raise UnmaskError(f"{str(path)!r} holds no model: neither model.json nor config.yaml")
+        raise UnmaskError(f"{str(path)!r} holds no model: it has no model.json and no config.yaml")
     if issubclass(found, ForeignFormat):
         return found.read(path, tokenizer, averaged)
     if tokenizer is not None:
         raise UnmaskError(
-            f"{path} is a model of ours with its own tokenizer: leave --tokenizer out"
+            f"{path} is an unmask model with its own tokenizer: leave --tokenizer out"
         )
     return found.read(path)

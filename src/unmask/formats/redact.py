@@ -1,4 +1,4 @@
-"""What of a configuration others may read: the names of files, not where they lie on a machine."""
+"""Removes the paths of this machine from configurations and texts before they are published."""
 
 import re
 from collections.abc import Callable
@@ -10,73 +10,76 @@ from unmask.data.sources.corpus import ELSEWHERE
 from unmask.data.sources.open_source import scheme_of
 from unmask.files.hub import hub_name
 
-_UNNAMED = "data"  # a path without a name, such as the folder where one stands
+_UNNAMED = "data"  # stands for a path without a name, such as .
 
 
 def published(config: RunConfig) -> RunConfig:
-    """The configuration without the paths of the machine that it was used on, for people to read."""
+    """The configuration with names of files and folders in place of their paths."""
     tokenizer = replace(config.data.tokenizer, path=_model(config.data.tokenizer.path))
     data = _with_sources(replace(config.data, tokenizer=tokenizer, cache=""), _source)
     return replace(config, init_from=_model(config.init_from), data=data)
 
 
 def travelling(config: RunConfig) -> RunConfig:
-    """As published, for a model that leaves the machine: a file that is called the same is another."""
-    told = published(config)
-    return replace(told, data=_with_sources(told.data, _elsewhere))
+    """The published configuration for another machine: local sources become `elsewhere:NAME`.
+
+    A file of the same name on the other machine is thus not mistaken for the training text.
+    """
+    public = published(config)
+    return replace(public, data=_with_sources(public.data, _elsewhere))
 
 
-def _with_sources(data: DataConfig, told: Callable[[str], str]) -> DataConfig:
-    """The configuration of data with all that text is read from told in another way."""
+def _with_sources(data: DataConfig, rename: Callable[[str], str]) -> DataConfig:
+    """The data configuration with every source renamed."""
     train: str | tuple[Portion, ...]
     if isinstance(data.train, str):
-        train = told(data.train)
+        train = rename(data.train)
     else:
-        train = tuple(replace(portion, text=told(portion.text)) for portion in data.train)
-    tokenizer = replace(data.tokenizer, source=told(data.tokenizer.source))
-    return replace(data, train=train, valid=told(data.valid), tokenizer=tokenizer)
+        train = tuple(replace(portion, text=rename(portion.text)) for portion in data.train)
+    tokenizer = replace(data.tokenizer, source=rename(data.tokenizer.source))
+    return replace(data, train=train, valid=rename(data.valid), tokenizer=tokenizer)
 
 
 def nameless(text: str, config: RunConfig) -> str:
-    """A text about a run in which files have their names alone, as in the published configuration."""
-    data, told = config.data, published(config)
+    """A text about a run with every path of the configuration replaced by its published name."""
+    data, public = config.data, published(config)
     found = {portion.text: _source(portion.text) for portion in data.portions}
     found |= {
-        data.valid: told.data.valid,
+        data.valid: public.data.valid,
         data.cache: _name(data.cache),
-        data.tokenizer.path: told.data.tokenizer.path,
-        data.tokenizer.source: told.data.tokenizer.source,
-        config.init_from: told.init_from,
+        data.tokenizer.path: public.data.tokenizer.path,
+        data.tokenizer.source: public.data.tokenizer.source,
+        config.init_from: public.init_from,
     }
-    for path in sorted(found, key=len, reverse=True):  # a folder after the files in it
-        if re.search(r"\w", path) and found[path] != path.rstrip("\\/"):  # it says where
+    for path in sorted(found, key=len, reverse=True):  # files before their folder
+        if re.search(r"\w", path) and found[path] != path.rstrip("\\/"):  # more than a name
             whole = rf"(?<![\w./~-])(?:file://)?{re.escape(path)}(?![\w-])"
             text = re.sub(whole, found[path].replace("\\", r"\\"), text)
     return text
 
 
 def _source(text: str) -> str:
-    """A source of text: a file or folder by its name."""
+    """The published name of a source: unchanged if it means the same anywhere, else its last part."""
     return text if _anywhere(text) else _name(text.removeprefix(ELSEWHERE))
 
 
 def _elsewhere(name: str) -> str:
-    """A file or folder by a name that nothing here has."""
+    """The source `elsewhere:NAME` of a local file or folder."""
     return name if not name or _anywhere(name) else ELSEWHERE + name
 
 
 def _anywhere(text: str) -> bool:
-    """True for a source that names the same text on every machine."""
+    """True if a source names the same text on every machine."""
     found = scheme_of(text)
     return found is not None and found.anywhere
 
 
 def _model(text: str) -> str:
-    """A model or tokenizer: a folder by its name, one of the hub as it is called there."""
+    """The published name of a model or tokenizer: its hub name, or the last part of its path."""
     return text if hub_name(text) else _name(text)
 
 
 def _name(path: str) -> str:
-    """The last part of a path of this or of another system."""
+    """The last part of a POSIX or Windows path."""
     last = re.split(r"[\\/]", path.rstrip("\\/"))[-1]
     return last if last.strip("~.") or not path else _UNNAMED

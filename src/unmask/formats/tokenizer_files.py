@@ -1,4 +1,4 @@
-"""Tokenizers as files that transformers' AutoTokenizer reads, special tokens and frame included."""
+"""Tokenizer files for the AutoTokenizer of transformers, with special tokens, BOS and EOS."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ _NAMES = {"mask": "[MASK]", "pad": "[PAD]", "bos": "[BOS]", "eos": "[EOS]"}
 
 
 def tokenizer_files(tokenizer: Tokenizer, length: int) -> dict[str, str]:
-    """The text of tokenizer.json and of what goes with it; nothing for a tokenizer without a backend."""
+    """The content of tokenizer.json and its settings files; empty for a tokenizer without backend."""
     backend = tokenizer.backend()
     if backend is None:
         return {}
@@ -40,26 +40,25 @@ def tokenizer_files(tokenizer: Tokenizer, length: int) -> dict[str, str]:
 
 
 def _add_special(backend: Backend, tokenizer: Tokenizer) -> dict[str, str]:
-    """Gives every special id a token, in the order of ids; the name of each role."""
+    """Adds a token for every special id and returns the token of each role."""
     v = tokenizer.vocabulary
     roles = {"mask": v.mask_id, "pad": v.pad_id, "bos": v.bos_id, "eos": v.eos_id}
     wanted = {id: _NAMES[role] for role, id in roles.items() if id is not None}
     wanted |= {id: f"[{label}]" for label, id in tokenizer.labels.items()}
     for id in sorted(wanted):
         name = backend.id_to_token(id) or _free(backend, wanted[id])
-        # a gap takes the space before it, as the token that fills it does
+        # a mask takes the space before it, like the token that fills it
         swallows = id == v.mask_id and tokenizer.leading_space
         backend.add_special_tokens([AddedToken(name, lstrip=swallows, special=True)])
         if backend.token_to_id(name) != id:
             raise UnmaskError(
-                f"the tokenizer has no token {id - 1} to put {name} behind: it cannot be written for "
-                "transformers"
+                f"the tokenizer cannot be written for transformers: it has no token {id - 1} before {name}"
             )
     return {role: str(backend.id_to_token(id)) for role, id in roles.items() if id is not None}
 
 
 def _free(backend: Backend, name: str) -> str:
-    """The name, or one like it that no token has yet."""
+    """The name, in angle brackets if a token has it already."""
     while backend.token_to_id(name) is not None:
         name = f"<{name}>"
     return name

@@ -1,4 +1,4 @@
-"""From a configuration to its components."""
+"""Builds a method from a configuration and stored weights."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ from unmask.vocabulary import Vocabulary
 
 
 class _Unfilled(TorchFunctionMode):
-    """Parameters get no first values, which what is in a file replaces: to draw them takes its time."""
+    """Skips the initialisation of parameters, since stored weights replace them."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -36,9 +36,12 @@ def restored(
     where: Path,
     dtype: torch.dtype = torch.float32,
 ) -> Method:
-    """The method with its network and these weights, of the size that it asks for, as stored in `dtype`."""
+    """The method of a configuration with stored weights.
+
+    Raises an error if the weights do not fit the network in `dtype` or are not finite.
+    """
     with _Unfilled():
-        # a file may ask for more than there is memory: first without any
+        # a file may claim a network larger than the memory: check its outline first
         check_fit(tensors, stored(outline(config, vocabulary).state_dict(), dtype), where)
         check_finite(tensors, where)
         method = build_method(config, vocabulary)
@@ -47,7 +50,7 @@ def restored(
 
 
 def stored(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Weights as a file holds them; what is not in fp32 stays as it is."""
+    """Weights in the dtype of a file. Tensors that are not fp32 stay unchanged."""
     return {
         name: tensor.to(dtype) if tensor.dtype == torch.float32 else tensor
         for name, tensor in tensors.items()

@@ -1,1 +1,1 @@
-"""Documents: fields of a record, labels, pairs, detokenizers."""
+"""Documents: fields of a record, class labels, pairs, detokenizers, read errors."""

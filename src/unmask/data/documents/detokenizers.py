@@ -1,7 +1,7 @@
-"""Text as it was before a corpus was cut into words: each benchmark has a detokenizer of its own.
+"""Detokenizers: undo the word splitting of benchmark corpora.
 
-A zero-shot perplexity depends on it, so these do what the authors of MDLM did, oddities included:
-docs/zero-shot.md names those. `text8` goes the other way.
+A zero-shot perplexity depends on the detokenizer. These reproduce those of the MDLM authors with
+their oddities, which docs/zero-shot.md lists. `text8` normalises text instead.
 """
 
 import re
@@ -12,7 +12,7 @@ from unmask.registry import Registry
 
 
 class Detokenizer(Protocol):
-    """A document as it is stored, to the document as it is measured."""
+    """A function from a stored document to the document that is tokenised."""
 
     def __call__(self, text: str) -> str: ...
 
@@ -20,14 +20,14 @@ class Detokenizer(Protocol):
 DETOKENIZERS: Registry[Detokenizer] = Registry("detokenizer")
 
 _LONE_N = re.compile(r"(?<= )N(?= )")
-# What a pair of signs encloses, without the space next to the signs.
+# the text between a pair of signs, without the space next to the signs
 _ENCLOSED = tuple(
     re.compile(rf"\{first}\s*([^\{last}]*?)\s*\{last}")
     for first, last in ("()", "[]", "{}", '""', "''")
 )
 _CLITIC = re.compile(r" '(\w+)")
 _FULL_STOPS = (re.compile(r" (\w+) \. "), r" \1. "), (re.compile(r" (\w+) \.$"), r" \1.")
-_PAIRS = (  # as above, but with just one space on either side
+_PAIRS = (  # the same with exactly one space on either side
     (re.compile(r'" ([^"]+) "'), r'"\1"'),
     (re.compile(r"' ([^']+) '"), r"'\1'"),
     (re.compile(r"\( ([^()]+) \)"), r"(\1)"),
@@ -42,20 +42,20 @@ class PennTreebank:
     def __call__(self, text: str) -> str:
         text = text.replace(" 's", "'s").replace("s ' ", "s' ").replace(" n't", "n't")
         text = text.replace(" \n ", "\n").replace("\\/", "/")
-        # Only between spaces: an N that ends a line stays.
+        # only between spaces: an N at the end of a line stays
         text = _LONE_N.sub("1", text)
         return text.replace("$ 1", "$1").replace("# 1", "#1").replace("<unk>", "?")
 
 
 @DETOKENIZERS.register("wikitext")
 class WikiText:
-    """WikiText: @-@ becomes -, punctuation, brackets, quotes and headings are closed up."""
+    """WikiText: @-@ becomes -; spaces around punctuation, brackets, quotes and headings go."""
 
     def __call__(self, text: str) -> str:
         text = text.replace("s '", "s'")
         for sign in "-,.":
             text = text.replace(f" @{sign}@ ", sign)
-        for mark in ":;.!?,":  # in this order: of two neighbours, only one may be closed up
+        for mark in ":;.!?,":  # the order matters: of two adjacent marks only one is joined
             text = text.replace(f" {mark} ", f"{mark} ")
         for pair in _ENCLOSED:
             text = pair.sub(_without_spaces, text)
@@ -68,7 +68,7 @@ class WikiText:
 
 @DETOKENIZERS.register("lm1b")
 class OneBillionWords:
-    """One Billion Words: clitics, punctuation, brackets, quotes and currency signs are closed up."""
+    """One Billion Words: spaces at clitics, punctuation, brackets, quotes and currency signs go."""
 
     def __call__(self, text: str) -> str:
         text = text.replace("http : / / ", "http://").replace("https : / / ", "https://")
@@ -109,10 +109,10 @@ _LETTERS = bytes(code if code in ascii_lowercase.encode() else ord(" ") for code
 
 @DETOKENIZERS.register("text8")
 class Text8:
-    """Any text as text8 was made: small letters, digits spelled out, one space for all else."""
+    """Any text in the form of text8: lower case, digits spelled out, one space for all else."""
 
     def __call__(self, text: str) -> str:
-        plain = text.lower().encode("ascii", "replace")  # bytes are much faster
+        plain = text.lower().encode("ascii", "replace")  # bytes are much faster than str here
         for digit, name in _SPELLED.items():
             plain = plain.replace(digit, name)
         return b" ".join(plain.translate(_LETTERS).split()).decode()

@@ -1,4 +1,4 @@
-"""Fields of a record, and the document that they give."""
+"""Fields of a record and the document made from them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from unmask.errors import UnmaskError
 
 @dataclass(frozen=True)
 class Fields:
-    """How files become documents: the separator of plain text, the fields of structured text."""
+    """Settings that turn files into documents: separator of plain text, field names of records."""
 
     separator: str
     text_field: str
     label_field: str = ""
-    source_field: str = ""  # "": records are no pairs
+    source_field: str = ""  # "": records are not pairs
     target_field: str = ""
-    corrupt: float = 0.0  # share of lines or records that may be passed over
+    corrupt: float = 0.0  # largest share of unreadable lines or records; they are skipped
 
     def columns(self, names: Sequence[str], place: str) -> list[str]:
-        """The fields to read, all of which must be among `names`."""
+        """The fields to read; an error if one is not among `names`."""
         settings = ("text_field", "label_field")
         if self.source_field:
             settings = ("source_field", "target_field")
@@ -33,7 +33,7 @@ class Fields:
         return [field for field in wanted.values() if field]
 
     def document(self, record: Mapping[str, object], place: str) -> str:
-        """A record's text, with its class where a field holds one; or its source and target."""
+        """The document of a record: its text with a class label if there is one, or its pair."""
         if self.source_field:
             fields = self.source_field, self.target_field
             source, target = (text_of(record[field], place, field) for field in fields)
@@ -46,7 +46,7 @@ class Fields:
 
 
 def text_of(value: object, place: str, field: str) -> str:
-    """A field's text; null counts as none."""
+    """The text of a field; null gives an empty text."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -54,5 +54,7 @@ def text_of(value: object, place: str, field: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise UnmaskError(f"{place}: field {field!r} holds a lone surrogate") from None
+        raise UnmaskError(
+            f"{place}: field {field!r} holds a lone surrogate, which is not Unicode text"
+        ) from None
     return value

@@ -1,4 +1,4 @@
-"""Pairs: a source that is given, and the target that a model learns to write for it."""
+"""Pairs: a given source text and the target text that the model predicts from it."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,7 +6,7 @@ from unmask.errors import UnmaskError
 
 
 class Pair(str):
-    """A target, with its source."""
+    """A target text with its source text."""
 
     source: str
 
@@ -17,14 +17,14 @@ class Pair(str):
 
 
 def source_of(document: str) -> str:
-    """The source of a document, which must be a pair."""
+    """The source text of a document; an error if it is not a pair."""
     if not isinstance(document, Pair):
-        raise UnmaskError("this model reads pairs: give (source, target), not text alone")
+        raise UnmaskError("this model was trained on pairs: give (source, target), not text alone")
     return document.source
 
 
 def pair_of(source: str, target: str, place: str, fields: tuple[str, str]) -> str:
-    """Both sides as a pair; nothing, if both are blank: one alone is a mistake."""
+    """A pair; an empty document if both sides are blank; an error if only one is blank."""
     blank = [name for name, side in zip(fields, (source, target), strict=True) if not side.strip()]
     if len(blank) == 1:
         raise UnmaskError(f"{place}: {blank[0]!r} is empty; a pair needs both sides")
@@ -32,7 +32,7 @@ def pair_of(source: str, target: str, place: str, fields: tuple[str, str]) -> st
 
 
 def sides(documents: Iterable[str]) -> Iterator[str]:
-    """All text, of which a tokenizer learns: both sides of pairs."""
+    """The texts that a tokenizer learns from: documents, and source and target of pairs."""
     for document in documents:
         if isinstance(document, Pair):
             yield document.source

@@ -1,4 +1,4 @@
-"""What cannot be read: records are passed over and counted, files named; too many records are an error."""
+"""Read errors of a corpus: unreadable records are skipped and counted; too many are an error."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -8,42 +8,42 @@ from unmask.errors import UnmaskError
 
 P = ParamSpec("P")
 
-_ENOUGH = 1000  # records of which a share says something before all are read
-_NAMED = 20  # damaged files that are told one by one
+_ENOUGH = 1000  # records after which the share is checked before the end of the corpus
+_NAMED = 20  # damaged files that are listed one by one
 
 
 @dataclass
 class ReadErrors:
-    """What a reading of a corpus passed over: how many records, of how many, and the first with its reason.
+    """Read errors of one pass over a corpus: skipped records, records in all, first reason.
 
-    Files that break off are kept apart: nobody knows how many records were behind that place.
+    Truncated files are listed apart, since the number of records behind the damage is unknown.
     """
 
-    allowed: float = 0.0  # share; with 0 the first fault is an error
+    allowed: float = 0.0  # share of records; with 0 the first read error is raised
     seen: int = 0
-    passed: int = 0
-    first: str = ""
-    files: list[str] = field(default_factory=list)  # damaged ones, with what was read of each
+    passed: int = 0  # skipped records
+    first: str = ""  # reason of the first read error
+    files: list[str] = field(default_factory=list)  # one message per damaged file
 
     def begin(self) -> None:
-        """Count anew: a corpus is read several times."""
+        """Resets the counts before another pass over the corpus."""
         self.seen, self.passed, self.first, self.files = 0, 0, "", []
 
     def add(self, reason: str, count: int = 1) -> None:
-        """One of the records that were seen cannot be read, or several for one reason."""
+        """Counts unreadable records with one reason; raises an error if they are too many."""
         self.passed += count
         self.first = self.first or reason
         if not self.allowed or self.seen >= _ENOUGH:
             self.check()
 
     def break_off(self, file: str) -> None:
-        """The rest of a file cannot be read."""
+        """Records a file that is damaged from some place on; `file` is the message."""
         self.files.append(file)
         if not self.allowed:
             self.check()
 
     def document(self, read: Callable[P, str], *args: P.args, **options: P.kwargs) -> str:
-        """What `read` makes of a record that was seen, or nothing if it cannot."""
+        """The document that `read` returns; an empty one, and a read error, if it raises."""
         try:
             return read(*args, **options)
         except UnmaskError as error:
@@ -51,7 +51,7 @@ class ReadErrors:
             return ""
 
     def check(self) -> None:
-        """An error, in the words of the first fault, if the share is above what is allowed."""
+        """Raises the first read error if the share of skipped records is above `allowed`."""
         if self.files and not self.allowed:
             raise UnmaskError(self.files[0])
         if self.passed <= self.allowed * self.seen:
@@ -65,11 +65,11 @@ class ReadErrors:
 
 
 def told(source: str, faults: ReadErrors) -> Iterator[str]:
-    """What a user is told about the faults of a source: its records in one line, a line for each file."""
+    """Notes for the user on the read errors of a source: one for all records, one per file."""
     if faults.passed:
         yield (
-            f"passed over {faults.passed:,} of {faults.seen:,} lines or records of {source}, which "
-            f"cannot be read; the first: {faults.first}"
+            f"skipped {faults.passed:,} of {faults.seen:,} lines or records of {source}, which cannot "
+            f"be read; the first: {faults.first}"
         )
     yield from faults.files[:_NAMED]
     if (more := len(faults.files) - _NAMED) > 0:

@@ -1,1 +1,1 @@
-"""Documents as rows of tokens: encoding, packing, caching, shuffling."""
+"""Rows of tokens: encoding, packing, caching and shuffling of documents."""

@@ -1,4 +1,4 @@
-"""Documents in blocks of text, and the ids of each block, from this process or from several."""
+"""Encodes documents block by block, in this process or in several."""
 
 import os
 import re
@@ -20,29 +20,29 @@ from unmask.runtime.cores import available_cores
 
 Encode = Callable[[Iterable[list[str]]], Iterator[list[Ids]]]
 
-_BLOCK = 4_000_000  # characters encoded at a time,
-_TEXTS = 4096  # in at most so many texts
-_PIECE = 1_000_000  # characters beyond which a document is encoded in pieces
-_AHEAD = 2  # blocks for each process that wait for their turn
-# No tokenizer joins a word and the space behind it, so a cut there changes no token.
+_BLOCK = 4_000_000  # characters of a block
+_TEXTS = 4096  # most texts of a block
+_PIECE = 1_000_000  # characters; a longer document is encoded in pieces
+_AHEAD = 2  # blocks per worker in the queue
+# No token spans a word and the space after it, so a cut there changes no token.
 _CUT = re.compile(r"(?<=\S)(?= \S)")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A document, or a part of it."""
+    """A document or a part of it."""
 
     text: str
-    ends: bool  # whether the document ends here
+    ends: bool  # True if it is the last piece of its document
 
 
 def whole(documents: Iterable[str]) -> Iterator[Piece]:
-    """Documents as they are."""
+    """One piece per document."""
     return (Piece(document, True) for document in documents)
 
 
 def pieces(documents: Iterable[str]) -> Iterator[Piece]:
-    """Documents, long ones cut before a word, so that memory stays bounded."""
+    """Pieces of documents. A long document is cut before a word to bound memory."""
     for document in documents:
         start = 0
         while len(document) - start > _PIECE:
@@ -55,7 +55,7 @@ def pieces(documents: Iterable[str]) -> Iterator[Piece]:
 
 
 def blocks(parts: Iterable[Piece]) -> Iterator[list[Piece]]:
-    """Pieces in blocks that are worth the threads of `encode_batch`."""
+    """Blocks of pieces, large enough to use the threads of `encode_batch`."""
     block: list[Piece] = []
     characters = 0
     for piece in parts:
@@ -84,13 +84,13 @@ def encoded_blocks(
 
 
 def in_this_process(tokenizer: Tokenizer) -> Encode:
-    """Blocks encoded as they are asked for."""
+    """An encoder that runs in this process, one block at a time."""
     return lambda texts: map(tokenizer.encode_batch, texts)
 
 
 @contextmanager
 def encoding(tokenizer: Tokenizer, workers: int) -> Iterator[Encode]:
-    """Encodes blocks in `workers` processes (0: one a core), with the ids that one would give."""
+    """An encoder on `workers` processes (0: one per core). The ids do not depend on `workers`."""
     workers = workers or available_cores()
     pool = _pool(tokenizer, workers) if workers > 1 else None
     if pool is None:
@@ -111,39 +111,42 @@ def encoding(tokenizer: Tokenizer, workers: int) -> Iterator[Encode]:
             yield encode
         except BrokenProcessPool:
             raise UnmaskError(
-                "a process that tokenises ended early: lower data.workers if memory ran out, and let "
-                'a script of your own begin under if __name__ == "__main__":'
+                "a tokenising process died: lower data.workers if memory ran out, and run "
+                'the code of a script under if __name__ == "__main__":'
             ) from None
         finally:
             executor.shutdown(cancel_futures=True)
 
 
 def _pool(tokenizer: Tokenizer, workers: int) -> ProcessPoolExecutor | None:
-    """Processes, spawned since a fork of one with threads may hang; None where semaphores are missing."""
+    """A pool of spawned processes; None, with a warning, if the system has no semaphores.
+
+    A fork of a process with threads may hang, so the processes are spawned.
+    """
     try:
         return ProcessPoolExecutor(workers, get_context("spawn"), _begin, (tokenizer.files(),))
     except (OSError, ImportError, NotImplementedError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         warnings.warn(
-            f"one process tokenises: others need semaphores, which /dev/shm holds ({reason})",
+            f"tokenising with one process: several need semaphores in /dev/shm ({reason})",
             UnmaskWarning,
             stacklevel=2,
         )
         return None
 
 
-_tokenizer: list[Tokenizer] = []  # of a worker
+_tokenizer: list[Tokenizer] = []  # the tokenizer of a worker process
 
 
 def _begin(files: dict[str, str]) -> None:
-    """A worker's tokenizer; one thread, since there are many workers."""
+    """Initialises a worker: its tokenizer, with one thread, since there are many workers."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     _tokenizer.append(parse_tokenizer(files))
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
 def _leave_with_parent() -> None:
-    """A worker whose parent was killed would wait for work for ever."""
+    """Ends a worker when its parent dies; otherwise it would wait for work forever."""
     parent = parent_process()
     assert parent is not None
     wait([parent.sentinel])

@@ -1,4 +1,4 @@
-"""Training a configuration in a run folder."""
+"""The first rows of a set of rows, for a shorter validation."""
 
 import hashlib
 
@@ -8,7 +8,7 @@ from unmask.data.rows.token_rows import Rows
 
 
 class FirstRows:
-    """The first rows of a set, all of them if `count` is 0; their text is estimated by their tokens."""
+    """The first `count` rows, or all if it is 0. Bytes and characters are estimated from tokens."""
 
     def __init__(self, rows: Rows, count: int) -> None:
         self._rows = rows
@@ -33,7 +33,7 @@ class FirstRows:
         return self._rows.counted(rows)
 
     def fingerprint(self) -> str:
-        """A hash of all that a figure takes from them: their tokens, which of them count, and their bytes."""
+        """A hash of everything that a bound depends on: tokens, masks, counts and bytes."""
         found = hashlib.blake2b(
             repr((len(self), self.bytes, self.characters)).encode(), digest_size=16
         )

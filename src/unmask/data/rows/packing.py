@@ -1,4 +1,4 @@
-"""Bin packing: which documents share a row."""
+"""Packings: cut and join encoded documents into rows of a fixed length."""
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,9 +24,12 @@ from unmask.vocabulary import Vocabulary
 
 
 def best_fit(sizes: Sequence[int], room: int) -> list[list[int]]:
-    """Each item, in order, into the fullest bin that it fits into, or a new one: the items of each bin."""
+    """Best-fit bin packing: the items of each bin.
+
+    Each item, in order, goes into the fullest bin with enough room, or else into a new bin.
+    """
     bins: list[list[int]] = []
-    left: list[tuple[int, int]] = []  # room of the bins that have any, smallest first
+    left: list[tuple[int, int]] = []  # (room, bin) of bins that are not full, sorted
     for item, size in enumerate(sizes):
         place = bisect_left(left, (size, 0))
         if place < len(left):
@@ -50,9 +53,9 @@ def pack(
     place: Place | None = None,
     encode: Encode | None = None,
 ) -> Iterator[Table]:
-    """Blocks of rows, and in `totals` what they cover; a stream may end after `limit` rows.
+    """Yields blocks of rows and adds them to `totals`. `limit` ends wrap and join early.
 
-    It begins at `place`, which moves with it.
+    Packing resumes at `place`, which is updated after each block.
     """
     packer = PACKERS[packing] if limit is None else partial(PACKERS[packing], limit=limit)
     encode = encode or in_this_process(tokenizer)
@@ -60,11 +63,11 @@ def pack(
         totals.add_rows(table[:, : table.shape[1] - length])
         yield table
     if totals.left_out and not totals.rows:
-        raise UnmaskError(f"no pair fits into a row of {length} tokens: raise data.length")
+        raise UnmaskError(f"no pair fits into a row of {length} tokens: increase data.length")
     if not totals.rows:
         raise UnmaskError(
-            f"the text is too short for one row of {length} tokens; "
-            f"pack it with split or pad instead of {packing}"
+            f"the text is too short for one row of {length} tokens: "
+            f"set data.packing to split or pad instead of {packing}"
         )
 
 
@@ -79,12 +82,15 @@ def wrap(
     between: bool = True,
     limit: int | None = None,
 ) -> Iterator[Table]:
-    """The paper's rows: one stream of documents with EOS `between`, cut into framed chunks."""
+    """The paper's packing: documents joined, with EOS `between` them, and cut into chunks.
+
+    Each chunk gets BOS and EOS. Tokens after the last full chunk are dropped.
+    """
     bos, eos = _frame(tokenizer.vocabulary)
     body = length - 2
     rest: Ids = np.empty(0, dtype=np.int64)
     made, skipped = 0, place.tokens
-    recent: list[tuple[str, int]] = []  # texts, with their tokens, that reach into the rest
+    recent: list[tuple[str, int]] = []  # (text, tokens) of the pieces that `rest` is from
     parts = islice(pieces(documents), place.pieces, None)
     for block, encodings in encoded_blocks(parts, encode, _texts):
         streams: list[Ids] = [rest]
@@ -116,7 +122,7 @@ def pad(
     place: Place,
     encode: Encode,
 ) -> Iterator[Table]:
-    """One document a row, cut or filled to the length."""
+    """One document per row, truncated or padded to the length."""
     for texts, encodings in _documents(documents, place, encode):
         rows = [ids[: length - 2] for ids in encodings]
         for text, ids, kept in zip(texts, encodings, rows, strict=True):
@@ -133,7 +139,7 @@ def split(
     place: Place,
     encode: Encode,
 ) -> Iterator[Table]:
-    """Every document whole, in as many rows as it needs."""
+    """One document per row; a longer document continues in further rows."""
     body = length - 2
     for texts, encodings in _documents(documents, place, encode):
         rows: list[tuple[str, Ids]] = []
@@ -152,7 +158,7 @@ def fit(
     place: Place,
     encode: Encode,
 ) -> Iterator[Table]:
-    """Whole documents, several a row, each in the fullest row that has room for it."""
+    """Several whole documents per row, each in the fullest row with room for it."""
     bos, eos = _frame(tokenizer.vocabulary)
     body = length - 1
     for texts, encodings in _documents(documents, place, encode):
@@ -177,7 +183,7 @@ def pairs(
     place: Place,
     encode: Encode,
 ) -> Iterator[Table]:
-    """One pair a row, whole or not at all."""
+    """One pair per row: BOS, source, EOS, target, EOS. Pairs too long for a row are left out."""
     bos, eos = _frame(tokenizer.vocabulary)
     for texts, encodings in _documents(documents, place, encode, _both_sides):
         table = np.full((len(texts), 2 + length), eos, dtype=np.int64)
@@ -201,7 +207,7 @@ def _texts(block: list[Piece]) -> list[str]:
 
 
 def _both_sides(block: list[Piece]) -> list[str]:
-    """The sources of pairs, then the targets."""
+    """The sources of all pairs, then their targets."""
     return [*map(source_of, _texts(block)), *_texts(block)]
 
 
@@ -211,7 +217,7 @@ def _documents(
     encode: Encode,
     texts_of: Callable[[list[Piece]], list[str]] = _texts,
 ) -> Iterator[tuple[list[str], list[Ids]]]:
-    """Whole documents with the ids of their texts."""
+    """Blocks of whole documents with the ids of their texts; moves `place`."""
     parts = islice(whole(documents), place.pieces, None)
     for block, encodings in encoded_blocks(parts, encode, texts_of):
         place.pieces += len(block)
@@ -230,7 +236,7 @@ PACKERS: dict[str, Callable[..., Iterator[Table]]] = {
 
 def _frame(vocabulary: Vocabulary) -> tuple[int, int]:
     if vocabulary.bos_id is None or vocabulary.eos_id is None:
-        raise UnmaskError("this tokenizer has no BOS or no EOS; rows need both")
+        raise UnmaskError("this tokenizer has no BOS or no EOS: rows need both, use another")
     return vocabulary.bos_id, vocabulary.eos_id
 
 
@@ -243,7 +249,7 @@ def _framed(chunks: Ids, bos: int, eos: int) -> Table:
 
 
 def _filled(rows: list[tuple[str, Ids]], length: int, tokenizer: Tokenizer) -> Table:
-    """Rows of documents, framed, of their own lengths; the filling behind them is never valid."""
+    """A table of rows with first token, ids, EOS and padding. Padding is never valid."""
     bos, eos = _frame(tokenizer.vocabulary)
     table = _empty(len(rows), length, tokenizer)
     for row, (document, ids) in zip(table, rows, strict=True):
@@ -254,14 +260,14 @@ def _filled(rows: list[tuple[str, Ids]], length: int, tokenizer: Tokenizer) -> T
 
 
 def _empty(rows: int, length: int, tokenizer: Tokenizer) -> Table:
-    """Rows of padding."""
-    # A tokenizer without a pad id may fill with EOS, never with MASK.
+    """A table of rows of padding."""
+    # without a pad id the padding is EOS, never MASK
     pad_id, (_, eos) = tokenizer.vocabulary.pad_id, _frame(tokenizer.vocabulary)
     return np.full((rows, 1 + length), eos if pad_id is None else pad_id, dtype=np.int64)
 
 
 def _reaching(recent: list[tuple[str, int]], tokens: int) -> list[tuple[str, int]]:
-    """The last texts whose tokens make up at least `tokens`."""
+    """The shortest tail of `recent` with at least `tokens` tokens."""
     first, held = len(recent), 0
     while held < tokens:
         first -= 1
@@ -272,7 +278,7 @@ def _reaching(recent: list[tuple[str, int]], tokens: int) -> list[tuple[str, int
 def _take_back(
     totals: Totals, tokenizer: Tokenizer, recent: list[tuple[str, int]], dropped: int
 ) -> None:
-    """Uncount the text of the last `dropped` tokens of the stream."""
+    """Subtracts the text of the last `dropped` tokens from the totals."""
     kept = sum(count for _, count in recent) - dropped
     for text, count in recent:
         covered = len(text) if kept >= count else tokenizer.covered(text, kept) if kept else 0

@@ -1,8 +1,8 @@
-"""Rows tokenised once and kept in a file that is mapped into memory.
+"""The row cache: tokenised rows in a memory-mapped file.
 
-The name of the file is a hash of the text, the tokenizer and every option, so a cache that does
-not belong is never found. It appears under that name only when it is whole: until then it is a part,
-with a note of how far it goes, from where a tokenising that was killed goes on.
+The file name is a hash of the text, the tokenizer and every option, so a wrong cache is never
+found. An unfinished file has another name and a note of its progress, from which a killed
+tokenisation resumes.
 """
 
 import hashlib
@@ -23,18 +23,18 @@ from unmask.data.rows.token_rows import TEXT, Layout, Rows
 from unmask.errors import UnmaskError
 from unmask.files.lock import _locked, _same_file
 
-_FORMAT = 3  # raised when the same text and options would give other rows
-_NOTED = 16  # blocks of rows after which the place is noted
+_FORMAT = 3  # incremented when the same text and options give other rows
+_NOTED = 16  # blocks of rows between two notes of progress
 
 
 def cache_key(options: Mapping[str, object]) -> str:
-    """The name of the cache made with these options."""
+    """The cache key of these options, a hash."""
     described = json.dumps({"format": _FORMAT, **options}, sort_keys=True)
     return hashlib.blake2b(described.encode(), digest_size=16).hexdigest()
 
 
 def stored_rows(folder: Path, key: str, length: int, layout: Layout = TEXT) -> Rows | None:
-    """The rows cached under a key, or None if there are none or they are not whole."""
+    """The rows cached under a key; None if there are none or they are incomplete."""
     width = layout.counts + length
     data, sidecar = folder / f"{key}.rows", folder / f"{key}.json"
     try:
@@ -49,12 +49,12 @@ def stored_rows(folder: Path, key: str, length: int, layout: Layout = TEXT) -> R
 
 
 class UnfinishedRows:
-    """The rows of a key while they are made: where to begin, and what was covered so far."""
+    """The unfinished rows of a cache key, with resume position and totals so far."""
 
     def __init__(self, folder: Path, key: str, largest: int, resumable: bool = True) -> None:
         self._dtype = np.dtype(np.uint16 if largest < 2**16 else np.uint32)
         self._folder, self._key = folder, key
-        # Whoever may not go on where another stands writes under a name of its own.
+        # a process without a lock must not resume a shared file: it writes to a unique name
         name = f".{key}.part" if resumable else f".writing-{uuid.uuid4().hex}"
         self._rows, self._note = folder / name, folder / f"{name}.json"
         self.place, self.totals, self._size = Place(), Totals(), 0
@@ -65,7 +65,7 @@ class UnfinishedRows:
                 self._size = int(note["size"])
 
     def write(self, tables: Iterable[Table]) -> None:
-        """Write blocks of rows as they come, and make the whole appear."""
+        """Writes blocks of rows, notes the progress, and renames the finished file."""
         try:
             with self._opened() as file:
                 for number, table in enumerate(tables, start=1):
@@ -84,7 +84,7 @@ class UnfinishedRows:
                 self._note.unlink(missing_ok=True)
 
     def _opened(self) -> BinaryIO:
-        """The file, cut off behind what the note speaks of."""
+        """The open file, truncated to the size in the note."""
         if not self._size:
             return self._rows.open("wb")
         os.truncate(self._rows, self._size)
@@ -119,9 +119,9 @@ def _to_disk(file: BinaryIO) -> None:
 
 @contextmanager
 def making(folder: Path, key: str) -> Iterator[bool]:
-    """Waits until nobody else makes the rows of a key; False where files cannot be locked.
+    """Holds the lock of a cache key; yields False if the file system has no locks.
 
-    A full disk is the user's to mend.
+    A write error inside, such as a full disk, becomes a one-line error.
     """
     lock = folder / f".{key}.lock"
     try:
@@ -130,7 +130,7 @@ def making(folder: Path, key: str) -> Iterator[bool]:
             with lock.open("w") as file:
                 alone = _locked(file.fileno())
                 if alone and not _same_file(file.fileno(), lock):
-                    continue  # removed by whoever held it
+                    continue  # the last holder removed this lock file
                 try:
                     yield alone
                 finally:

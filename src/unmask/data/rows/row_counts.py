@@ -1,4 +1,4 @@
-"""What rows are and cover: a table of them, the totals of their text, and where a packing stands."""
+"""The table of rows, the totals of their text, and the resume position of a packing."""
 
 from dataclasses import dataclass, field, replace
 
@@ -8,49 +8,49 @@ from numpy.typing import NDArray
 from unmask.data.documents.read_errors import ReadErrors
 from unmask.data.tokenizers.tokenizer import Ids, encoded
 
-Table = NDArray[np.integer]  # [rows, 1 + length], of pairs [rows, 2 + length]
+Table = NDArray[np.integer]  # [rows, 1 + length]; for pairs [rows, 2 + length]
 
 
 @dataclass
 class Totals:
-    """What rows cover: valid tokens (BOS and EOS too), and bytes and characters of text.
+    """Totals of rows: valid tokens with BOS and EOS, bytes and characters of text.
 
-    Of pairs it is the targets, each with one EOS.
+    For pairs they cover the targets only, each with one EOS.
     """
 
     rows: int = 0
     tokens: int = 0
     bytes: int = 0
     characters: int = 0
-    left_out: int = 0  # pairs that do not fit into a row
-    faults: ReadErrors = field(default_factory=ReadErrors)  # what of the corpus could not be read
+    left_out: int = 0  # pairs too long for a row
+    faults: ReadErrors = field(default_factory=ReadErrors)  # read errors of the corpus
 
     def add_text(self, text: str, sign: int = 1) -> None:
-        """Count a text, or take it back."""
+        """Adds the bytes and characters of a text; subtracts them if `sign` is -1."""
         self.bytes += sign * len(encoded(text))
         self.characters += sign * len(text)
 
     def add_rows(self, counts: Table) -> None:
-        """Count rows and their tokens; `counts` is what stands in front of them."""
+        """Adds rows and their tokens; `counts` holds the count columns of the rows."""
         self.rows += len(counts)
         self.tokens += int(tokens_of(counts).sum())
 
 
 def tokens_of(counts: Table) -> Ids:
-    """The tokens of rows that count: the valid ones, less those that are given."""
+    """The number of predicted tokens of each row: valid tokens less given ones."""
     return counts[:, 0] - counts[:, 1:].sum(1)
 
 
 @dataclass
 class Place:
-    """Where a packing stands, for another to go on: the pieces, and tokens of the next, behind it."""
+    """The resume position of a packing: finished pieces, and finished tokens of the next piece."""
 
     pieces: int = 0
     tokens: int = 0
-    texts: list[str] = field(default_factory=list)  # counted already, but to be read again
+    texts: list[str] = field(default_factory=list)  # in the totals, but read again on resuming
 
     def settled(self, totals: Totals) -> Totals:
-        """The totals of what is behind this place."""
+        """The totals without the texts that are read again on resuming."""
         settled = replace(totals)
         for text in self.texts:
             settled.add_text(text, sign=-1)

@@ -1,7 +1,7 @@
-"""Which row stands at which place of training: a function of (seed, place), of one corpus or of several.
+"""The training order: the row at each position is a function of (seed, position).
 
-The order of one corpus is a sorted list of random keys, as long as it has at most 2²⁴ rows: beyond,
-and in mixtures, it is a cipher of the row's number, which needs no memory however many rows there are.
+The order of one corpus of at most 2²⁴ rows is an argsort of random keys. Larger corpora and mixtures
+permute row numbers by a cipher, which needs no memory.
 """
 
 import hashlib
@@ -17,22 +17,22 @@ from unmask.randomness import row_uniforms
 
 Places = NDArray[np.int64]
 
-_LISTED = 2**24  # rows beyond which an order is not listed
-_PERIOD = 1024  # rows, about, in which corpora have exactly their shares,
-_LONGEST = 4096  # and at most, unless there are more corpora
-_ROUNDS = 8
+_LISTED = 2**24  # most rows of a corpus whose order is an argsort
+_PERIOD = 1024  # about the rows of a period, in which each corpus has exactly its share
+_LONGEST = 4096  # most rows of a period, unless there are more corpora
+_ROUNDS = 8  # of the Feistel cipher
 
 
 @dataclass(frozen=True)
 class Shares:
-    """The rows of each corpus, and the weight with which it is drawn."""
+    """The number of rows and the weight of each corpus."""
 
     sizes: tuple[int, ...]
     weights: tuple[float, ...] = (1.0,)
 
 
 def drawn(seed: int, places: Places, shares: Shares) -> Places:
-    """The rows at places 0, 1, … of training; corpora are numbered through, one behind the other."""
+    """The row indices at some positions of the training order. Corpora are concatenated."""
     if len(shares.sizes) == 1:
         return _epochs(seed, "order of rows", places, shares.sizes[0], _LISTED)
     corpus, turn = _turns(seed, places, shares.weights)
@@ -46,7 +46,7 @@ def drawn(seed: int, places: Places, shares: Shares) -> Places:
 
 
 def _epochs(seed: int, name: str, places: Places, size: int, listed: int) -> Places:
-    """Rows of one corpus: each epoch has every row once, in an order of its own."""
+    """Row indices of one corpus. Each epoch has every row once, in its own order."""
     epochs, places = np.divmod(places, size)
     rows = np.empty_like(places)
     for epoch in np.unique(epochs).tolist():
@@ -58,17 +58,17 @@ def _epochs(seed: int, name: str, places: Places, size: int, listed: int) -> Pla
     return rows
 
 
-@lru_cache(maxsize=2)  # a batch may lie across the border of two epochs
+@lru_cache(maxsize=2)  # a batch may span two epochs
 def _order(seed: int, name: str, epoch: int, size: int) -> Places:
     keys = row_uniforms([seed], name, size, step=epoch)[0]
     return np.argsort(keys.numpy(), kind="stable")
 
 
 def enciphered(numbers: Places, size: int, key: str) -> Places:
-    """A permutation of 0 … size - 1, one number at a time: a Feistel cipher that walks its cycles.
+    """A permutation of 0 … size - 1, evaluated at `numbers`: a cycle-walking Feistel cipher.
 
-    The cipher permutes the numbers of 2b bits; one that it sends beyond `size` is enciphered again,
-    at most four times on average.
+    The cipher permutes the numbers of 2b bits. A result of `size` or more is enciphered again, at
+    most four times on average.
     """
     half = np.uint64(max(1, -(-(size - 1).bit_length() // 2)))
     digest = hashlib.blake2b(key.encode(), digest_size=8 * _ROUNDS).digest()
@@ -92,14 +92,14 @@ def _feistel(
 
 
 def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64: each bit of the result depends on all of the number's."""
+    """The SplitMix64 mixer: each output bit depends on all input bits."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
 def _turns(seed: int, places: Places, weights: tuple[float, ...]) -> tuple[Places, Places]:
-    """Which corpus each place belongs to, and how many rows of it came before."""
+    """The corpus at each position, and the number of its rows at earlier positions."""
     counts = np.array(rows_a_period(weights))
     periods, at = np.divmod(places, counts.sum())
     corpus, turn = np.empty_like(places), np.empty_like(places)
@@ -113,7 +113,7 @@ def _turns(seed: int, places: Places, weights: tuple[float, ...]) -> tuple[Place
 
 @lru_cache(maxsize=2)
 def _period(seed: int, period: int, counts: tuple[int, ...]) -> tuple[Places, Places]:
-    """The corpora of a period, shuffled, and each place's number among those of its corpus."""
+    """The shuffled corpora of a period, and the rank of each position within its corpus."""
     keys = row_uniforms([seed], "order of corpora", sum(counts), step=period)[0]
     order = np.repeat(np.arange(len(counts)), counts)[np.argsort(keys.numpy(), kind="stable")]
     rank = np.empty_like(order)
@@ -123,8 +123,11 @@ def _period(seed: int, period: int, counts: tuple[int, ...]) -> tuple[Places, Pl
 
 
 def rows_a_period(weights: tuple[float, ...]) -> tuple[int, ...]:
-    """How many of each period's rows are of each corpus: exact if the weights are whole ratios of a
-    few thousand, else to the nearest row, and at least one."""
+    """The number of rows of each corpus in a period, at least one.
+
+    The shares are exact if the weights have integer ratios that sum to at most 4,096. Otherwise
+    they are rounded to whole rows.
+    """
     exact = [Fraction(str(weight)) for weight in weights]
     scale = math.lcm(*(weight.denominator for weight in exact))
     whole = [int(weight * scale) for weight in exact]

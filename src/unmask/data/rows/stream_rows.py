@@ -1,6 +1,6 @@
-"""Rows of a stream, packed as its documents come and kept nowhere, and a loader that goes on from any row.
+"""Rows of a stream, packed on the fly without a cache, and a loader that resumes at any row.
 
-Rows come in the order of the documents: nothing is shuffled.
+Rows keep the order of the documents; a stream is not shuffled.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,40 +21,40 @@ from unmask.data.sources.corpus import Corpus
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 
-_DOCUMENTS, _CHARACTERS = 64, 2**18  # that are packed at a time, at most
-_FRUITLESS = 2**16  # documents without a row, after which there may never be one
-_LARGEST = 2**48  # of a number in a file
+_DOCUMENTS, _CHARACTERS = 64, 2**18  # most that are packed at a time
+_FRUITLESS = 2**16  # documents without a row before packing gives up
+_LARGEST = 2**48  # bound of a number in a checkpoint
 
-Numbered = tuple[int, str]  # a document with its number in the stream
+Numbered = tuple[int, str]  # a document with its index in the stream
 
 
 @dataclass(frozen=True)
 class StreamPlace:
-    """The place of the next row: packing began at a document, and so many rows of it are done."""
+    """The position of the next row in a stream: the start of its block, and rows already used."""
 
-    batch: int = 0  # the number of the batch that begins there
-    document: int = 0
-    pieces: int = 0  # of the document, behind which packing began
-    tokens: int = 0  # of the next piece
-    rows: int = 0
+    batch: int = 0  # index of the next batch
+    document: int = 0  # where the block starts
+    pieces: int = 0  # of that document before the start
+    tokens: int = 0  # of the next piece before the start
+    rows: int = 0  # of the block, already used
 
     @classmethod
     def from_dict(cls, content: Any) -> "StreamPlace":
-        """The place that a checkpoint holds; anybody may have written it."""
+        """The position in a checkpoint. The content is untrusted and checked."""
         names = asdict(cls())
         if not isinstance(content, Mapping) or content.keys() != names.keys():
-            raise UnmaskError("the checkpoint does not hold the place of the stream")
+            raise UnmaskError("the checkpoint has no position of the stream: it is of another run")
         if not all(type(number) is int and 0 <= number < _LARGEST for number in content.values()):
-            raise UnmaskError("the checkpoint holds a place that no stream has")
+            raise UnmaskError("the checkpoint has an impossible position of the stream")
         return cls(**content)
 
 
 class StreamRows:
-    """Rows of a corpus without an end; one that has an end begins again behind it."""
+    """Endless rows of a stream. A stream that ends starts again from its first document."""
 
-    facts: ClassVar[dict[str, int]] = {"streams": 1}  # by which a resumed run knows its rows again
+    facts: ClassVar[dict[str, int]] = {"streams": 1}  # must be equal when a run resumes
     amount = "a stream of rows"
-    left_out = 0  # pairs that did not fit into a row are not counted
+    left_out = 0  # pairs too long for a row are not counted
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class StreamRows:
         self.packing, self.layout = packing, layout
 
     def rows(self, place: StreamPlace) -> Iterator[tuple[Table, StreamPlace]]:
-        """Rows from a place on, each with the place behind it."""
+        """The rows from a position on, each with the position after it."""
         skipped = place.rows
         for begun, table in self._blocks(replace(place, rows=0)):
             for number, row in enumerate(table, start=1):
@@ -78,7 +78,7 @@ class StreamRows:
                     yield row, replace(begun, rows=number)
 
     def _blocks(self, place: StreamPlace) -> Iterator[tuple[StreamPlace, Table]]:
-        """Tables of rows, each with the place where its packing begins."""
+        """Blocks of packed rows, each with the position where its packing starts."""
         documents, pending, fruitless = self._documents(place.document), list[Numbered](), 0
         encode = in_this_process(self.tokenizer)
         while True:
@@ -93,13 +93,13 @@ class StreamRows:
             fruitless = 0 if len(table) else fruitless + len(more)
             if fruitless > _FRUITLESS:
                 raise UnmaskError(
-                    f"{fruitless:,} documents of {self.corpus.name} make no row of {self.length} "
+                    f"{fruitless:,} documents of {self.corpus.name} give no row of {self.length} "
                     "tokens: set another data.length or data.packing"
                 )
             pending, place = self._behind(pending, inner)
 
     def _behind(self, block: list[Numbered], inner: Place) -> tuple[list[Numbered], StreamPlace]:
-        """The documents of a block that reach beyond its rows, and the place where they do."""
+        """The documents of a block that its rows do not use up, and the position of the rest."""
         done = inner.pieces
         for index, (number, text) in enumerate(block):
             cut = len(list(pieces([text]))) if self.packing in STREAMS else 1
@@ -109,7 +109,7 @@ class StreamRows:
         return [], StreamPlace(0, block[-1][0] + 1)
 
     def _documents(self, start: int) -> Iterator[Numbered]:
-        """The documents from a number on, blank ones left out, over and over."""
+        """The documents from index `start` on, without blank ones, repeated endlessly."""
         found = True
         while found:
             found = start > 0
@@ -122,9 +122,9 @@ class StreamRows:
 
 
 class StreamLoader:
-    """Batches of a stream one after the other; the newest one may be asked for again.
+    """Batches of a stream in order. Only the newest batch can be read again.
 
-    Each process of a group reads the whole stream and takes its rows of the batch.
+    Each process reads the whole stream and takes its own rows of each batch.
     """
 
     def __init__(self, rows: StreamRows, batch: int, seed: int) -> None:
@@ -132,46 +132,46 @@ class StreamLoader:
         self.go_to(asdict(StreamPlace()))
 
     def go_to(self, place: Any) -> None:
-        """Goes on from a place that `place` gave."""
+        """Resumes at a position that the property `place` returned."""
         self._place = StreamPlace.from_dict(place)
         self._coming = self.rows.rows(self._place)
         self._held: Rows | None = None
 
     @property
     def place(self) -> dict[str, int]:
-        """The place behind the newest batch, for a checkpoint."""
+        """The position after the newest batch, for a checkpoint."""
         return asdict(self._place)
 
     def batch(self, step: int, part: range) -> Batch:
-        """The rows `part`, numbered 0 to batch - 1, of the global batch of a step."""
+        """Tokens and validity of the rows `part` (0 to batch - 1) of a step's global batch."""
         return self._at(step)[part]
 
     def given(self, step: int, part: range) -> Bool[Tensor, "part length"] | None:
-        """Tokens of those rows that are seen and not predicted; None if the rows are no pairs."""
+        """True at tokens that are given and not predicted; None if the rows are not pairs."""
         return self._at(step).given(part)
 
     def counted(self, step: int, part: range) -> Int64[Tensor, "part"]:
-        """Tokens of each of those rows that the mean loss is per."""
+        """The tokens of each row that the mean loss counts."""
         return self._at(step).counted(part)
 
     def count(self, step: int, part: range) -> int:
-        """Tokens of all those rows that the mean loss is per."""
+        """The number of tokens of these rows that the mean loss counts."""
         return int(self.counted(step, part).sum())
 
     def _at(self, step: int) -> Rows:
-        """The rows of a step; those of the steps before it are read and dropped."""
+        """The rows of a step. Rows of earlier steps are read and dropped."""
         while self._held is None or self._place.batch <= step:
             rows = list(islice(self._coming, self.size))
             table = np.stack([row for row, _ in rows])
             self._held = Rows(table, Totals(), self.rows.layout)
             self._place = replace(rows[-1][1], batch=self._place.batch + 1)
         if self._place.batch != step + 1:
-            raise IndexError(f"step {step} of a stream that stands at {self._place.batch}")
+            raise IndexError(f"step {step} of a stream that is at step {self._place.batch}")
         return self._held
 
 
 def _block(documents: Iterator[Numbered]) -> Iterator[Numbered]:
-    """The next documents, as many as are packed at a time."""
+    """The next documents, up to the block limits."""
     characters = 0
     for number, text in islice(documents, _DOCUMENTS):
         yield number, text

@@ -1,4 +1,4 @@
-"""Rows of tokens, in memory or mapped from a file."""
+"""Rows of tokens of one corpus or a mixture, in memory or memory-mapped."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -20,26 +20,26 @@ Batch = tuple[Int64[Tensor, "batch length"], Bool[Tensor, "batch length"]]
 
 @dataclass(frozen=True)
 class Layout:
-    """What rows are: text, or pairs, `filled` where the EOS behind a target is valid as well."""
+    """The layout of rows: text or pairs. If `filled`, the EOS tokens after a target are valid."""
 
     paired: bool = False
     filled: bool = False
 
     @property
     def counts(self) -> int:
-        """The numbers that stand in front of a row."""
+        """The number of count columns before the tokens: valid tokens, and given ones for pairs."""
         return 2 if self.paired else 1
 
 
 TEXT = Layout()
-_AT_ONCE = 1024  # rows
-_HASHED = 1024
+_AT_ONCE = 1024  # rows per block when unknown tokens are counted
+_HASHED = 1024  # rows in the digest
 
 
 class Rows:
-    """Token rows of one length, with what they cover: `tokens` are the valid ones, BOS and EOS too.
+    """Token rows of one length with their totals. `tokens` counts valid tokens with BOS and EOS.
 
-    Of pairs, `tokens`, `bytes` and `characters` are those of the targets, each with one EOS.
+    For pairs, `tokens`, `bytes` and `characters` count the targets only, each with one EOS.
     """
 
     def __init__(self, table: Table, totals: Totals, layout: Layout = TEXT) -> None:
@@ -49,59 +49,59 @@ class Rows:
         self.tokens = totals.tokens
         self.bytes = totals.bytes
         self.characters = totals.characters
-        self.left_out = totals.left_out  # pairs that did not fit into a row
-        self.unknown = 0  # tokens that stand for what has none, once they are counted
-        self.faults = totals.faults  # what could not be read of the corpus
+        self.left_out = totals.left_out  # pairs too long for a row
+        self.unknown = 0  # unknown tokens; `count_unknown` sets it
+        self.faults = totals.faults  # read errors of the corpus
 
     def __len__(self) -> int:
         return len(self._table)
 
     @cached_property
     def digest(self) -> str:
-        """A hash of some rows from first to last: other texts have another, wherever they lie."""
+        """A hash of up to 1,024 evenly spaced rows, independent of the path of the corpus."""
         some = np.linspace(0, len(self) - 1, min(len(self), _HASHED)).astype(np.int64)
         return hashlib.blake2b(self.taken(some).tobytes(), digest_size=8).hexdigest()
 
     @property
     def facts(self) -> dict[str, int]:
-        """The numbers by which a resumed run knows its rows again."""
+        """The numbers that must be equal when a run resumes."""
         return {"rows": len(self), "tokens": self.tokens}
 
     @property
     def amount(self) -> str:
-        """The number of rows in words."""
+        """The number of rows as text."""
         return f"{len(self):,} rows"
 
     @property
     def unread(self) -> str:
-        """In words what of the corpus could not be read."""
+        """The read errors of the corpus as text."""
         return "; ".join(told("the text", self.faults))
 
     @property
     def shares(self) -> Shares:
-        """What training draws from."""
+        """The size and weight of each corpus, for the training order."""
         return Shares((len(self),))
 
     def __getitem__(self, index: ArrayLike | range) -> Batch:
-        """The rows of a range or an array of indices: tokens, and which of them are valid."""
+        """Tokens [batch, length] of some rows, and a mask that is True at valid tokens."""
         block = self.taken(np.asarray(index, dtype=np.int64))
         x = block[:, self.layout.counts :].astype(np.int64)
         valid = np.arange(self.length) < (self.length if self.layout.filled else block[:, :1])
         return torch.from_numpy(x), torch.from_numpy(np.broadcast_to(valid, x.shape).copy())
 
     def given(self, index: ArrayLike | range) -> Bool[Tensor, "batch length"] | None:
-        """Which tokens of these rows are seen and not predicted; None if the rows are no pairs."""
+        """True at tokens that are given and not predicted; None if the rows are not pairs."""
         if not self.layout.paired:
             return None
         given = self._counts(index)[:, 1:]
         return torch.from_numpy(np.arange(self.length) < given)
 
     def counted(self, index: ArrayLike | range) -> Int64[Tensor, "batch"]:
-        """How many tokens of each row figures are per: the valid ones, or the target's and one EOS."""
+        """The tokens of each row that a mean counts: valid ones, or the target with one EOS."""
         return torch.from_numpy(tokens_of(self._counts(index)))
 
     def count_unknown(self, token: int | None) -> None:
-        """Count a tokenizer's unknown token where it is predicted."""
+        """Sets `unknown` to the number of predicted tokens with the id `token`."""
         if token is None:
             return
         self.unknown = 0
@@ -116,12 +116,12 @@ class Rows:
         return self.taken(np.asarray(index, dtype=np.int64), self.layout.counts).astype(np.int64)
 
     def taken(self, index: Places, columns: int | None = None) -> Table:
-        """Rows as they are stored, or their first columns."""
+        """Stored rows with their count columns, or only the first `columns` of them."""
         return self._table[index, :columns]
 
 
 class Mixture(Rows):
-    """The rows of several corpora, numbered through: one behind the other, or evenly interleaved."""
+    """The rows of several corpora under one numbering: concatenated or evenly interleaved."""
 
     def __init__(
         self, parts: Sequence[Rows], weights: Sequence[float], interleaved: bool = False
@@ -149,11 +149,11 @@ class Mixture(Rows):
 
     @property
     def shares(self) -> Shares:
-        """What training draws from."""
+        """The size and weight of each corpus, for the training order."""
         return Shares(tuple(len(part) for part in self._parts), self._weights)
 
     def taken(self, index: Places, columns: int | None = None) -> Table:
-        """Rows as they are stored, or their first columns."""
+        """Stored rows with their count columns, or only the first `columns` of them."""
         if self._order is not None:
             index = self._order[index]
         corpus = np.searchsorted(self._ends, index, side="right")
@@ -166,7 +166,7 @@ class Mixture(Rows):
 
 
 def _interleaved(sizes: Sequence[int]) -> Places:
-    """All rows of all corpora, so that any first ones are of each in proportion to its size."""
+    """An order of all rows whose every prefix holds each corpus in proportion to its size."""
     keys = np.concatenate([(np.arange(size) + 0.5) / size for size in sizes])
     return np.argsort(keys, kind="stable")
 
@@ -174,6 +174,6 @@ def _interleaved(sizes: Sequence[int]) -> Places:
 def batches(
     rows: Rows, size: int
 ) -> Iterator[tuple[int, Int64[Tensor, "batch length"], Bool[Tensor, "batch length"]]]:
-    """All rows in order, `size` at a time (the last batch may be smaller), each with its first row."""
+    """All rows in order as (first index, tokens, validity), in batches of at most `size`."""
     for first in range(0, len(rows), size):
         yield first, *rows[range(first, min(first + size, len(rows)))]

@@ -1,4 +1,4 @@
-"""The files that benchmarks come in: lines, JSON objects, columns. A form says which part is the text."""
+"""Readers of benchmark files: lines, JSON objects, CSV columns."""
 
 import csv
 import hashlib
@@ -17,14 +17,14 @@ from unmask.errors import UnmaskError
 
 
 class Form(Protocol):
-    """How a file becomes documents; its `repr` tells it from other forms."""
+    """A reader of one file layout. Its `repr` is part of the corpus hash."""
 
     def read(self, path: Path) -> Iterator[str]: ...
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Each line is a document: as it is, with its end, or without space at either side."""
+    """Each line is a document: stripped, or unchanged with its line end if `whole`."""
 
     whole: bool = False
 
@@ -36,7 +36,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Objects:
-    """Each JSON object is a document, one behind the other: a field's text, or its list of lines."""
+    """Each JSON object is a document: the text of a field, or its list of lines joined."""
 
     field: str = "text"
 
@@ -63,7 +63,7 @@ class Objects:
 
 @dataclass(frozen=True)
 class Columns:
-    """Each record of a CSV file without a header is a document: some of its columns, a space between."""
+    """Each record of a CSV file without header is a document: some columns, joined by spaces."""
 
     count: int
     taken: tuple[int, ...]
@@ -83,12 +83,12 @@ class Columns:
 
 
 def _lines(stream: Stream, path: Path) -> Iterator[str]:
-    """Lines of which every one must be readable: a figure of a benchmark is of all of it."""
+    """The lines of a stream. An unreadable line is an error: a benchmark must be read whole."""
     return (line or "" for line in decoded_lines(stream, str(path), ReadErrors()))
 
 
 def file_corpus(paths: Sequence[Path], form: Form) -> Corpus:
-    """The documents of files of one form."""
+    """The corpus of several files of one layout."""
 
     def read() -> Iterator[str]:
         for path in paths:

@@ -1,8 +1,12 @@
-"""Documents from wherever text lives, one at a time, and a hash of their content; the registry of sources.
+"""A corpus, its held-out split and its samples; the registry of sources.
 
-A source is `builtin:pydoc`, a file, a folder, `-` (standard input, plain text), parallel files
-(`train.{de,en}`), `hf:OWNER/NAME[/CONFIG][:SPLIT]` (a dataset of the hub; the split is `train`
-unless named), or what a plugin opens.
+Names of sources:
+
+- `builtin:pydoc`: the documentation of Python;
+- a file, a folder, or parallel files such as `train.{de,en}`;
+- `-`: standard input, plain text;
+- `hf:OWNER/NAME[/CONFIG][:SPLIT]`: a dataset of the hub; the default split is `train`;
+- a scheme of a plugin.
 """
 
 import hashlib
@@ -24,35 +28,38 @@ from unmask.data.documents.read_errors import ReadErrors
 from unmask.errors import UnmaskError
 from unmask.registry import Registry
 
-ELSEWHERE = "elsewhere:"  # before the name of a file on the machine that a model comes from
+ELSEWHERE = "elsewhere:"  # scheme of a file on the machine where a model was trained
 _HASH_FRACTION = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
-_IN_MEMORY = 2**26  # bytes of documents that are set aside in memory; more go to the disk
+_IN_MEMORY = 2**26  # bytes of documents kept in memory; more go to a temporary file
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents that can be read again and again, and the hash of what they are read from.
+    """A named sequence of documents that can be read repeatedly, with a hash of its content.
 
-    A stream has no hash: it may have no end, nothing is held out of it, and its rows are kept nowhere.
+    A stream has no hash. It may be endless, has no held-out documents, and its rows are not cached.
     """
 
     name: str
     read: Callable[[], Iterator[str]]
     hash_content: Callable[[], str] | None
-    has_fields: bool = False  # beside the text: plain text has none
-    faults: ReadErrors = field(default_factory=ReadErrors)  # of the last reading
-    read_on: Callable[[int], Iterator[str]] | None = None  # the documents from a number on
+    has_fields: bool = False  # documents have fields beside the text; plain text has none
+    faults: ReadErrors = field(default_factory=ReadErrors)  # read errors of the last pass
+    read_on: Callable[[int], Iterator[str]] | None = None  # the documents from an index on
 
     @classmethod
     def stream(
         cls, name: str, documents: Callable[[int], Iterator[str]], has_fields: bool = False
     ) -> "Corpus":
-        """A corpus without an end, or one whose end is far.
+        """An endless corpus, or one that is too long to read in full.
 
         Args:
-            name: the source as a user gave it.
-            documents: the documents from a number on (0 is the first), the same at each call.
+            name: the source as the user named it.
+            documents: the documents from an index on (0 is the first), the same at each call.
             has_fields: True if documents can be pairs.
+
+        Returns:
+            A corpus without a hash.
 
         Example:
             >>> from itertools import count
@@ -64,20 +71,20 @@ class Corpus:
 
     @cached_property
     def digest(self) -> str | None:
-        """The hash of the content, wherever it lies, taken once; None of a stream."""
+        """The hash of the content, independent of its path, computed once; None for a stream."""
         return self.hash_content() if self.hash_content else None
 
     @property
     def endless(self) -> bool:
-        """True of a stream."""
+        """True if the corpus is a stream."""
         return self.hash_content is None
 
     def documents(self, start: int) -> Iterator[str]:
-        """The documents from a number on, blank ones included."""
+        """The documents from index `start` on, blank ones included."""
         return self.read_on(start) if self.read_on else islice(self.read(), start, None)
 
     def __iter__(self) -> Iterator[str]:
-        """The documents in order, blank ones left out."""
+        """The documents in order, without blank ones."""
         empty = True
         self.faults.begin()
         for document in self.read():
@@ -89,10 +96,10 @@ class Corpus:
             raise UnmaskError(next(iter(self.faults.files), f"{self.name} holds no text"))
 
     def part(self, holdout: float, held: bool, aside: "SetAside | None" = None) -> Iterator[str]:
-        """The held-out documents, or the others: a spread fraction that depends on the index only.
+        """The held-out documents if `held`, else the others. Only the index decides.
 
-        A reading of the others puts the held-out ones `aside`. A reading of the held-out ones after it
-        takes them from there, so that one reading of the corpus serves both.
+        A full pass over the others stores the held-out documents in `aside`. A later pass over the
+        held-out documents reads them from `aside`, so the corpus is read once.
         """
         border, empty = int(holdout * 2**64), True
         if held and aside is not None and aside.complete:
@@ -104,8 +111,8 @@ class Corpus:
             yield document
         if empty:
             raise UnmaskError(
-                f"{self.name} has too few documents to hold {holdout:g} of them out; "
-                "give data.valid or another data.separator"
+                f"{self.name} has too few documents to hold {holdout:g} of them out: "
+                "set data.valid or another data.separator"
             )
 
     def _divided(self, border: int, held: bool, aside: "SetAside | None") -> Iterator[str]:
@@ -121,9 +128,9 @@ class Corpus:
 
 
 class Source(ABC):
-    """Opens the corpora of a scheme, such as `hf:`; the registered name ends with the colon."""
+    """Opens the corpora of a scheme such as `hf:`. Its registered name ends with the colon."""
 
-    anywhere: ClassVar[bool] = False  # a name means the same text on every machine
+    anywhere: ClassVar[bool] = False  # True if a name means the same text on every machine
 
     @classmethod
     @abstractmethod
@@ -131,8 +138,11 @@ class Source(ABC):
         """The corpus of a source.
 
         Args:
-            spec: the name of the source behind the scheme.
-            fields: the settings by which files and records become documents.
+            spec: the name of the source after the scheme.
+            fields: the settings that turn files and records into documents.
+
+        Returns:
+            The corpus; opening reads no documents.
         """
 
 
@@ -140,27 +150,27 @@ SOURCES: Registry[Source] = Registry("source")
 
 
 class SetAside:
-    """Documents in a temporary file of a folder, to be read once more without their source."""
+    """Documents in a temporary file, written during a pass over a corpus and read back once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._file: Any = None
-        self.complete = False  # set by the reading that fills it, at its end
+        self.complete = False  # True after a full pass has written all documents
 
     def clear(self) -> None:
-        """Forgets all documents and takes new ones."""
+        """Removes all documents and opens an empty file."""
         self.close()
         self._folder.mkdir(parents=True, exist_ok=True)
         self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(self._folder))  # noqa: SIM115
 
     def close(self) -> None:
-        """Gives the file back."""
+        """Deletes the temporary file."""
         if self._file is not None:
             self._file.close()
         self._file, self.complete = None, False
 
     def add(self, document: str) -> None:
-        """Puts a document behind the others."""
+        """Appends a document with its class label or its source."""
         more = [getattr(document, name, None) for name in ("label", "source")]
         line = json.dumps([type(document).__name__, document, *more])
         self._file.write(line.encode() + b"\n")
@@ -177,10 +187,10 @@ class SetAside:
 
 
 def sample(documents: Iterable[str], most: float, folder: Path) -> Iterator[str]:
-    """The text of documents, or, if that is more than `most` characters, of a spread part of them.
+    """The texts of the documents, or of an even sample of about `most` characters if they have more.
 
-    The documents are read once. The share that fits falls as they come, so that those of the final
-    share are among those that were kept on the way, in a temporary file of the folder.
+    The documents are read once. Candidates go to a temporary file in `folder`. The sampled share
+    only falls while documents are read, so the final sample is among the candidates.
     """
     kept, places, total = SetAside(folder), array("Q"), 0
     kept.clear()
@@ -194,7 +204,7 @@ def sample(documents: Iterable[str], most: float, folder: Path) -> Iterator[str]
 
 
 def beginning(texts: Iterable[str], most: int) -> Iterator[str]:
-    """The first texts, of `most` characters or a little more; a stream is read no further."""
+    """The first texts, up to the one that brings their sum to `most` characters."""
     for text in texts:
         yield text
         most -= len(text)
@@ -203,12 +213,12 @@ def beginning(texts: Iterable[str], most: int) -> Iterator[str]:
 
 
 def _spread(index: int) -> int:
-    """A number below 2^64 that spreads neighbouring documents."""
+    """A hash below 2^64 of a document's index; neighbouring indices lie far apart."""
     return index * _HASH_FRACTION % 2**64
 
 
 def _border(most: float, total: int) -> int:
-    """The bound of `_spread` below which lies the share of `total` that `most` is."""
+    """The bound below which `_spread` falls for a share `most / total` of the indices."""
     return int(min(most / max(1, total), 1) * 2**64)
 
 
@@ -229,9 +239,9 @@ def _hash_documents(documents: Iterable[str]) -> str:
 def _python_topics() -> dict[str, str]:
     try:
         from pydoc_data.topics import topics
-    except ImportError:  # of a Python that was made small
+    except ImportError:  # a stripped Python
         raise UnmaskError(
-            "builtin:pydoc is not here, since this Python came without its documentation: set "
+            "builtin:pydoc is missing, since this Python came without its documentation: set "
             "data.train to a file or a folder"
         ) from None
     return topics

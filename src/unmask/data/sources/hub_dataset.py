@@ -1,4 +1,4 @@
-"""Documents of a data set on the Hugging Face hub."""
+"""Documents of a dataset on the Hugging Face hub."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ class HubDataset(Source):
 
     @classmethod
     def open(cls, spec: str, fields: Fields) -> Corpus:
-        """The dataset; with one slash the name is OWNER/NAME, not NAME/CONFIG."""
+        """The corpus of a dataset. A name with one slash is OWNER/NAME, never NAME/CONFIG."""
         path, _, split = spec.partition(":")
         parts = path.split("/")
         repository, config = "/".join(parts[:2]), "/".join(parts[2:]) or None
@@ -26,7 +26,7 @@ class HubDataset(Source):
 
 
 def hub_corpus(name: str, reading: Fields, *where: str | None, **options: str) -> Corpus:
-    """A dataset of the hub, by what `load_dataset` is called with."""
+    """The corpus of a hub dataset; `where` and `options` are arguments of `load_dataset`."""
     faults = ReadErrors(reading.corrupt)
 
     def read() -> Iterator[str]:
@@ -36,9 +36,9 @@ def hub_corpus(name: str, reading: Fields, *where: str | None, **options: str) -
                 rows = datasets.load_dataset(*where, **options)
         except ConnectionError:
             raise UnmaskError(
-                f"the dataset hf:{name} is not kept here, and the hub cannot be reached"
+                f"the dataset hf:{name} is not in the local cache, and the hub cannot be reached"
             ) from None
-        except (OSError, ValueError, RuntimeError) as error:  # the last: it is a script
+        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a dataset script
             reason = str(error).strip().partition("\n")[0]
             raise UnmaskError(f"the dataset hf:{name} cannot be loaded: {reason}") from None
         columns = reading.columns(rows.column_names, f"the dataset hf:{name}")
@@ -53,5 +53,5 @@ def hub_corpus(name: str, reading: Fields, *where: str | None, **options: str) -
 
 
 def _named(names: list[str], index: int | None) -> str | None:
-    """The name of a dataset's class; -1 is none."""
+    """The class label at an index; None for a missing index or -1."""
     return None if index is None or index < 0 else names[index]

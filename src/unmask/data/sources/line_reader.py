@@ -1,4 +1,4 @@
-"""The lines of a file, compressed or not: as text, or None in the place of one that cannot be read."""
+"""Lines of plain or compressed text files; None in place of an unreadable line."""
 
 import bz2
 import gzip
@@ -18,17 +18,17 @@ from unmask.errors import UnmaskError
 _OPENERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 _DAMAGE = (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile)
 _BUFFER = 2**20
-LONGEST = 2**28  # bytes of a line: a few kilobytes of gzip may hold a line of any length
+LONGEST = 2**28  # bytes of a line: a small gzip file can hold a line that fills the memory
 
 
 class Stream(Protocol):
-    """Bytes that are read line by line."""
+    """A binary stream that is read line by line."""
 
     def readline(self, size: int = -1, /) -> bytes: ...
 
 
 class _Hashed(io.RawIOBase):
-    """A file whose bytes are hashed as they are read."""
+    """A binary file that hashes its bytes while they are read."""
 
     def __init__(self, path: Path) -> None:
         self._file, self.hash = path.open("rb", buffering=0), hashlib.blake2b()
@@ -42,7 +42,7 @@ class _Hashed(io.RawIOBase):
         return count
 
     def finish(self) -> str:
-        """The hash of the whole file: a reader may leave some of its bytes."""
+        """Reads the bytes that are left and returns the hash of the whole file."""
         while self.read(_BUFFER):
             pass
         return self.hash.hexdigest()
@@ -54,9 +54,9 @@ class _Hashed(io.RawIOBase):
 
 @contextmanager
 def opened(path: Path, digests: dict[Path, str] | None = None) -> Iterator[Stream]:
-    """A file, whatever it is compressed with.
+    """Opens a file and decompresses it by its suffix.
 
-    A reading to the end leaves the hash of the file's bytes in `digests`, unless it is there.
+    The hash of the file's bytes goes into `digests` on leaving, unless it is there already.
     """
     if digests is None or path in digests:
         with readable(path), _OPENERS.get(path.suffix, _plain)(path) as stream:
@@ -78,7 +78,7 @@ def _plain(file: Any) -> Any:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """What the system says about a file as an error of ours."""
+    """Turns an error of the operating system into a one-line error about the file."""
     try:
         yield
     except OSError as error:
@@ -86,18 +86,18 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def named(folder: Path, pattern: str) -> list[Path]:
-    """The files of a folder that have a name, or else its compressed ones, in order."""
+    """The sorted files of a folder that match a pattern; compressed ones if no plain one matches."""
     found = (sorted(folder.glob(pattern + suffix)) for suffix in ("", *_OPENERS))
     return next(filter(None, found), [])
 
 
 def form_suffix(path: Path) -> str:
-    """The suffix that tells the form, behind a compressed file's own."""
+    """The suffix of the file format in lower case; the suffix of a compression is removed."""
     return (Path(path.stem) if path.suffix in _OPENERS else path).suffix.lower()
 
 
 def decoded_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[str | None]:
-    """Lines of UTF-8 with plain line ends; None in the place of one that cannot be read."""
+    r"""Lines of UTF-8, with \n in place of \r\n; None in place of an unreadable line."""
     offset = 0
     for number, raw in enumerate(_raw_lines(stream, name, faults), start=1):
         line = None if raw is None else _decoded(raw, name, number, offset, faults)
@@ -108,7 +108,7 @@ def decoded_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[str
 
 
 def _raw_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[bytes | None]:
-    """The lines of a stream up to where it is damaged; None in the place of one without an end."""
+    """The lines of a stream up to its damage, if any; None in place of a line that is too long."""
     number = 0
     try:
         for raw in iter(partial(stream.readline, LONGEST), b""):
@@ -117,7 +117,7 @@ def _raw_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[bytes 
             if len(raw) < LONGEST or raw.endswith(b"\n"):
                 yield raw
                 continue
-            faults.add(f"{name}:{number} is longer than {LONGEST:,} bytes: it is no line of text")
+            faults.add(f"{name}:{number} is longer than {LONGEST:,} bytes: break the line")
             while raw and not raw.endswith(b"\n"):
                 raw = stream.readline(LONGEST)
             yield None
@@ -125,12 +125,12 @@ def _raw_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[bytes 
         if isinstance(error, OSError) and error.errno is not None:
             raise
         faults.break_off(
-            f"{name} is damaged or cut short: {number:,} lines of it were read, the rest is left out: {error}"
+            f"{name} is damaged or cut short: {number:,} lines were read, the rest is skipped: {error}"
         )
 
 
 def _decoded(raw: bytes, name: str, number: int, offset: int, faults: ReadErrors) -> str | None:
-    """A line as text; a wrong byte is named by its offset in the file."""
+    """A line as text; None, and a read error with the offset of the wrong byte, if it is no UTF-8."""
     try:
         line = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -140,6 +140,6 @@ def _decoded(raw: bytes, name: str, number: int, offset: int, faults: ReadErrors
         )
         return None
     if "\0" in line:
-        faults.add(f"{name}:{number} holds a NUL byte, which no text does")
+        faults.add(f"{name}:{number} holds a NUL byte: it is not text")
         return None
     return line

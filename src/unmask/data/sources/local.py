@@ -1,4 +1,4 @@
-"""Documents of this machine: built-in text, files, folders, parallel files, standard input."""
+"""Local sources: built-in text, files, folders, parallel files, standard input."""
 
 import hashlib
 import os
@@ -33,7 +33,7 @@ LONGEST_NAME, LONGEST_PATH = 255, 4095  # bytes
 
 
 def _is_text(source: str) -> bool:
-    """Whether it can be no file's name."""
+    """True if the string cannot be a path: a part is too long, or it holds a line break."""
     name = source.encode("utf-8", "surrogatepass")
     long = len(name) > LONGEST_PATH or any(len(part) > LONGEST_NAME for part in name.split(b"/"))
     return long or b"\n" in name
@@ -41,13 +41,13 @@ def _is_text(source: str) -> bool:
 
 @SOURCES.register("builtin:")
 class Builtin(Source):
-    """Text that comes with Python: builtin:pydoc, its documentation."""
+    """Text that comes with Python: builtin:pydoc is its documentation."""
 
     anywhere = True
 
     @classmethod
     def open(cls, spec: str, fields: Fields) -> Corpus:
-        """The corpus of that name."""
+        """The corpus of a built-in text."""
         if spec != "pydoc":
             raise unknown("builtin corpus", spec, ["pydoc"])
 
@@ -60,12 +60,12 @@ class Builtin(Source):
 
 @SOURCES.register(ELSEWHERE)
 class Elsewhere(Source):
-    """A file of the machine that a model was trained on, which is not here."""
+    """A file on the machine where a model was trained; it cannot be opened here."""
 
     @classmethod
     def open(cls, spec: str, fields: Fields) -> Corpus:
-        """Nothing that could be opened."""
-        raise UnmaskError(f"the text {spec!r} lies where the model was trained")
+        """Raises an error."""
+        raise UnmaskError(f"the text {spec!r} is on the machine where the model was trained")
 
 
 @SOURCES.register("path")
@@ -76,11 +76,9 @@ class LocalPath(Source):
     def open(cls, spec: str, fields: Fields) -> Corpus:
         """The documents of a file, of all files of a folder, or of parallel files."""
         if _is_text(spec):
-            raise UnmaskError(
-                f"no file is called {spec[:40]!r}…; texts themselves are given as a list"
-            )
+            raise UnmaskError(f"{spec[:40]!r}… is a text and no file name: give texts as a list")
         if not spec:
-            raise UnmaskError("the name of a source is empty; . is the folder here")
+            raise UnmaskError("the name of a source is empty: name a file or a folder, such as .")
         if paths := parallel_files(spec):
             return _parallel(spec, paths, fields)
         return _files(Path(spec), fields)
@@ -91,7 +89,7 @@ def _files(path: Path, reading: Fields) -> Corpus:
     if not path.exists():
         raise UnmaskError(f"no file or folder {path}")
     if not path.is_dir() and not path.is_file():
-        raise UnmaskError(f"{path} is neither a file nor a folder; use - for standard input")
+        raise UnmaskError(f"{path} is neither a file nor a folder: use - for standard input")
     if path.is_file() and path.stat().st_size == 0:
         raise UnmaskError(f"{path} is empty")
 
@@ -121,7 +119,7 @@ def _parallel(source: str, paths: dict[str, Path], reading: Fields) -> Corpus:
         return read_parallel(source, paths, reading, faults, digests)
 
     def hash_content() -> str:
-        # which file has which name, too
+        # the field names are part of the hash
         return hashlib.blake2b(
             repr([*paths, _hash_files(paths.values(), digests)]).encode()
         ).hexdigest()
@@ -130,7 +128,7 @@ def _parallel(source: str, paths: dict[str, Path], reading: Fields) -> Corpus:
 
 
 def _inside(folder: Path) -> list[Path]:
-    """The text files of a folder and the folders in it, hidden ones left out."""
+    """The text files in a folder and its subfolders, without hidden ones."""
     visible = (
         path
         for path in folder.rglob("*")
@@ -144,11 +142,11 @@ def _inside(folder: Path) -> list[Path]:
 
 @SOURCES.register("-")
 class StandardInput(Source):
-    """Standard input, plain text."""
+    """Standard input as plain text."""
 
     @classmethod
     def open(cls, spec: str, fields: Fields) -> Corpus:
-        """Standard input, kept in a file that vanishes with the process: a corpus is read twice."""
+        """The corpus of standard input, copied to a temporary file so that it can be read again."""
         return _standard_input(fields)
 
 

@@ -1,15 +1,18 @@
-"""The corpus of a source, by the form of its name."""
+"""Opens the corpus that a source names."""
 
 from unmask.data.documents.fields import Fields
 from unmask.data.sources.corpus import SOURCES, Corpus, Source
 
 
 def open_corpus(source: str, reading: Fields) -> Corpus:
-    """The corpus that a source names: by its scheme, or else as a path.
+    """The corpus of a source: by its scheme if it has one, else by its path.
 
     Args:
         source: `builtin:pydoc`, `hf:OWNER/NAME`, `-`, a file, a folder, or a scheme of a plugin.
-        reading: the settings by which files and records become documents.
+        reading: the settings that turn files and records into documents.
+
+    Returns:
+        The corpus; opening reads no documents.
 
     Example:
         >>> open_corpus("builtin:pydoc", Reading("line", "text")).name
@@ -22,7 +25,7 @@ def open_corpus(source: str, reading: Fields) -> Corpus:
 
 
 def scheme_of(source: str) -> type[Source] | None:
-    """The source that a scheme names, as `hf:` does; None of a path."""
+    """The class registered for the scheme of a source, such as `hf:`; None for a path."""
     scheme, colon, _ = source.partition(":")
     name = scheme + colon
     return SOURCES[name] if (colon or name == "-") and name in SOURCES else None

@@ -1,4 +1,4 @@
-"""Parallel files, `train.{de,en}`: line for line the fields `de` and `en` of one record."""
+"""Parallel files such as `train.{de,en}`: line n of each file is a field of record n."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 def parallel_files(source: str) -> dict[str, Path]:
-    """The files that a source with braces names, by what stands in the braces; none without."""
+    """The files of a source with braces, by the name in the braces; empty without braces."""
     found = _BRACES.search(source)
     if found is None:
         return {}
@@ -26,7 +26,7 @@ def parallel_files(source: str) -> dict[str, Path]:
     paths = {name: Path(source[: found.start()] + name + source[found.end() :]) for name in names}
     for path in paths.values():
         if not path.is_file():
-            raise UnmaskError(f"no file {path}, which {source} asks for")
+            raise UnmaskError(f"no file {path}, which {source} names")
     return paths
 
 
@@ -37,10 +37,10 @@ def read_parallel(
     faults: ReadErrors,
     digests: dict[Path, str],
 ) -> Iterator[str]:
-    """The documents of parallel files, which must have equally many lines."""
+    """The documents of parallel files; an error if the files differ in their number of lines."""
     columns = reading.columns(list(paths), source)
     with ExitStack() as stack:
-        own = [ReadErrors(faults.allowed) for _ in columns]  # of lines, not of records
+        own = [ReadErrors(faults.allowed) for _ in columns]  # per file, counted in lines
         lines = [
             stack.enter_context(read_lines(paths[name], found, digests))
             for name, found in zip(columns, own, strict=True)
@@ -50,10 +50,10 @@ def read_parallel(
                 ended, going = (paths[columns[i]] for i in _order(values))
                 raise UnmaskError(
                     f"{ended} ends after {number - 1} lines and {going} goes on: parallel files "
-                    "need a line for each line"
+                    "need the same number of lines"
                 )
             faults.seen += 1
-            if None in values:  # a line that cannot be read takes its fellows with it
+            if None in values:  # one unreadable line makes the record unreadable
                 faults.add(own[values.index(None)].first)
                 continue
             record = dict(zip(columns, values, strict=True))
@@ -62,6 +62,6 @@ def read_parallel(
 
 
 def _order(values: tuple[object, ...]) -> tuple[int, int]:
-    """One that has ended, and one that has not."""
+    """The index of a file that has ended and of a file that has not."""
     going = next(i for i, value in enumerate(values) if value is not _ENDED)
     return values.index(_ENDED), going

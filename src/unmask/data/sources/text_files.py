@@ -1,4 +1,4 @@
-"""Documents out of one file: plain text, JSON lines, CSV, TSV or Parquet, compressed or not."""
+"""Reads the documents of one file: plain text, JSON lines, CSV, TSV or Parquet."""
 
 import csv
 import hashlib
@@ -24,8 +24,8 @@ from unmask.imports import extra
 _TEXT = (".txt", ".text", ".md", ".rst")
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
 _PARQUET = (".parquet",)
-_LONGEST = 2**28  # characters of a document of plain text; what is longer becomes several
-# a quote in TSV is a quote
+_LONGEST = 2**28  # characters of a plain-text document; a longer one is split
+# in TSV a quote character has no special meaning
 _TABLES: dict[str, dict[str, Any]] = {
     ".csv": {},
     ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
@@ -33,17 +33,17 @@ _TABLES: dict[str, dict[str, Any]] = {
 
 
 def known_file(path: Path) -> bool:
-    """Whether a folder's file is taken for text; a file named by itself always is."""
+    """True if a file in a folder is read. A file that the user names is always read."""
     return form_suffix(path) in _TEXT + _JSON_LINES + _PARQUET
 
 
 def has_fields(path: Path) -> bool:
-    """Whether a file's documents have fields: plain text has none."""
+    """True if the documents of a file have fields, which plain text lacks."""
     return _form(path) != "text"
 
 
 def digest_of(path: Path, digests: dict[Path, str]) -> str:
-    """A hash of a file's bytes, if none is known of them, and of the form they are read in."""
+    """The hash of a file's bytes, from `digests` if it is there, with the name of its format."""
     if path not in digests:
         with readable(path), path.open("rb") as stream:
             digests[path] = hashlib.file_digest(stream, "blake2b").hexdigest()
@@ -53,9 +53,9 @@ def digest_of(path: Path, digests: dict[Path, str]) -> str:
 def read_documents(
     path: Path, reading: Fields, faults: ReadErrors, digests: dict[Path, str]
 ) -> Iterator[str]:
-    """The documents of a file, one at a time; what cannot be read is noted among the faults.
+    """The documents of a file. Unreadable records are counted in `faults`.
 
-    A first reading hashes the file's bytes too, except those of Parquet.
+    The first pass also stores a hash of the file in `digests`, except for Parquet.
     """
     form = _form(path)
     if form == "parquet":
@@ -74,14 +74,14 @@ def read_documents(
 def read_lines(
     path: Path, faults: ReadErrors, digests: dict[Path, str]
 ) -> Iterator[Iterator[str | None]]:
-    """The lines of a file of plain text, without their ends; None where one cannot be read."""
+    """Opens a plain-text file as lines without line ends; None in place of an unreadable line."""
     with opened(path, digests) as stream:
         lines = decoded_lines(stream, str(path), faults)
         yield (line if line is None else line.removesuffix("\n") for line in lines)
 
 
 def read_text(stream: Stream, name: str, separator: str, faults: ReadErrors) -> Iterator[str]:
-    """The documents of plain UTF-8 text: between separator lines, or each line, or all of it."""
+    """The documents of plain UTF-8 text: split at separator lines, one per line, or one per file."""
     lines = (line for line in decoded_lines(stream, name, faults) if line is not None)
     if separator == "line":
         yield from (line.removesuffix("\n") for line in lines)
@@ -121,17 +121,17 @@ def _json_document(line: str, place: str, reading: Fields) -> str:
         raise UnmaskError(f"{place} is not JSON") from None
     if not isinstance(record, dict):
         field = reading.source_field or reading.text_field
-        raise UnmaskError(f"{place} has no field {field!r}; it is no object")
+        raise UnmaskError(f"{place} has no field {field!r}; it is no JSON object")
     reading.columns(list(record), place)
     return reading.document(record, place)
 
 
 def _read_table(stream: Stream, path: Path, reading: Fields, faults: ReadErrors) -> Iterator[str]:
-    """Records of CSV or TSV, whose first line names the fields.
+    """The documents of a CSV or TSV file. Its first line holds the names of the fields.
 
-    Of one that cannot be read every line counts: a quote without end takes many along.
+    Every line of an unreadable record is counted: a missing end quote swallows many lines.
     """
-    csv.field_size_limit(LONGEST)  # of all readers; 128 KiB otherwise, which documents exceed
+    csv.field_size_limit(LONGEST)  # process-wide; the default of 128 KiB is too small
     lines = decoded_lines(stream, str(path), faults)
     rows = csv.reader((line or "" for line in lines), strict=True, **_TABLES[_form(path)])
     names: list[str] | None = None
@@ -148,7 +148,7 @@ def _read_table(stream: Stream, path: Path, reading: Fields, faults: ReadErrors)
         if names is None:
             reading.columns(row, str(path))
             names = row
-        elif row:  # no blank line
+        elif row:  # a blank line gives an empty list
             try:
                 document = _table_document(names, row, place, reading)
             except UnmaskError as error:
@@ -177,6 +177,6 @@ def _read_parquet(path: Path, reading: Fields, faults: ReadErrors) -> Iterator[s
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0]
         faults.break_off(
-            f"{path} is damaged or no Parquet file: {number:,} records of it were read, the rest is left "
-            f"out: {reason}"
+            f"{path} is damaged or no Parquet file: {number:,} records were read, the rest is skipped: "
+            f"{reason}"
         )

@@ -1,4 +1,4 @@
-"""Tokenizers, one kind a file."""
+"""Tokenizers: subwords, characters, bytes, Hugging Face."""
 
 from unmask.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer, Text8Tokenizer
 from unmask.data.tokenizers.huggingface_tokenizer import HuggingFaceTokenizer

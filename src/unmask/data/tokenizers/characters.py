@@ -1,4 +1,4 @@
-"""Tokenizers without training: characters of an alphabet, text8's 27 symbols, bytes."""
+"""Tokenizers of single characters, of text8's 27 symbols, and of bytes."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ def _codes(text: str) -> Ids:
 
 @TOKENIZERS.register("characters")
 class CharacterTokenizer(Tokenizer):
-    """One token a character; characters outside the alphabet become U+FFFD, which is always in it."""
+    """One token per character; characters outside the alphabet become U+FFFD."""
 
     learns = True
     samples = False
@@ -44,41 +44,41 @@ class CharacterTokenizer(Tokenizer):
 
     @classmethod
     def build(cls, config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
-        """The characters of the texts."""
+        """A tokenizer of all characters in the texts."""
         return cls(chain.from_iterable(map(set, texts)))
 
     @classmethod
     def parse(cls, files: Mapping[str, str]) -> Tokenizer:
-        """The alphabet of its file, or else that of the file that transformers reads."""
+        """The alphabet in `alphabet.json`, or else in the `tokenizer.json` of transformers."""
         if "alphabet.json" in files:
             return cls(json.loads(files["alphabet.json"]))
         return cls(json.loads(files["tokenizer.json"])["model"]["vocab"])
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids of each text, without special ones."""
+        """The ids of each text, without special ids."""
         last = len(self._table) - 1
         return [self._table[np.minimum(_codes(text), last)] for text in texts]
 
     def decode(self, ids: ArrayLike) -> str:
-        """The text of ids; special ones are dropped."""
+        """The text of ids; special ids are dropped."""
         return _codes(self.alphabet)[self.content(ids)].tobytes().decode(_UTF32)
 
     def covered(self, text: str, tokens: int) -> int:
-        """How many characters of a text its first `tokens` tokens stand for."""
+        """The number of characters of a text that its first `tokens` tokens cover."""
         return min(tokens, len(text))
 
     @property
     def unknown_id(self) -> int | None:
-        """What stands for all that there is no token for; None if nothing does."""
+        """The id of U+FFFD; None if it is not in the alphabet."""
         return self.alphabet.index(UNKNOWN) if UNKNOWN in self.alphabet else None
 
     def pieces(self) -> list[bytes | None] | None:
-        """The bytes of every id, None for special ones."""
+        """The bytes of every id, None for special ids."""
         known: list[bytes | None] = [character.encode() for character in self.alphabet]
         return known + [None] * (self.vocabulary.size - len(known))
 
     def backend(self) -> Backend:
-        """A word list of single characters."""
+        """A word-level model whose words are single characters."""
         ids = {character: index for index, character in enumerate(self.alphabet)}
         backend = Backend(models.WordLevel(ids, unk_token=self._unknown))
         backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
@@ -86,13 +86,13 @@ class CharacterTokenizer(Tokenizer):
         return backend
 
     def files(self) -> dict[str, str]:
-        """The content of the files that `save` writes, by name: everything that changes ids."""
+        """The content of the files that `save` writes, by name: everything that affects ids."""
         return super().files() | {"alphabet.json": json.dumps(self.alphabet) + "\n"}
 
 
 @TOKENIZERS.register("text8")
 class Text8Tokenizer(CharacterTokenizer):
-    """The 27 symbols of text8: capitals become small, everything else but a-z becomes a space."""
+    """The 27 symbols of text8: A-Z become a-z, every other character becomes a space."""
 
     learns = False
     _unknown = " "
@@ -106,16 +106,16 @@ class Text8Tokenizer(CharacterTokenizer):
 
     @classmethod
     def build(cls, config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
-        """The one that there is."""
+        """The tokenizer, which has no settings."""
         return cls()
 
     @classmethod
     def parse(cls, files: Mapping[str, str]) -> Tokenizer:
-        """The one that there is."""
+        """The tokenizer, which has no settings."""
         return cls()
 
     def backend(self) -> Backend:
-        """A word list of letters, behind capitals made small; what is no letter is unknown, a space."""
+        """A word-level model of a-z after lower-casing; its unknown token is the space."""
         backend = super().backend()
         small = [normalizers.Replace(letter.upper(), letter) for letter in LETTERS]
         backend.normalizer = normalizers.Sequence(small)
@@ -124,48 +124,48 @@ class Text8Tokenizer(CharacterTokenizer):
 
 @TOKENIZERS.register("bytes")
 class ByteTokenizer(Tokenizer):
-    """One token a byte of UTF-8; a broken character decodes to U+FFFD."""
+    """One token per byte of UTF-8; an incomplete character decodes to U+FFFD."""
 
     def __init__(self) -> None:
         super().__init__(own_specials(256))
 
     @classmethod
     def build(cls, config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
-        """The one that there is."""
+        """The tokenizer, which has no settings."""
         return cls()
 
     @classmethod
     def parse(cls, files: Mapping[str, str]) -> Tokenizer:
-        """The one that there is."""
+        """The tokenizer, which has no settings."""
         return cls()
 
     def backend(self) -> Backend:
-        """A byte-level BPE that merges nothing, each byte under its own id."""
+        """A byte-level BPE without merges; the id of a byte is its value."""
         backend = Backend(models.BPE(byte_names(), []))
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         backend.decoder = decoders.ByteLevel()
         return backend
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids of each text, without special ones."""
+        """The ids of each text, without special ids."""
         return [np.frombuffer(encoded(text), dtype=np.uint8) for text in texts]
 
     def decode(self, ids: ArrayLike) -> str:
-        """The text of ids; special ones are dropped."""
+        """The text of ids; special ids are dropped."""
         return self.content(ids).astype(np.uint8).tobytes().decode("utf-8", "replace")
 
     def covered(self, text: str, tokens: int) -> int:
-        """How many characters of a text its first `tokens` tokens stand for."""
+        """The number of characters of a text that its first `tokens` tokens cover."""
         return len(encoded(text)[:tokens].decode("utf-8", "ignore"))
 
     def pieces(self) -> list[bytes | None] | None:
-        """The bytes of every id, None for special ones."""
+        """The bytes of every id, None for special ids."""
         known: list[bytes | None] = [bytes([byte]) for byte in range(256)]
         return known + [None] * (self.vocabulary.size - len(known))
 
 
 def _lookup(alphabet: str, unknown: str) -> Ids:
-    """A table from code point to id; its last entry serves every code point beyond it."""
+    """A table from code point to id. Its last entry serves all larger code points."""
     table = np.full(max(map(ord, alphabet)) + 2, alphabet.index(unknown), dtype=np.uint32)
     table[_codes(alphabet)] = np.arange(len(alphabet))
     return table

@@ -1,8 +1,8 @@
-"""Text with gaps: "[MASK]" is one token to fill, "[MASK:4]" is four.
+"""Text with gaps: "[MASK]" is a gap of one token, "[MASK:4]" of four.
 
-Each piece of text around the gaps is encoded by itself. Where tokens carry the space before their
-word (BPE, WordPiece), one space directly before a gap belongs to the gap's first token and is left
-out; characters and bytes keep every character.
+Each piece of text around the gaps is encoded separately. If tokens include the space before their
+word (BPE, WordPiece), one space directly before a gap is removed, since the gap's first token
+includes it. Characters and bytes keep every character.
 """
 
 import re
@@ -15,7 +15,7 @@ _BLANK = re.compile(r"\[MASK(?::([^\]]*))?\]")
 
 
 def parse_blanks(text: str, tokenizer: Tokenizer) -> list[int]:
-    """The ids of a text, the mask id wherever it has a gap."""
+    """The ids of a text, with the mask id at each token of a gap."""
     ids: list[int] = []
     start = 0
     for blank in _BLANK.finditer(text):
@@ -28,7 +28,7 @@ def parse_blanks(text: str, tokenizer: Tokenizer) -> list[int]:
 
 
 def count_blanks(text: str) -> int:
-    """How many tokens the gaps of a text ask for."""
+    """The number of tokens in the gaps of a text."""
     return sum(_width(blank) for blank in _BLANK.finditer(text))
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face tokenizers by folder or hub name, read without running anybody's code."""
+"""Hugging Face tokenizers by folder or hub name, read without running remote code."""
 
 import json
 import tempfile
@@ -16,7 +16,7 @@ from unmask.files.untrusted import foreign_text, refusing
 from unmask.imports import extra
 from unmask.vocabulary import Vocabulary
 
-# The names that a folder's own settings give each role, and what the role is called without them.
+# settings that name the special token of each role, and the usual tokens if no setting does
 _SETTINGS = {
     "mask": ("mask_token",),
     "pad": ("pad_token",),
@@ -29,7 +29,7 @@ _USUAL = {
     "bos": ("[CLS]", "<s>", "<bos>", "<|endoftext|>"),
     "eos": ("[SEP]", "</s>", "<eos>", "<|endoftext|>"),
 }
-_SIZES = {"gpt2": 50_258, "bert-base-uncased": 30_522}  # of well-known names, with MASK
+_SIZES = {"gpt2": 50_258, "bert-base-uncased": 30_522}  # vocabulary sizes with MASK
 
 
 @TOKENIZERS.register("hf")
@@ -40,23 +40,23 @@ class HuggingFaceTokenizer(SubwordTokenizer):
 
     @classmethod
     def build(cls, config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
-        """The tokenizer of that folder or name."""
+        """The tokenizer in the folder or under the hub name `path`."""
         return hugging_face(config.path)
 
     @classmethod
     def check(cls, config: TokenizerConfig) -> None:
-        """Raises an error without a path."""
+        """Raises an error if `path` is empty."""
         if not config.path:
             raise UnmaskError("tokenizer.kind hf needs tokenizer.path: a folder or a hub name")
 
     @classmethod
     def planned_size(cls, config: TokenizerConfig) -> int | None:
-        """The size of the vocabulary of a well-known tokenizer."""
+        """The size of the vocabulary of a well-known tokenizer; None for others."""
         return _SIZES.get(config.path)
 
 
 def hugging_face(path: str) -> SubwordTokenizer:
-    """The Hugging Face tokenizer in a folder, or under a hub name."""
+    """The Hugging Face tokenizer in a folder or under a hub name."""
     if Path(path).is_dir():
         return _from_folder(Path(path))
     return _from_hub(path)
@@ -97,7 +97,7 @@ def _backend(folder: Path, settings: dict[str, Any]) -> Backend:
 
 
 def _word_piece(vocabulary: Path, settings: dict[str, Any]) -> Backend:
-    """BERT's tokenizer from its list of words."""
+    """BERT's WordPiece tokenizer from its `vocab.txt`."""
     foreign_text(vocabulary)
     unknown = _name(settings.get("unk_token")) or "[UNK]"
     backend = Backend(models.WordPiece.from_file(str(vocabulary), unk_token=unknown))
@@ -112,16 +112,16 @@ def _word_piece(vocabulary: Path, settings: dict[str, Any]) -> Backend:
 
 
 def _vocabulary(backend: Backend, settings: dict[str, Any]) -> Vocabulary:
-    """The special ids: the folder's names first, then the usual ones, then ids behind MASK."""
+    """The vocabulary with its special ids: by the settings, by usual names, or new ids."""
     known = backend.get_vocab(with_added_tokens=True)
     if not known:
-        raise UnmaskError("it has no tokens")
+        raise UnmaskError("its vocabulary is empty")
     ids = {role: _role_id(role, settings, known) for role in _SETTINGS}
     base = Vocabulary.over(max(known.values()) + 1, mask_id=ids["mask"])
     size, bos, eos = base.size, ids["bos"], ids["eos"]
     if bos is None and eos is None:
         bos, eos, size = size, size + 1, size + 2
-    # One of the two serves as both, as GPT-2's only special token does.
+    # one token serves as both BOS and EOS, as GPT-2's only special token does
     bos, eos = (eos if bos is None else bos), (bos if eos is None else eos)
     return Vocabulary(size, base.mask_id, ids["pad"], bos, eos)
 
@@ -133,7 +133,7 @@ def _role_id(role: str, settings: dict[str, Any], known: dict[str, int]) -> int 
 
 
 def _name(token: Any) -> str | None:
-    """A token's text: given plainly, or as an added token's fields."""
+    """The text of a token in the settings: a string, or the field `content` of an added token."""
     if isinstance(token, dict):
         token = token.get("content")
     return token if isinstance(token, str) else None

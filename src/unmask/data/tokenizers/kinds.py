@@ -1,4 +1,4 @@
-"""A tokenizer by its configuration, and a saved one by its folder."""
+"""Builds a tokenizer from its configuration and loads a saved one."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,17 +12,17 @@ from unmask.errors import UnmaskError
 from unmask.files.untrusted import foreign_text, refusing
 from unmask.vocabulary import Vocabulary
 
-# kinds that files call by another name than configurations do
+# kinds whose name in files differs from the registered name
 _STORED = {kind.kind: kind for kind in (SubwordTokenizer, NoTokenizer)}
 
 
 def build_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
-    """The configured tokenizer; only a kind that learns reads the texts."""
+    """The configured tokenizer. Only a kind that learns reads the texts."""
     return TOKENIZERS[config.kind].build(config, texts)
 
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:
-    """A tokenizer that `save` wrote, or one in Hugging Face's layout."""
+    """The tokenizer in a folder that `save` wrote or that has Hugging Face's layout."""
     folder = Path(folder)
     if not folder.is_dir():
         raise UnmaskError(f"no tokenizer folder {folder}")
@@ -33,7 +33,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
 
 
 def parse_tokenizer(files: Mapping[str, str]) -> Tokenizer:
-    """The tokenizer that `files` described."""
+    """The tokenizer of saved files, by the kind in `vocabulary.json`."""
     state = json.loads(files["vocabulary.json"])
     kind = state["kind"]
     tokenizer = (_STORED[kind] if kind in _STORED else TOKENIZERS[str(kind)]).parse(files)
@@ -41,16 +41,16 @@ def parse_tokenizer(files: Mapping[str, str]) -> Tokenizer:
         return tokenizer
     vocabulary, labels = Vocabulary(**state["vocabulary"]), state.get("labels", {})
     if sorted(labels.values()) != list(range(vocabulary.size - len(labels), vocabulary.size)):
-        raise UnmaskError("its classes have other ids than those behind its tokens")
+        raise UnmaskError("the ids of its class labels do not follow the ids of its tokens")
     return tokenizer.having(vocabulary, labels)
 
 
 class TextFiles(Mapping[str, str]):
-    """The text files of a folder by name, read when they are looked up; anybody may have written them.
+    """The untrusted text files of a folder by name, read when they are looked up.
 
     Args:
         folder: the folder.
-        inside: the folder that links may not leave; the folder itself unless given.
+        inside: the folder that links may not leave; `folder` by default.
     """
 
     def __init__(self, folder: Path, inside: Path | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The tokenizer of a model that came without one."""
+"""A placeholder for the tokenizer of a model without one."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,34 +12,34 @@ from unmask.vocabulary import Vocabulary
 
 
 class NoTokenizer(Tokenizer):
-    """Knows how many ids there are, and no text: a network can be asked, but not in words."""
+    """A vocabulary without text. The network can run on ids; encoding and decoding are errors."""
 
     kind = "absent"
 
     @classmethod
     def build(cls, config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
-        """Nothing that could be done."""
+        """Raises an error: no configuration names this kind."""
         raise NotImplementedError("no configuration names this kind")
 
     @classmethod
     def parse(cls, files: Mapping[str, str]) -> Tokenizer:
-        """The size and the special ids that a file tells."""
+        """The vocabulary in `vocabulary.json`."""
         return cls(Vocabulary(**json.loads(files["vocabulary.json"])["vocabulary"]))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """Nothing that could be done."""
-        self._say()
+        """Raises an error."""
+        self._refuse()
 
     def decode(self, ids: ArrayLike) -> str:
-        """Nothing that could be done."""
-        self._say()
+        """Raises an error."""
+        self._refuse()
 
     def covered(self, text: str, tokens: int) -> int:
-        """Nothing that could be done."""
-        self._say()
+        """Raises an error."""
+        self._refuse()
 
-    def _say(self) -> NoReturn:
+    def _refuse(self) -> NoReturn:
         raise UnmaskError(
             "this model came without a tokenizer: put its files (tokenizer.json, or vocab.json and "
-            "merges.txt) into its folder, or give one to 'unmask convert --tokenizer'"
+            "merges.txt) into its folder, or name one with 'unmask convert --tokenizer'"
         )

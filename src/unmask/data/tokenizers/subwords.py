@@ -1,4 +1,4 @@
-"""Tokenizers of the `tokenizers` library: BPE trained here, or a Hugging Face one."""
+"""Subword tokenizers of the `tokenizers` library, and the training of a byte-level BPE."""
 
 import json
 from array import array
@@ -24,8 +24,8 @@ from unmask.errors import UnmaskError
 from unmask.files.untrusted import stopped
 from unmask.vocabulary import Vocabulary
 
-_ID = np.dtype(np.uintc)  # what array calls I
-_SPACE = "Ġ"  # GPT-2's character for it
+_ID = np.dtype(np.uintc)  # typecode I of `array`
+_SPACE = "Ġ"  # GPT-2's character for a space
 _LEAST = 260  # 256 bytes, BOS, EOS, PAD and MASK
 
 
@@ -33,7 +33,7 @@ _LEAST = 260  # 256 bytes, BOS, EOS, PAD and MASK
 class SubwordTokenizer(Tokenizer):
     """A byte-level BPE of `size` ids in all, trained on the training documents.
 
-    It holds any tokenizer of the `tokenizers` library, with special tokens told apart from text.
+    It wraps any tokenizer of the `tokenizers` library. Special tokens never come from text.
     """
 
     kind = "subwords"
@@ -41,10 +41,10 @@ class SubwordTokenizer(Tokenizer):
     leading_space = True
 
     def __init__(self, backend: Backend, vocabulary: Vocabulary) -> None:
-        # Files from the hub may carry a length to cut or fill to; rows are packed elsewhere.
+        # files from the hub may set truncation and padding; packing does both here
         backend.no_truncation()
         backend.no_padding()
-        # A literal "[MASK]" or "<|endoftext|>" in a text is text.
+        # a literal "[MASK]" or "<|endoftext|>" in a text is encoded as plain text
         backend.encode_special_tokens = True
         self._backend = backend
         _check_ids(backend, vocabulary)
@@ -59,13 +59,13 @@ class SubwordTokenizer(Tokenizer):
 
     @classmethod
     def parse(cls, files: Mapping[str, str]) -> Tokenizer:
-        """The tokenizer that `files` described."""
+        """The tokenizer of saved files."""
         vocabulary = Vocabulary(**json.loads(files["vocabulary.json"])["vocabulary"])
         return SubwordTokenizer(Backend.from_str(files["tokenizer.json"]), vocabulary)
 
     @classmethod
     def check(cls, config: TokenizerConfig) -> None:
-        """Raises an error for fewer ids than bytes and special tokens."""
+        """Raises an error if `size` is below the number of bytes and special tokens."""
         if config.size < _LEAST:
             raise UnmaskError(
                 f"tokenizer.size is {config.size}; a byte-level BPE needs at least {_LEAST}"
@@ -73,16 +73,16 @@ class SubwordTokenizer(Tokenizer):
 
     @classmethod
     def planned_size(cls, config: TokenizerConfig) -> int | None:
-        """The size of the vocabulary; a short text gives fewer ids."""
+        """The configured size of the vocabulary; a short text gives fewer ids."""
         return config.size
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids of each text, without special ones."""
+        """The ids of each text, without special ids."""
         encode = self._units.encode_batch if self._units else self._encoded
         try:
             with stopped():
                 found = encode(list(texts))
-        except TypeError:  # what the library says to a lone surrogate
+        except TypeError:  # the library raises it for a lone surrogate
             for text in texts:
                 encoded(text)
             raise
@@ -91,12 +91,12 @@ class SubwordTokenizer(Tokenizer):
         return [whole[first:end] for first, end in pairwise([0, *ends])]
 
     def decode(self, ids: ArrayLike) -> str:
-        """The text of ids; special ones are dropped."""
+        """The text of ids; special ids are dropped."""
         with stopped():
             return str(self._backend.decode(self.content(ids).tolist()))
 
     def covered(self, text: str, tokens: int) -> int:
-        """How many characters of a text its first `tokens` tokens stand for."""
+        """The number of characters of a text that its first `tokens` tokens cover."""
         start = 0
         with stopped():
             if self._units:
@@ -107,14 +107,14 @@ class SubwordTokenizer(Tokenizer):
 
     @property
     def unknown_id(self) -> int | None:
-        """What stands for all that there is no token for; None if nothing does."""
+        """The id of the unknown token; None if every text can be encoded."""
         token = getattr(self._backend.model, "unk_token", None)
         return None if token is None else self._backend.token_to_id(token)
 
     def pieces(self) -> list[bytes | None] | None:
-        """The bytes of every id, None for special ones; None unless the tokens are byte-level.
+        """The bytes of every id, None for special ids; None if the tokens are not byte-level.
 
-        Other decoders put spaces between tokens, or take them away.
+        Other decoders add or remove spaces between tokens.
         """
         if not isinstance(self._backend.decoder, decoders.ByteLevel):
             return None
@@ -126,7 +126,7 @@ class SubwordTokenizer(Tokenizer):
         ]
 
     def files(self) -> dict[str, str]:
-        """The content of the files that `save` writes, by name: everything that changes ids."""
+        """The content of the files that `save` writes, by name: everything that affects ids."""
         return super().files() | {"tokenizer.json": self._backend.to_str() + "\n"}
 
     def backend(self) -> Backend:
@@ -134,31 +134,31 @@ class SubwordTokenizer(Tokenizer):
         return Backend.from_str(self._backend.to_str())
 
     def _encoded(self, texts: list[str]) -> list[bytes]:
-        """The library's ids, as bytes; over all cores."""
+        """The ids of each text as bytes, computed by the library on all cores."""
         encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
         return [array(_ID.char, encoding.ids).tobytes() for encoding in encodings]
 
     def _encoded_word(self, word: str) -> bytes:
-        """The ids of a word, by the model alone, past all that looks for words in a text."""
+        """The ids of one word as bytes, by the model without normalizer and pre-tokenizer."""
         tokens = self._backend.model.tokenize(word.replace(" ", _SPACE))
         return array(_ID.char, [token.id for token in tokens]).tobytes()
 
     def _checked(self, ids: Ids) -> Ids:
-        """The ids, or an error if the tokenizer makes MASK out of plain text."""
+        """The ids; an error if the tokenizer encoded plain text as MASK."""
         if (ids == self.vocabulary.mask_id).any():
             token = self._backend.id_to_token(self.vocabulary.mask_id)
             raise UnmaskError(
-                f"a text holds {token!r}, which this tokenizer cannot tell from its mask token; "
-                "take it out of the text"
+                f"a text holds {token!r}, which this tokenizer encodes as its mask token: "
+                "remove it from the text"
             )
         return ids
 
 
 def _check_ids(backend: Backend, vocabulary: Vocabulary) -> None:
-    """Every token has an id of its own within the vocabulary."""
+    """Raises an error if two tokens share an id or an id is beyond the vocabulary."""
     ids = backend.get_vocab(with_added_tokens=True).values()
     if len(set(ids)) < len(ids):
-        raise UnmaskError("two tokens of the tokenizer have one id")
+        raise UnmaskError("two tokens of the tokenizer have the same id")
     if ids and max(ids) >= vocabulary.size:
         raise UnmaskError(
             f"a token of the tokenizer has the id {max(ids):,}, beyond a vocabulary of {vocabulary.size:,}"
@@ -166,7 +166,7 @@ def _check_ids(backend: Backend, vocabulary: Vocabulary) -> None:
 
 
 def byte_level(model: models.BPE, prefix_space: bool = False) -> Backend:
-    """A byte-level BPE as GPT-2's: any text, nothing unknown, the space goes with the next word."""
+    """A byte-level BPE like GPT-2's: no unknown token; a space joins the word after it."""
     backend = Backend(model)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
     backend.decoder = decoders.ByteLevel()
@@ -175,7 +175,7 @@ def byte_level(model: models.BPE, prefix_space: bool = False) -> Backend:
 
 @cache
 def byte_names() -> dict[str, int]:
-    """GPT-2's character for every byte: the printable ones stand for themselves, the rest follow."""
+    """GPT-2's byte alphabet: character to byte. Printable bytes are their own characters."""
     names = sorted(pre_tokenizers.ByteLevel.alphabet())
     own = [name for name in names if ord(name) < 256]
     rest = sorted(set(range(256)) - set(map(ord, own)))
@@ -183,14 +183,14 @@ def byte_names() -> dict[str, int]:
 
 
 def _spelled(name: str) -> bytes:
-    """The bytes of a byte-level token; one that was added by hand is spelled plainly."""
+    """The bytes of a byte-level token; the UTF-8 bytes of a token outside GPT-2's alphabet."""
     table = byte_names()
     plain = not all(character in table for character in name)
     return name.encode() if plain else bytes(table[character] for character in name)
 
 
 def train_bpe(texts: Iterable[str], size: int) -> SubwordTokenizer:
-    """A byte-level BPE of at most `size` ids, MASK and its fellows included."""
+    """A byte-level BPE of at most `size` ids, special ids included."""
     trainer = trainers.BpeTrainer(
         vocab_size=size - 4,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),

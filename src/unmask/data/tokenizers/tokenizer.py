@@ -1,4 +1,4 @@
-"""Tokenizers: text to ids and back, and a fingerprint of all that changes them; their registry."""
+"""The interface, the configuration and the registry of tokenizers."""
 
 import hashlib
 import json
@@ -23,28 +23,29 @@ TOKENIZERS: Registry["Tokenizer"] = Registry("tokenizer kind")
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """A tokenizer by its kind, the ids in all (bpe; specials included), a folder or hub name (hf).
+    """The `tokenizer` section of a configuration.
 
-    A kind that learns does so from the training text, or from another source. A kind with settings of
-    its own has a nested `Config` that extends this class.
+    A kind with further settings has a nested `Config` that extends this class.
     """
 
     kind: str = "bpe"
-    size: int = 4096
-    path: str = ""
-    source: str = ""
-    sample: int = 10**9  # characters that a bpe learns from at most
+    size: int = 4096  # bpe: ids in all, special ones included
+    path: str = ""  # hf: a folder or a hub name
+    source: str = ""  # text that a kind with `learns` learns from; "": the training text
+    sample: int = 10**9  # most characters that a bpe learns from
 
     def __post_init__(self) -> None:
         kind = TOKENIZERS[self.kind]
         if not isinstance(self, kind.Config):
             raise UnmaskError(
-                f"tokenizer.kind {self.kind} has settings of its own: use {kind.Config.__qualname__}"
+                f"tokenizer.kind {self.kind} has its own settings: use {kind.Config.__qualname__}"
             )
         kind.check(self)
         if self.source and not kind.learns:
             learned = " and ".join(name for name in TOKENIZERS if TOKENIZERS[name].learns)
-            raise UnmaskError(f"tokenizer.source is for {learned}, not {self.kind}")
+            raise UnmaskError(
+                f"tokenizer.source applies to {learned}, not to {self.kind}: leave it empty"
+            )
         if self.sample < 1:
             raise UnmaskError(f"tokenizer.sample is {self.sample}; it must be at least 1")
         check_options(self)
@@ -52,96 +53,105 @@ class TokenizerConfig:
 
 Ids = NDArray[np.integer]
 
-_LOCALE = "; a command line is read in UTF-8 where the locale is, as LC_ALL=C.UTF-8 makes it"
+_LOCALE = "; set LC_ALL=C.UTF-8 to read the command line as UTF-8"
 
 
 class Tokenizer(ABC):
-    """Text to ids and back; the special ids never come out of text."""
+    """Encodes text as ids and decodes ids as text. Encoding never gives a special id."""
 
     Config: ClassVar[type[TokenizerConfig]] = TokenizerConfig
-    learns: ClassVar[bool] = False  # from texts
+    learns: ClassVar[bool] = False  # True if `build` reads the texts
     samples: ClassVar[bool] = True  # learns from `tokenizer.sample` characters; else from all
-    leading_space: ClassVar[bool] = False  # a token carries the space before its word
+    leading_space: ClassVar[bool] = False  # True if a token includes the space before its word
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        self.labels: dict[str, int] = {}  # the class tokens by name
+        self.labels: dict[str, int] = {}  # id of the class token of each label
 
     @classmethod
     @abstractmethod
     def build(cls, config: Any, texts: Iterable[str]) -> "Tokenizer":
-        """The configured tokenizer; a kind that does not learn never reads the texts.
+        """The configured tokenizer. A kind that does not learn never reads the texts.
 
         Args:
             config: an instance of `Config`.
             texts: the training documents, or a sample of them.
+
+        Returns:
+            The tokenizer.
         """
 
     @classmethod
     @abstractmethod
     def parse(cls, files: Mapping[str, str]) -> "Tokenizer":
-        """The tokenizer that `files` described; anybody may have written them.
+        """The tokenizer of saved files. Their content is untrusted.
 
         Args:
-            files: the content of each file by its name; reading is put off until a name is looked up.
+            files: the content of each file by name; a file is read when its name is looked up.
+
+        Returns:
+            The tokenizer whose `files()` these are.
         """
 
     @classmethod  # noqa: B027
     def check(cls, config: Any) -> None:
-        """Raises an error for settings that the kind cannot work with."""
+        """Raises an error for settings that this kind does not support."""
 
     @classmethod
     def planned_size(cls, config: Any) -> int | None:
-        """The size of the vocabulary before any text is read; None if only the text tells it."""
+        """The size of the vocabulary before any text is read; None if it depends on the text."""
         return None if cls.learns else cls.build(config, ()).vocabulary.size
 
     @property
     def kind(self) -> str:
-        """The kind as files name it: the name under which the class is registered."""
+        """The name of the kind in saved files: the registered name of the class."""
         return TOKENIZERS.name_of(self)
 
     @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids of each text, without special ones."""
+        """The ids of each text, without special ids."""
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without special ones."""
+        """The ids of a text, without special ids."""
         return [int(token) for token in self.encode_batch([text])[0]]
 
     @abstractmethod
     def decode(self, ids: ArrayLike) -> str:
-        """The text of ids; special ones are dropped."""
+        """The text of ids; special ids are dropped."""
 
     @abstractmethod
     def covered(self, text: str, tokens: int) -> int:
-        """How many characters of a text its first `tokens` tokens stand for."""
+        """The number of characters of a text that its first `tokens` tokens cover."""
 
     @property
     def unknown_id(self) -> int | None:
-        """What stands for all that there is no token for; None if nothing does."""
+        """The id of the unknown token; None if every text can be encoded."""
         return None
 
     def pieces(self) -> list[bytes | None] | None:
-        """The bytes of every id, None for special ones; None if a text is not its pieces in a row."""
+        """The bytes of every id, None for special ids.
+
+        Returns None if the bytes of a text are not the concatenated bytes of its ids.
+        """
         return None
 
     def backend(self) -> Any:
         """The tokenizer of the `tokenizers` library with the same ids, without special tokens.
 
-        transformers reads it in exported folders. None (the default) leaves its files out of them.
+        Exported folders hold it for transformers. With None (the default) they lack its files.
         """
         return None
 
     def files(self) -> dict[str, str]:
-        """The content of the files that `save` writes, by name: everything that changes ids."""
-        vocabulary = replace(self.vocabulary, label_ids=()).to_dict()  # `labels` has them by name
+        """The content of the files that `save` writes, by name: everything that affects ids."""
+        vocabulary = replace(self.vocabulary, label_ids=()).to_dict()  # they are in `labels`
         state: dict[str, Any] = {"kind": self.kind, "vocabulary": vocabulary}
         if self.labels:
             state["labels"] = self.labels
         return {"vocabulary.json": json.dumps(state, indent=1) + "\n"}
 
     def save(self, folder: str | Path) -> None:
-        """Write the tokenizer to a folder that `load_tokenizer` reads."""
+        """Writes the tokenizer to a folder that `load_tokenizer` reads."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in self.files().items():
@@ -149,25 +159,25 @@ class Tokenizer(ABC):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything that changes ids."""
+        """A hash of everything that affects ids."""
         files = json.dumps(self.files(), sort_keys=True)
         return hashlib.blake2b(files.encode(), digest_size=16).hexdigest()
 
     def with_labels(self, names: Iterable[str]) -> Self:
-        """The same tokenizer with a token for each class, behind every other id."""
+        """The same tokenizer with a token for each class label, after all other ids."""
         v = self.vocabulary
         labels = {name: v.size + index for index, name in enumerate(names)}
         return self.having(v.extended(v.size + len(labels)), labels)
 
     def with_pad(self) -> Self:
-        """The same tokenizer with a pad id: its own, or the next free one."""
+        """The same tokenizer with a pad id: its own, or else the next free id."""
         v = self.vocabulary
         if v.pad_id is not None:
             return self
         return self.having(v.extended(v.size + 1, pad_id=v.size), self.labels)
 
     def having(self, vocabulary: Vocabulary, labels: Mapping[str, int]) -> Self:
-        """The same tokenizer with other special ids."""
+        """The same tokenizer with another vocabulary and other class labels."""
         other = copy(self)
         other.vocabulary = replace(vocabulary, label_ids=tuple(sorted(labels.values())))
         other.labels = dict(labels)
@@ -175,7 +185,7 @@ class Tokenizer(ABC):
         return other
 
     def content(self, ids: ArrayLike) -> Ids:
-        """The ids without special ones."""
+        """The ids without special ids."""
         array = np.asarray(ids, dtype=np.int64)
         return array[~np.isin(array, self._special)]
 
@@ -187,17 +197,19 @@ class Tokenizer(ABC):
 
 
 def own_specials(tokens: int) -> Vocabulary:
-    """BOS, EOS and PAD of our own behind `tokens` ids, then MASK."""
+    """A vocabulary of `tokens` ids, then BOS, EOS, PAD and MASK."""
     return Vocabulary.over(tokens + 3, bos_id=tokens, eos_id=tokens + 1, pad_id=tokens + 2)
 
 
 def encoded(text: str, encoding: str = "utf-8") -> bytes:
-    """The bytes of a text, or an error if it holds half a surrogate pair."""
+    """The bytes of a text; an error if it holds a lone surrogate."""
     try:
         return text.encode(encoding)
     except UnicodeEncodeError as error:
         code = ord(text[error.start])
-        typed = 0xDC80 <= code <= 0xDCFF  # as Python reads an argument that its locale cannot
+        typed = (
+            0xDC80 <= code <= 0xDCFF
+        )  # Python's escape for an argument that is not in the locale
         raise UnmaskError(
             f"character {error.start} of a text is a lone surrogate (U+{code:04X}): it is not "
             f"Unicode text{_LOCALE * typed}"

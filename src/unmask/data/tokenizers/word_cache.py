@@ -1,8 +1,8 @@
-"""Ids looked up: a text is cut where no token reaches across, and each part is encoded once.
+"""A cache of the ids of short units of text, so that each unit is encoded once.
 
-A subword tokenizer splits a text into words before it looks at its vocabulary. The places below lie
-between words of both usual rules, GPT-2's and BERT's, whatever else is in the text. What stands between
-two of them, a unit, has the same ids wherever it occurs, and a text is mostly units met before.
+A subword tokenizer splits a text into words before it consults its vocabulary. The cuts below lie
+between words under both usual rules, GPT-2's and BERT's. The part between two cuts, a unit, has the
+same ids wherever it occurs. Most units of a text are in the cache already.
 """
 
 import re
@@ -14,9 +14,9 @@ from tokenizers import models, normalizers, pre_tokenizers
 Encode = Callable[[list[str]], list[bytes]]
 EncodeWord = Callable[[str], bytes]
 
-# A unit begins before a space that something visible follows, which goes with it, and where ASCII
-# letters and digits meet other signs of ASCII; but not behind an apostrophe, which GPT-2 keeps with 's,
-# nor within a run of spaces. Any other whitespace and whatever is not ASCII stays where it is.
+# A unit begins before a space that a visible character follows, and between ASCII letters or digits
+# and other ASCII signs. It does not begin after an apostrophe, which GPT-2 keeps with 's, nor within
+# a run of spaces. There is no cut at other whitespace or at characters outside ASCII.
 _WORD, _SIGN = r"0-9A-Za-z", r"!-&(-/:-@\[-`{-~"
 _UNIT = re.compile(
     rf"[ ']?[{_WORD}]++(?=[ \n'{_SIGN}]|\Z)"
@@ -24,18 +24,18 @@ _UNIT = re.compile(
     rf"|\n(?=[{_WORD}])"
     r"|[\s\S][^ ]*(?: (?!\S)[^ ]*)*"
 )
-# A unit that is one word to GPT-2, of characters that its alphabet spells alike.
+# a unit that is one word under GPT-2's rule and whose characters are their own byte-level names
 _PLAIN = re.compile(rf" ?(?:[A-Za-z]+|[0-9]+|[{_SIGN}]+)")
-_WIDE = 16  # characters of a text's mean unit that make it one without words, as in Chinese
-_LONG = 64  # characters of a unit that is hardly met again
-_ROOM = 80_000_000  # bytes that the table may take, roughly:
-_ENTRY = 180  # for each unit, beside its characters
+_WIDE = 16  # mean characters of a unit; a text above it has no spaces between words, as in Chinese
+_LONG = 64  # characters; a longer unit is not cached, since it rarely occurs again
+_ROOM = 80_000_000  # approximate limit of the cache in bytes
+_ENTRY = 180  # bytes of an entry beside its characters
 
 
 class WordCache:
-    """The ids, as bytes, of texts made of units, most of which were met before.
+    """Encodes texts as ids (in bytes) through a cache of units.
 
-    `encode` knows those of any texts, `encode_word`, if there is one, those of a plain word at less cost.
+    `encode` encodes any texts. `encode_word`, if given, encodes one plain word at less cost.
     """
 
     def __init__(self, encode: Encode, encode_word: EncodeWord | None = None) -> None:
@@ -44,18 +44,22 @@ class WordCache:
         self._known = _Known(self._ids)
 
     def __reduce__(self) -> tuple[type["WordCache"], tuple[Encode, EncodeWord | None]]:
-        """A copy in another process begins with an empty table."""
+        """A copy in another process starts with an empty cache."""
         return WordCache, (self._encode, self._encode_word)
 
     def encode_batch(self, texts: Sequence[str]) -> list[bytes]:
-        """The ids of each text; those of texts without words come from `encode`, all at once."""
+        """The ids of each text. Texts without spaces between words go to `encode` in one batch."""
         found = [self._looked_up(text) for text in texts]
         left = [text for text, ids in zip(texts, found, strict=True) if ids is None]
         rest = iter(self._encode(left) if left else [])
         return [next(rest) if ids is None else ids for ids in found]
 
     def reach(self, text: str, size: int) -> tuple[int, str, int]:
-        """The unit in which the first `size` bytes of a text's ids end: its place, itself, their part in it."""
+        """The unit that contains byte `size` of a text's ids.
+
+        Returns:
+            The unit's offset in the text, the unit, and the bytes of its ids up to `size`.
+        """
         found, place = (0, "", 0), 0
         for unit in _UNIT.findall(text):
             if size <= 0:
@@ -67,7 +71,7 @@ class WordCache:
         return found
 
     def _looked_up(self, text: str) -> bytes | None:
-        """The ids of a text, if it is one of words."""
+        """The ids of a text; None if its units are too long for the cache."""
         units = _UNIT.findall(text)
         if len(text) > _WIDE * len(units):
             return None
@@ -80,7 +84,7 @@ class WordCache:
 
 
 class _Known(dict[str, bytes]):
-    """The ids of units, found when they are first asked for and kept as long as there is room."""
+    """The cache: ids of units, computed at the first lookup and kept while there is room."""
 
     def __init__(self, find: EncodeWord) -> None:
         self._find = find
@@ -96,17 +100,17 @@ class _Known(dict[str, bytes]):
         return ids
 
     def _forget(self) -> None:
-        """Half of the table: what was met first is met most often."""
+        """Drops the newer half of the cache: units that occur early occur most often."""
         for unit in list(self)[_ROOM // 2 // _ENTRY :]:
             self.pop(unit, None)
         self._taken = sum(_ENTRY + len(unit) for unit in list(self))
 
 
 def cuttable(backend: Backend) -> bool:
-    """Whether units have the same ids wherever they occur.
+    """True if a unit has the same ids wherever it occurs.
 
-    A special token's text is plain text to us (see `SubwordTokenizer`), but one that was added as a
-    word is looked for before anything is cut, and merges dropped at random are never the same.
+    Added tokens that are not special prevent it, since the library finds them before it splits words.
+    BPE dropout prevents it too. The text of a special token is plain text here.
     """
     words, model, cleaner = backend.pre_tokenizer, backend.model, backend.normalizer
     gpt2 = (
