@@ -94,8 +94,8 @@ def test_a_recipe_names_corpora_and_weights(tmp_path):
         ([{"text": "a", "wieght": 1}], r"unknown setting 'data.train\[0\].wieght'"),
         ([{"weight": 1}], r"data.train\[0\].text is empty"),
         ([], "data.train is empty"),
-        ([["a"]], r"data.train\[0\] is a section, not a value"),
-        ({"text": "a"}, "data.train: a list or a section where text is expected"),
+        ([["a"]], r"data.train\[0\] must be a section, but is the value"),
+        ({"text": "a"}, "data.train: a list or a section is given, but text is expected"),
     ],
 )
 def test_mistakes_in_a_mixture(train, message):

@@ -74,7 +74,7 @@ def trained(folder: Path, method: str) -> Path:
     said = []
     config = resolve({}, [(name, str(value)) for name, value in settings.items()])
     unmask.train(config, folder / "run", say=said.append)
-    assert "left out: 1 and 0 pairs that are longer than 10 tokens" in said
+    assert "left out: 1 training and 0 validation pairs, which are longer than 10 tokens" in said
     return folder / "run"
 
 

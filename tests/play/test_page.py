@@ -84,7 +84,7 @@ def _changed(frames: list[list[int]], index: int, mask_id: int) -> list[int]:
 def test_play_pause_and_steps_by_hand(play):
     play.write()
     play.scrub(2)
-    play.page.get_by_label("One step on").click()
+    play.page.get_by_label("One step forward").click()
     assert "step 3 of" in play.meter()
     play.page.get_by_label("Speed").select_option("0.25")
     play.tool("Play")
@@ -540,7 +540,7 @@ def test_a_server_that_goes_away_is_missed_kindly(browser, model):
         play.write()
         before = play.row()
     play.page.click("#text-go")
-    expect(play.page.locator("#notice")).to_contain_text("Is unmask play still running?")
+    expect(play.page.locator("#notice")).to_contain_text("check that unmask play is still running")
     assert play.row() == before
     with LocalServer({"tiny": model}, server.port):
         play.tool("Try again")

@@ -191,9 +191,9 @@ MISTAKES = [
     ("stream", {"text": "[MASK:0]"}, "is no gap"),
     ("stream", {"tokens": [5, 6]}, "has no gap"),
     ("stream", {"model": "backwards", "text": "a [MASK]"}, "autoregressive model cannot see"),
-    ("stream", {"tokens": [10**6, None]}, "is no token of this model"),
-    ("tokens", {"text": "[MASK:20] [MASK:5]"}, "the gaps ask for 25 tokens and the model reads 24"),
-    ("guesses", {"tokens": [5], "places": [1]}, "outside a text of 1"),
+    ("stream", {"tokens": [10**6, None]}, "is no text token of this model"),
+    ("tokens", {"text": "[MASK:20] [MASK:5]"}, "the gaps have 25 tokens, but the model reads 24"),
+    ("guesses", {"tokens": [5], "places": [1]}, "places must lie in a text of 1"),
     ("guesses", {"tokens": [5] * 99, "places": [1]}, "the model reads 24"),
     ("guesses", {"tokens": [5], "places": [0], "t": 7}, "t must lie in"),
 ]
@@ -217,7 +217,7 @@ def test_a_short_text_asks_for_no_great_memory(client, route):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert "the gaps ask for 6553600 tokens" in answer.json()["error"]["message"]
+    assert "the gaps have 6553600 tokens" in answer.json()["error"]["message"]
     assert peak < 10_000_000
 
 

@@ -114,7 +114,7 @@ def test_nothing_is_fetched_and_nothing_runs(page):
             assert not name.startswith("on"), (tag, name)
             if name in ("src", "href", "srcset", "action", "data"):
                 assert value.startswith(("#", "data:image/svg+xml;base64,")), (tag, value)
-    style = "".join(page.text[: page.text.index("What was trained")])
+    style = "".join(page.text[: page.text.index("Training")])
     assert "@import" not in style
     assert "url(" not in style
 
@@ -327,7 +327,7 @@ def test_without_measuring_only_what_is_there_is_shown(run, tmp_path, monkeypatc
     monkeypatch.setattr("unmask.runs.measurements.load", None)
     assert main(["report", str(fresh), "--no-measure"]) == 0
     out = capsys.readouterr().out
-    assert "None: it needs an MDLM in continuous time, and to be measured" in out
+    assert "None: it needs an MDLM in continuous time, and a measurement" in out
     assert "Final bound" not in out
     assert "best validation" in out
     assert not (fresh / "measurements.jsonl").exists()
@@ -365,12 +365,14 @@ def test_a_run_whose_text_is_gone_shows_what_it_has(run, tmp_path):
     said: list[str] = []
     asked = Budget(ROWS, DRAWS)
     whole = report_run(copy, asked, "cpu", said.append)
-    assert not any("shown" in line for line in said)
+    assert not any("cached" in line for line in said)
     file.unlink()
     assert report_run(copy, asked, "cpu", said.append) == whole
-    assert said[-1].endswith("corpus.txt; kept figures are taken to be of this text")
+    assert said[-1].endswith("corpus.txt; cached measurements are assumed to be of this text")
     other = report_run(copy, Budget(ROWS, DRAWS, seed=7), "cpu", said.append)
-    assert sum(line.endswith("only what was measured before is shown") for line in said) == 1
+    assert (
+        sum(line.endswith("the report shows only cached measurements of it") for line in said) == 1
+    )
     # never what another budget found; samples need no text
     assert (other.bound, other.by_steps, other.schedules) == (None, [], {})
     assert len(other.samples) == 2
@@ -453,7 +455,7 @@ def test_runs_of_one_name_are_told_apart_by_their_paths(run, tmp_path):
     [
         ([], "no run "),
         (["x.txt"], "is no run: it has no config.yaml"),
-        (["config.yaml"], "has no log: let 'unmask train' take some steps there"),
+        (["config.yaml"], "has no log: train some steps there with 'unmask train'"),
     ],
 )
 def test_a_folder_that_is_no_run_is_told_in_one_line(tmp_path, run, made, message):

@@ -365,7 +365,8 @@ def test_without_a_second_seed_nothing_is_said_of_methods(table1, asked, tmp_pat
     found = reproduce(Request(table, only=rows, **copied(asked, tmp_path, *rows)))
     (agreement,) = found.agreement
     assert (
-        str(agreement) == f"open: {' < '.join(rows)} (no second seed tells how much seeds differ)"
+        str(agreement)
+        == f"open: {' < '.join(rows)} (deviation between seeds unknown: no row has two)"
     )
 
 
@@ -537,7 +538,7 @@ def test_a_bound_beyond_all_numbers_is_printed(table1, asked, capsys, monkeypatc
     [
         (["tabel1"], "unknown table 'tabel1'; did you mean 'table1'?"),
         (["table1", "--scale", "smal"], "unknown scale 'smal'; did you mean 'small'?"),
-        (["table1", "--scale", "small"], "scale small has no text of its own: give --data"),
+        (["table1", "--scale", "small"], "scale small ships no text: give --data"),
         (["table1", "--only", "mdml"], "unknown row of table1 'mdml'; did you mean 'mdlm'?"),
         (["schedules", "--draws", "1"], "draws must be 2 or more"),
         (["table8", "--seeds", "0"], "--seeds must be 1 or more, not 0"),

@@ -120,7 +120,7 @@ def test_swapped_checkpoints_and_cut_lines_are_named(run):
 def test_a_line_that_is_being_written_is_named(run):
     with (run / "log.jsonl").open("a") as file:
         file.write('{"step": 13, "lo')
-    assert wrong(run) == {"log.jsonl": ("it has a line that is cut short; training drops it",)}
+    assert wrong(run) == {"log.jsonl": ("it has an incomplete line; training drops it",)}
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_a_hostile_state_is_damage_and_no_traceback(run, name):
     assert (standing(run).step, standing(run).steps) == (8, 12)
     said = []
     assert checkpoint.newest(run, said.append) == checkpoint.by_step(run)[0]
-    assert "state.json cannot be read; trying the one before" in said[0]
+    assert "state.json cannot be read; trying the previous checkpoint" in said[0]
     assert checkpoint.last_good(run, said.append) == checkpoint.by_step(run)[0]
 
 

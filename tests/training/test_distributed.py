@@ -158,10 +158,10 @@ def test_plugins_are_trained_by_several_processes_too(done, plugin, strategy):
 
 def test_a_process_that_hangs_is_named(done):
     assert done.codes["hangs"] == [2, -signal.SIGKILL]
-    assert "rank 1 of 2 did not answer for 6 s (distributed.timeout); training" in done.said
+    assert "rank 1 of 2 did not respond for 6 s (distributed.timeout); training" in done.said
 
 
-@pytest.mark.parametrize("limit, told", [(0.05, "did not answer for 0.05 s"), (60, "has left")])
+@pytest.mark.parametrize("limit, told", [(0.05, "did not respond for 0.05 s"), (60, "has left")])
 def test_a_connection_that_closes_after_the_time_limit_is_a_process_that_hangs(limit, told):
     """torch closes connections when one collective is late, and another may complain of that."""
     group = ProcessGroup()

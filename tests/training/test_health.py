@@ -94,7 +94,9 @@ def test_repeated_ones_go_back_and_on_with_other_batches(tmp_path):
     said, method = [], Poisoned(*range(14, 19))
     state = trainer(tmp_path, method, say=said.append, **OPTIONS).fit()
     assert (state.step, state.rollbacks, state.passed) == (30, 1, 6)
-    assert any("4 steps in a row were not finite: back to step 12" in line for line in said)
+    assert any(
+        "4 steps in a row were not finite; the run returns to step 12" in line for line in said
+    )
     # seen at the log line of step 18; batches 12 to 17 are passed over, and 18 is skipped
     assert method.drawn == [*range(18), *range(18, 36)]
     assert {"step": 12, "rollback": {"from": 18, "passed": 6}} in lines(tmp_path)

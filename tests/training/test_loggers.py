@@ -121,9 +121,9 @@ def test_a_resumed_run_is_the_same_run_to_wandb(tmp_path, wandb, monkeypatch):
         (
             "tensorboard",
             "torch.utils.tensorboard",
-            "no log to tensorboard, which is not installed: pip install 'unmask[log]'",
+            "no log to tensorboard: it is not installed; pip install 'unmask[log]'",
         ),
-        ("wandb", "wandb", "no log to wandb, which is not installed: pip install 'unmask[wandb]'"),
+        ("wandb", "wandb", "no log to wandb: it is not installed; pip install 'unmask[wandb]'"),
     ],
 )
 def test_what_is_not_installed_is_told_in_a_line_and_training_goes_on(
@@ -146,14 +146,14 @@ def test_wandb_that_cannot_be_reached_stops_nobody(tmp_path, monkeypatch):
     said: list[str] = []
     assert trainer(tmp_path, **QUIET, log_to=("wandb",), say=said.append).fit().step == 4
     (line,) = (line for line in said if "wandb" in line)
-    assert line.startswith("no log to wandb: api_key not configured; WANDB_MODE=offline keeps it")
+    assert line.startswith("no log to wandb: api_key not configured; WANDB_MODE=offline logs to")
 
 
 def test_without_matplotlib_there_is_no_curve_and_a_line_says_so(tmp_path, monkeypatch, pictures):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     said: list[str] = []
     trainer(tmp_path, **QUIET, say=said.append).fit()
-    assert said[-1] == "no loss curve: pip install 'unmask[log]' brings matplotlib"
+    assert said[-1] == "no loss curve: matplotlib is missing; pip install 'unmask[log]'"
 
 
 class Memory(Logger):
@@ -200,7 +200,7 @@ def test_a_logger_of_ones_own_is_closed_even_when_training_breaks(tmp_path, memo
     [
         ("open", "no log to memory: RuntimeError: cannot open", None),
         ("write", "no more log to memory from step 3: RuntimeError: cannot write", 3),
-        ("close", "the log to memory may lack its end: RuntimeError: cannot close", 4),
+        ("close", "the log to memory may lack its last records: RuntimeError: cannot close", 4),
     ],
 )
 def test_a_logger_that_fails_is_told_once_and_training_goes_on(

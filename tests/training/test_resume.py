@@ -281,7 +281,7 @@ def test_logs_are_put_back_to_where_the_checkpoint_stands(tmp_path, finished_run
     assert said == []
     (run / "log.jsonl").write_bytes(whole.replace(b"loss", b"lost", 1))
     trainer(run, say=said.append, **OPTIONS).fit()
-    assert "log.jsonl is not what was written: put back from" in said[0]
+    assert "log.jsonl differs from the copy in" in said[0]
     assert log_of(run) == whole
     restore(run, None, said.append)
     assert not (run / "log.jsonl").exists()

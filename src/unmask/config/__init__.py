@@ -1,4 +1,4 @@
-"""A run's configuration: the components' own dataclasses, read strictly from YAML and the command line."""
+"""Run configurations: dataclasses of the components, read from YAML and the command line."""
 
 from unmask.config.run_config import (
     Choice,

@@ -1,4 +1,4 @@
-"""From a configuration to its components."""
+"""Builds the components that a run configuration names."""
 
 from typing import Any
 
@@ -13,24 +13,24 @@ from unmask.methods.method import METHODS, Capabilities, Method
 from unmask.registry import Registry
 from unmask.vocabulary import Vocabulary
 
-# stands for a vocabulary that is not known yet: it has everything that a component may ask for
+# Stands for a vocabulary that is unknown yet; it has every id that a component may need.
 _ANY = Vocabulary(2, 1, pad_id=0, bos_id=0, eos_id=0, label_ids=(0,), complement_ids=(0, 1))
 
 
 def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
-    """The method with its network, untrained."""
+    """The method of a configuration with its untrained network."""
     kind: Any = METHODS[config.method.name]
     network: Any = BACKBONES[config.backbone.name]
     _check_pair(config)
     if config.data.paired and not config.data.fill_target and not kind.capabilities.causal:
         raise UnmaskError(
-            f"method {config.method.name} would be shown where targets end: set data.fill_target true"
+            f"method {config.method.name} would see the length of the targets: set data.fill_target true"
         )
     backbone = network(config.backbone.config, vocabulary)
     length, longest = config.data.length, backbone.longest
     if longest is not None and length > longest:
         raise UnmaskError(
-            f"backbone {config.backbone.name} has {longest} positions, and rows have {length} tokens: "
+            f"backbone {config.backbone.name} has {longest} positions, but rows have {length} tokens: "
             f"set data.length {longest} or backbone.positions {length}"
         )
     schedule = _component(SCHEDULES, config.schedule)
@@ -39,17 +39,18 @@ def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
 
 
 def outline(config: RunConfig, vocabulary: Vocabulary | None = None) -> Method:
-    """The method with a network that takes no memory: it knows its shape and computes nothing.
+    """The method with a network on the meta device: it has shapes, but no memory and no values.
 
-    It answers for every backbone, whatever settings the backbone has. The size of the vocabulary
-    matters only to the number of parameters.
+    Args:
+        config: the run configuration.
+        vocabulary: a vocabulary, which only affects the number of parameters; None = a small one.
     """
     with torch.device("meta"):
         return build_method(config, vocabulary or _ANY)
 
 
 def _check_pair(config: RunConfig) -> None:
-    """Raises an error if the network does not suit the method, with the networks that do."""
+    """Raises an error if the method cannot use the network; it names the networks that fit."""
     name, backbone = config.method.name, config.backbone.name
     wanted, kind = METHODS[name].capabilities, BACKBONES[backbone]
     causal = getattr(config.backbone.config, "causal", kind.causal)
@@ -60,9 +61,9 @@ def _check_pair(config: RunConfig) -> None:
             f"method {name} needs a {direction} network: set backbone.causal {str(wanted.causal).lower()}"
         )
     if not fits:
-        lacking = f"a {direction} network, and {backbone} is not"
+        lacking = f"a {direction} network, but {backbone} is not"
     elif wanted.noise_level and not _reads_time(kind):
-        lacking = f"a network that reads the noise level, and {backbone} does not"
+        lacking = f"a network that reads the noise level, but {backbone} does not"
     else:
         return
     suitable = [other for other in BACKBONES if _suits(BACKBONES[other], wanted)]
@@ -73,13 +74,13 @@ def _check_pair(config: RunConfig) -> None:
 
 
 def _suits(kind: type[Backbone], wanted: Capabilities) -> bool:
-    """True if networks of this kind can be of use to a method."""
+    """True if a method with these capabilities can use networks of this kind."""
     directed = wanted.any_network or kind.causal == wanted.causal or _has(kind, "causal")
     return directed and (not wanted.noise_level or _reads_time(kind))
 
 
 def _reads_time(kind: type[Backbone]) -> bool:
-    """True if networks of this kind can be conditioned on the time."""
+    """True if networks of this kind can read the time."""
     return kind.time_conditioning or _has(kind, "time_conditioning")
 
 
@@ -89,6 +90,6 @@ def _has(kind: type[Backbone], setting: str) -> bool:
 
 
 def _component(registry: Registry[Any], choice: Choice) -> Any:
-    """A component is its own configuration, unless it declares one apart."""
+    """The component that a choice names; most components are their own configuration."""
     entry: Any = registry[choice.name]
     return entry(choice.config) if hasattr(entry, "Config") else choice.config

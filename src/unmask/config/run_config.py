@@ -1,4 +1,4 @@
-"""A run's whole configuration: the components' own dataclasses, read strictly from YAML and the command line."""
+"""The configuration of a run: reading, merging, checking and writing."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -24,14 +24,25 @@ from unmask.training.training_config import DistributedConfig, TrainingConfig
 
 @dataclass(frozen=True)
 class Choice:
-    """A registered component by name, with its own configuration."""
+    """A registered component: its name and its configuration."""
 
     name: str
     config: Any  # the frozen dataclass that the named class declares
 
 
 def config_class(entry: type) -> type:
-    """The dataclass that configures a registry entry: its nested `Config`, or the entry itself."""
+    """The dataclass that configures a registry entry: its nested `Config`, or the entry itself.
+
+    Args:
+        entry: a class of a registry.
+
+    Returns:
+        The dataclass.
+
+    Example:
+        >>> config_class(SCHEDULES["loglinear"]).__name__
+        'LogLinear'
+    """
     return getattr(entry, "Config", entry)
 
 
@@ -50,10 +61,10 @@ def _default(section: str) -> Choice:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides what a run computes."""
+    """All settings that determine the result of a run."""
 
     seed: int = 0
-    init_from: str = ""  # a model to go on from: its tokenizer and weights; "": start anew
+    init_from: str = ""  # a model whose tokenizer and weights the run starts from; "" = none
     method: Choice = field(default_factory=partial(_default, "method"))
     schedule: Choice = field(default_factory=partial(_default, "schedule"))
     time_sampler: Choice = field(default_factory=partial(_default, "time_sampler"))
@@ -67,13 +78,24 @@ class RunConfig:
 
 
 def load_recipe(recipe: str) -> dict[str, Any]:
-    """The tree of a shipped recipe or a YAML file, laid over the recipe that it names as its `base`."""
+    """The tree of a recipe, merged into the recipe that it names as its `base`.
+
+    Args:
+        recipe: the name of a shipped recipe or the path of a YAML file.
+
+    Returns:
+        Nested dicts, not checked yet.
+
+    Example:
+        >>> sorted(load_recipe("demo"))
+        ['backbone', 'data', 'training']
+    """
     return _load(recipes.locate(recipe), ())
 
 
 def _load(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     if path in above:
-        raise UnmaskError(f"the recipe {path} is, through 'base', its own base")
+        raise UnmaskError(f"the recipe {path} is its own base, directly or not: change its 'base'")
     tree: dict[str, Any] = recipes.read(path)
     base = tree.pop("base", None)
     if base is None:
@@ -105,7 +127,18 @@ def resolve(
 
 
 def from_dict(tree: Mapping[str, Any]) -> RunConfig:
-    """The configuration that a tree describes; what it leaves out keeps its default."""
+    """The checked configuration of a tree; missing fields have their defaults.
+
+    Args:
+        tree: nested dicts, as `to_dict` returns them.
+
+    Returns:
+        The configuration.
+
+    Example:
+        >>> from_dict({"seed": 7}).seed
+        7
+    """
     config: RunConfig = _build(RunConfig, tree, "")
     return config
 
@@ -120,12 +153,14 @@ def _plant(update: dict[str, Any], dotted: str, value: Any) -> None:
     for section in sections:
         update = update.setdefault(section, {})
         if not isinstance(update, dict):
-            raise UnmaskError(f"{dotted}: {section} is given as a value and as a section")
+            raise UnmaskError(
+                f"{dotted}: {section} is given as a value and as a section; give only one of them"
+            )
     update[leaf] = value
 
 
 def _merge(base: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay `update` over `base`; a choice that changes its name drops every field meant for the old one."""
+    """`base` with the values of `update`; a choice with a new name loses the old one's fields."""
     merged = {key: _section(key, value) for key, value in base.items()}
     for key, value in update.items():
         new, old = _section(key, value), merged.get(key, {})
@@ -134,6 +169,7 @@ def _merge(base: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _renames(key: str, old: Any, new: Any) -> bool:
+    """True if a section chooses another component than before."""
     if key not in _CHOICES or not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return False
     before = old.get("name", _CHOICES[key][1])
@@ -141,9 +177,10 @@ def _renames(key: str, old: Any, new: Any) -> bool:
 
 
 def _overlay(old: Any, new: Any, at: str) -> Any:
+    """`old` with the values of `new`, section by section."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return new
-    if at == "data.tokenizer" and "kind" in new:  # the old kind's own settings go with it
+    if at == "data.tokenizer" and "kind" in new:  # drop settings that the new kind lacks
         known = {f.name for f in fields(_tokenizer_config(new, at))}
         old = {name: value for name, value in old.items() if name in known}
     return {
@@ -153,13 +190,13 @@ def _overlay(old: Any, new: Any, at: str) -> Any:
 
 
 def _section(key: str, value: Any) -> Any:
-    """`method: sedd` is short for `method: {name: sedd}`, and an empty section changes nothing."""
+    """A section in full: `method: sedd` means `method: {name: sedd}`, None an empty section."""
     if value is None:
         return {}
     return {"name": value} if key in _CHOICES and isinstance(value, str) else value
 
 
-# Building: a tree, its leaves text or plain values, read by the types of the dataclasses
+# Building: the leaves of a tree are text or plain values; the dataclasses' types read them
 
 
 def _build(cls: type, tree: Any, at: str = "") -> Any:
@@ -167,7 +204,9 @@ def _build(cls: type, tree: Any, at: str = "") -> Any:
     own = {f.name: f for f in fields(cls) if f.init}
     if not isinstance(tree, Mapping):
         example = f"; set a field of it, such as {_join(at, next(iter(own)))}" if own else ""
-        raise UnmaskError(f"{at or 'a configuration'} is a section, not a value ({tree}){example}")
+        raise UnmaskError(
+            f"{at or 'a configuration'} must be a section, but is the value {tree}{example}"
+        )
     for name in tree:
         if name not in own:
             raise _unknown(_join(at, name), cls, at)
@@ -183,18 +222,18 @@ def _build(cls: type, tree: Any, at: str = "") -> Any:
 
 
 def _choose(tree: Any, at: str) -> Choice:
-    """The named component's dataclass, from the fields beside its name."""
+    """A choice from its section: the component's name and the fields of its dataclass."""
     registry, default = _CHOICES[at]
     section = _section(at, tree)
     if not isinstance(section, Mapping):
-        raise UnmaskError(f"{at} should be one of {', '.join(registry)}, not {tree}")
+        raise UnmaskError(f"{at} must be one of {', '.join(registry)}, but is {tree}")
     name = str(section.get("name", default))
     rest = {key: value for key, value in section.items() if key != "name"}
     return Choice(name, _build(config_class(registry[name]), rest, at))
 
 
 def _parse(hint: Any, value: Any, at: str) -> Any:
-    """A value of the type that the field declares."""
+    """A value of the type that its field declares."""
     if hint is Choice:
         return _choose(value, at)
     if hint is TokenizerConfig:
@@ -222,7 +261,7 @@ def _tokenizer_config(tree: Any, at: str) -> type:
 
 
 def _record(hint: Any) -> type | None:
-    """The dataclass of which a field may hold a list; an item's bare text is its first field."""
+    """The dataclass in a field's list type, or None; a text item sets its first field."""
     lists = (get_args(member) for member in get_args(hint) if get_origin(member) is tuple)
     return next((cast(type, inner[0]) for inner in lists if is_dataclass(inner[0])), None)
 
@@ -246,13 +285,13 @@ def _names(cls: type, at: str = "") -> Iterator[str]:
 
 
 def _unknown(dotted: str, cls: type, at: str) -> UnmaskError:
-    """An error for a name that no dataclass has, with the nearest that one has."""
+    """The error for an unknown setting, with the most similar known name."""
     elsewhere = [name for name in _names(RunConfig) if not at or not name.startswith(f"{at}.")]
     known = [*(_names(cls, at) if at else ()), *elsewhere]
     leaf = dotted.rpartition(".")[2]
     same = [name for name in known if name.rpartition(".")[2] == leaf]
     near = same or get_close_matches(dotted[:100], known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else "'unmask config RECIPE' prints them all"
+    hint = f"did you mean {near[0]!r}?" if near else "'unmask config RECIPE' prints all settings"
     return UnmaskError(f"unknown setting {dotted!r}; {hint}")
 
 
@@ -260,7 +299,18 @@ def _unknown(dotted: str, cls: type, at: str) -> UnmaskError:
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """The configuration as plain nested values, complete: every default is spelled out."""
+    """A configuration as nested plain values, defaults included.
+
+    Args:
+        config: a run configuration, a choice or a component's dataclass.
+
+    Returns:
+        Nested dicts, which `from_dict` reads back.
+
+    Example:
+        >>> to_dict(RunConfig())["schedule"]
+        {'name': 'loglinear', 'eps': 0.001}
+    """
     if isinstance(config, Choice):
         return {"name": config.name, **to_dict(config.config)}
     return {f.name: _plain(getattr(config, f.name)) for f in fields(config) if f.init}
@@ -275,17 +325,40 @@ def _plain(value: Any) -> Any:
 
 
 def dump_yaml(config: RunConfig) -> str:
-    """The configuration as YAML that reads back to an equal one."""
-    # PyYAML escapes what is not ASCII; with allow_unicode it would lose a line separator in a text
+    """A configuration as YAML, which reads back to an equal one.
+
+    Args:
+        config: the run configuration.
+
+    Returns:
+        The text of a config.yaml.
+
+    Example:
+        >>> dump_yaml(RunConfig(seed=7)).splitlines()[0]
+        'seed: 7'
+    """
+    # Without allow_unicode PyYAML escapes non-ASCII; with it a line separator would be lost.
     return yaml.safe_dump(to_dict(config), sort_keys=False)
 
 
 def flatten(config: RunConfig) -> dict[str, Any]:
-    """Every field by its dotted name."""
+    """All fields of a configuration by dotted name.
+
+    Args:
+        config: the run configuration.
+
+    Returns:
+        Plain values by name.
+
+    Example:
+        >>> flatten(RunConfig())["training.batch"]
+        32
+    """
     return dict(_leaves(to_dict(config), ""))
 
 
 def _leaves(tree: Mapping[str, Any], at: str) -> Iterator[tuple[str, Any]]:
+    """The leaves of a tree with their dotted names."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, _join(at, name))

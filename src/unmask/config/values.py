@@ -1,4 +1,4 @@
-"""One value of a declared type, from text or from a plain value; what does not fit raises ValueError."""
+"""Reads a value of a declared type from text or a plain value, or raises ValueError."""
 
 import math
 import types
@@ -14,7 +14,7 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
 def read_value(hint: Any, value: Any) -> Any:
-    """The value as the type `hint` says: a scalar, a Literal, a list or tuple of them, or `X | None`."""
+    """The value as type `hint`: a scalar, a Literal, a list or tuple of them, or `X | None`."""
     kind, inner = get_origin(hint), get_args(hint)
     if kind in (Union, types.UnionType):
         absent = types.NoneType in inner and (value is None or str(value).lower() in _ABSENT)
@@ -24,7 +24,7 @@ def read_value(hint: Any, value: Any) -> Any:
         return kind(_items(inner, value))
     if value is None or isinstance(value, Mapping | list | tuple):
         found = "nothing" if value is None else "a list or a section"
-        raise ValueError(f"{found} where {_expected(hint)} is expected")
+        raise ValueError(f"{found} is given, but {_expected(hint)} is expected")
     try:
         return _scalar(hint, str(value))
     except (KeyError, ValueError):
@@ -32,7 +32,7 @@ def read_value(hint: Any, value: Any) -> Any:
 
 
 def _items(inner: tuple[Any, ...], value: Any) -> list[Any]:
-    """The members of a sequence, or of `1,2,3`."""
+    """The items of a list, or of a text such as `1,2,3`."""
     if isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
     if not isinstance(value, list | tuple):
@@ -40,7 +40,7 @@ def _items(inner: tuple[Any, ...], value: Any) -> list[Any]:
     if len(inner) == 1 or inner[-1] is Ellipsis:
         inner = (inner[0],) * len(value)
     if len(value) != len(inner):
-        raise ValueError(f"{len(value)} values where {len(inner)} are expected")
+        raise ValueError(f"{len(value)} values are given, but {len(inner)} are expected")
     return [read_value(hint, item) for hint, item in zip(inner, value, strict=True)]
 
 
@@ -57,6 +57,7 @@ def _scalar(hint: Any, text: str) -> Any:
 
 
 def _whole(text: str) -> int:
+    """A whole number, also in the form `1e5`."""
     try:
         return int(text)
     except ValueError:
@@ -72,6 +73,7 @@ def _finite(text: str) -> float:
 
 
 def _expected(hint: Any) -> str:
+    """A type in words."""
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, get_args(hint)))}"
     return _KINDS.get(hint, "text")
@@ -85,7 +87,7 @@ def _value(hint: Any, field: str, text: Any) -> Any:
 
 
 def read_option(one: Option, value: Any) -> Any:
-    """The value of an option, checked; numbers may be given as text, and text is left as it is."""
+    """The checked value of an option; numbers may be given as text, and text stays as it is."""
     numbers = one.number or ((one.choices or one.many) and one.kind is not str)
     found = _value(one.hint, one.name, value) if numbers else value
     one.check(found)

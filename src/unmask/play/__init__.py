@@ -1,1 +1,1 @@
-"""The playground: one page that shows text forming, and its routes."""
+"""The playground: a page that shows each sampler step of a text, and its routes."""

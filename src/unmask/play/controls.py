@@ -1,4 +1,4 @@
-"""The choices of the page, read from the models, the registries and the declared options."""
+"""Controls of the page, made from the models, the registries and the declared options."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,11 +12,11 @@ from unmask.options import Option
 from unmask.samplers.core.time_grid import GRIDS
 from unmask.samplers.sampler import SAMPLERS, Sampler
 
-TIMES = 101  # at which the page knows alpha_t: 0, 0.01, … 1
+TIMES = 101  # points t = 0, 0.01, … 1 of alpha_t
 
 
 def menu(models: Mapping[str, Model]) -> dict[str, Any]:
-    """The models, the samplers with their fields, the names that fields can take, and all options."""
+    """The models, the samplers with their fields, the time grids and the sampling options."""
     return {
         "models": [_model(name, model) for name, model in models.items()],
         "samplers": [_sampler(name) for name in SAMPLERS],
@@ -37,7 +37,7 @@ def _model(name: str, model: Model) -> dict[str, Any]:
         "sampler": method.sampler,
         "samplers": suitable_samplers(method),
         "conditional": model.conditional,
-        "words": model.tokenizer.leading_space,  # or characters
+        "words": model.tokenizer.leading_space,  # False: tokens are characters
         "schedule": model.config.schedule.name,
         "alpha": method.schedule.alpha(times).detach().tolist(),
     }
@@ -49,12 +49,12 @@ def _sampler(name: str) -> dict[str, Any]:
         "name": name,
         "summary": SAMPLERS.summaries()[name],
         "steps": any(one.name == "steps" for one in fields),
-        "fields": [_control(one) for one in fields if one.name != "steps"],  # asked for apart
+        "fields": [_control(one) for one in fields if one.name != "steps"],  # steps has its own
     }
 
 
 def _control(one: Option) -> dict[str, Any]:
-    """An option as the page draws it: the kind of its values, its default, its limits and its help."""
+    """An option as a control: its kind of value, default, limits and help text."""
     kind = "sampler" if one.hint is Sampler else "grid" if one.name == "grid" else _KINDS[one.kind]
     default = None if one.required or kind == "sampler" else one.default
     return {

@@ -1,4 +1,4 @@
-"""What the page asks: the bodies of its requests."""
+"""Bodies of the page's requests."""
 
 from typing import Annotated, Any
 
@@ -14,11 +14,11 @@ MOST_GUESSES = 20
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 Token = Annotated[int, Field(ge=0, lt=2**31)] | None  # None is a mask
 Row = Annotated[list[Token], Field(max_length=MOST_TOKENS)]
-Seed = Annotated[int, Field(ge=0, lt=2**53)]  # what a number of the page can hold
+Seed = Annotated[int, Field(ge=0, lt=2**53)]  # whole numbers of JavaScript
 
 
 class PageRequest(BaseModel):
-    """Of a model, by its name."""
+    """A request to a model."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -26,17 +26,17 @@ class PageRequest(BaseModel):
 
 
 class Spelling(PageRequest):
-    """The tokens of a text, or the texts of tokens."""
+    """A request for the tokens of a text, or for the texts of tokens."""
 
     text: Text = ""
-    tokens: Row | None = None  # instead of a text
-    seed: Seed = 0  # of the uniforms that decide when a token is masked
+    tokens: Row | None = None  # in place of a text
+    seed: Seed = 0  # of the uniforms that set the time at which each token is masked
 
 
 class Forming(PageRequest):
-    """A text to write: after `text`, in the gaps of `text`, or in those of `tokens`.
+    """A request to continue `text`, or to fill the gaps of `text` or `tokens`.
 
-    Further fields are options of the page: `Sampling` checks them.
+    Further fields are sampling options, which the sampling parameters check.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -49,7 +49,7 @@ class Forming(PageRequest):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of the text, of which none may be unknown to the page."""
+        """The sampling options; raises an error for one that the page does not have."""
         known = {one.name for one in sampling_options("play")}
         more = self.model_extra or {}
         for name in more:
@@ -59,9 +59,9 @@ class Forming(PageRequest):
 
 
 class Guessing(PageRequest):
-    """What the model holds for likely at some places, of which it sees none."""
+    """A request for the model's predictions at some places, all of which are masked."""
 
     tokens: Row
     places: Annotated[list[int], Field(min_length=1, max_length=MOST_TOKENS)]
-    t: float | None = None  # the diffusion time; as many masks as there are say it unless given
+    t: float | None = None  # diffusion time; None = from the share of masks
     k: Annotated[int, Field(ge=1, le=MOST_GUESSES)] = 8

@@ -1,4 +1,4 @@
-"""The page's routes: its files, and its questions as jobs for the engine."""
+"""Routes of the page: its files, and its requests as jobs of the engine."""
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
@@ -19,7 +19,7 @@ from unmask.serve.responses import Events, event, problem_of
 
 
 def router(engine: Engine) -> APIRouter:
-    """The page at /, its files and its questions under /play."""
+    """A router with the page at / and its files and requests under /play."""
     routes = APIRouter(include_in_schema=False)
 
     @routes.get("/")
@@ -50,7 +50,7 @@ def router(engine: Engine) -> APIRouter:
     @routes.post("/play/stream")
     async def stream(question: Forming) -> Events:
         events = engine.run(question.model, lambda model: forming(model, question))
-        first = await anext(events)  # a mistake is a plain answer, before any stream begins
+        first = await anext(events)  # an error before the stream is a plain response
         return Events(_sent(first, events))
 
     return routes
@@ -59,7 +59,7 @@ def router(engine: Engine) -> APIRouter:
 async def _sent(
     first: dict[str, Any], rest: AsyncGenerator[dict[str, Any], None]
 ) -> AsyncGenerator[str, None]:
-    """Server-sent events, the last of them an error if it comes to that; who stops listening stops the job."""
+    """Server-sent events; an error is the last event, and closing the generator stops the job."""
     async with aclosing(rest):
         yield event(first)
         try:

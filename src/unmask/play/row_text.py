@@ -1,4 +1,4 @@
-"""Rows of tokens as the page holds them: without their frame, None where a place is masked."""
+"""Rows of tokens for the page: without BOS and EOS, with None for a mask."""
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -12,11 +12,11 @@ from unmask.errors import UnmaskError
 from unmask.model import Model
 from unmask.randomness import row_uniforms
 
-_REMEMBERED = 4096  # runs of tokens between masks
+_REMEMBERED = 4096  # cached runs of tokens between masks
 
 
 class Spelled:
-    """The text that each token of a row adds; a run between masks is spelled once."""
+    """Decodes a row to the text of each token; caches runs of tokens between masks."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._mask_id = tokenizer.vocabulary.mask_id
@@ -31,25 +31,27 @@ class Spelled:
 
 
 def row_of(model: Model, tokens: Sequence[int | None]) -> list[int]:
-    """The ids of a row that the page sent; the model's frame is no part of it."""
+    """The ids of a row from the page; raises an error for special or unknown tokens."""
     v = model.tokenizer.vocabulary
     frame = special_ids(model)
     if wrong := [
         token for token in tokens if token is not None and not _plain(token, v.size, frame)
     ]:
-        raise UnmaskError(f"{wrong[0]} is no token of this model's text: read the text anew")
+        raise UnmaskError(f"{wrong[0]} is no text token of this model: reload the text")
     return [v.mask_id if token is None else token for token in tokens]
 
 
 def typed_row(model: Model, text: str) -> list[int]:
-    """The ids of a typed text; a short one can ask for millions of masks, so its gaps are counted first."""
+    """The ids of a typed text; counts gaps first, because a short text can have millions of masks."""
     if (gaps := count_blanks(text)) > model.length:
-        raise UnmaskError(f"the gaps ask for {gaps} tokens and the model reads {model.length}")
+        raise UnmaskError(
+            f"the gaps have {gaps} tokens, but the model reads {model.length}: shorten them"
+        )
     return parse_blanks(text, model.tokenizer)
 
 
 def special_ids(model: Model) -> set[int]:
-    """The ids that no text holds: MASK, the frame, the classes."""
+    """The ids that never occur in a text: MASK, BOS, EOS, PAD and class labels."""
     v = model.tokenizer.vocabulary
     named = {v.mask_id, v.bos_id, v.eos_id, v.pad_id, *model.tokenizer.labels.values()}
     return {token for token in named if token is not None}
@@ -60,7 +62,10 @@ def _plain(token: int, size: int, special: set[int]) -> bool:
 
 
 def spelling(model: Model, ids: list[int], seed: int) -> dict[str, Any]:
-    """A row token by token, with the uniforms below which 1 - alpha_t keeps them masked."""
+    """The tokens of a row with their texts, and a uniform u of each for the forward process.
+
+    A token is masked at time t if u < 1 - alpha_t.
+    """
     mask_id = model.tokenizer.vocabulary.mask_id
     texts = Spelled(model.tokenizer)(ids)
     return {

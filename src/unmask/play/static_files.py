@@ -1,4 +1,4 @@
-"""The page's files: a fixed list, with a policy that lets nothing in from elsewhere."""
+"""Static files of the page, with a content security policy that allows no other hosts."""
 
 import mimetypes
 from importlib.resources import files
@@ -15,13 +15,13 @@ _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",  # a new version of the package is a new page at once
+    "Cache-Control": "no-cache",  # an update of the package takes effect at once
 }
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 
 
 def _listed() -> dict[str, bytes]:
-    """Every file by its name: no path is ever made from what a request says."""
+    """All files by name; a request selects one of them and never becomes a path."""
     return {
         folder + entry.name: entry.read_bytes()
         for folder in _FOLDERS
@@ -34,7 +34,7 @@ FILES = _listed()
 
 
 def response(name: str) -> Response:
-    """A file of the page."""
+    """The HTTP response with a file of the page."""
     suffix = name[name.rfind(".") :]
     kind = _TYPES.get(suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
     return Response(FILES[name], media_type=kind, headers=_HEADERS)

@@ -1,4 +1,4 @@
-"""A text forming, as the page draws it: where it starts, and what every step changes."""
+"""The sampler steps of a text as events for the page: the start row and the changes of each step."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,15 +13,15 @@ from unmask.samplers.core.canvas import Frame
 from unmask.serve.limits import ServerLimits
 from unmask.serve.text_stream import check_sampler
 
-LIMITS = ServerLimits(steps=4096)  # as the page's field for them says
+LIMITS = ServerLimits(steps=4096)  # the limit of the page's field
 
 
 def forming(model: Model, question: Forming) -> Iterator[dict[str, Any]]:
-    """The empty row, every step of it filling up, and the end."""
+    """Events of a text: the start row, the changes of each sampler step, and the end."""
     options = question.options
     check_sampler(model, SamplingParams.of(options), LIMITS)
     row, lead, source = _canvas(model, question)
-    frames = model.stream(**source, **options)  # mistakes are told here, before any network call
+    frames = model.stream(**source, **options)  # raises errors before any network call
     drawing = Drawing(model, row, lead)
     yield {"kind": "start", "length": len(row), "changes": drawing.changes(row)}
     for frame in frames:
@@ -30,7 +30,7 @@ def forming(model: Model, question: Forming) -> Iterator[dict[str, Any]]:
 
 
 def _canvas(model: Model, question: Forming) -> tuple[list[int], int, dict[str, Any]]:
-    """What the page shows first, how many tokens stand before it, and what `stream` is asked."""
+    """The start row of the page, the number of tokens before it, and the arguments of `stream`."""
     tokenizer, mask_id = model.tokenizer, model.tokenizer.vocabulary.mask_id
     lead = int(tokenizer.vocabulary.bos_id is not None)
     if question.tokens is not None:
@@ -49,7 +49,7 @@ def _canvas(model: Model, question: Forming) -> tuple[list[int], int, dict[str, 
 
 
 class Drawing:
-    """What the page shows already: only what differs from it is sent."""
+    """The row that the page displays; computes the changes to send."""
 
     def __init__(self, model: Model, row: list[int], lead: int) -> None:
         v = model.tokenizer.vocabulary
@@ -59,7 +59,7 @@ class Drawing:
         self._shown: list[tuple[Any, ...]] = [()] * len(row)
 
     def changes(self, ids: list[int], confidence: list[float] | None = None) -> list[list[Any]]:
-        """[place, id or None, text, confidence] wherever one of them is new."""
+        """[place, id or None, text, confidence] of each place that changed."""
         sure = [1.0] * len(ids) if confidence is None else confidence
         row = [
             (None, "", 0.0) if token == self._mask_id else (token, text, round(p, 4))
@@ -74,7 +74,7 @@ class Drawing:
         return [[place, *row[place]] for place in new]
 
     def step(self, frame: Frame) -> dict[str, Any]:
-        """One frame: what changed, what it cost, and where the text ends."""
+        """The event of a frame: its changes, network calls, time, and the place of EOS."""
         ids = frame.tokens[0, self._here].tolist()
         return {
             "kind": "frame",

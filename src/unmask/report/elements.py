@@ -1,4 +1,4 @@
-"""What a report is made of, tables, pictures and texts, and how its cells are written."""
+"""Elements of a report: tables, pictures, sections and the format of their cells."""
 
 import math
 from collections.abc import Callable
@@ -19,29 +19,32 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """What it shows, in words for those who cannot see it, and how it is drawn."""
+    """A plot with its caption and alternative text."""
 
     caption: str
-    alt: str
-    draw: Callable[[], str]
+    alt: str  # for screen readers
+    draw: Callable[[], str]  # returns SVG
 
 
 @dataclass(frozen=True)
 class Section:
+    """A titled part of a report."""
+
     title: str
     note: str
     tables: list[Table] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
-    texts: list[tuple[str, str]] = field(default_factory=list)  # whose, and what
+    texts: list[tuple[str, str]] = field(default_factory=list)  # name of the run, text
 
 
 def perplexity(point: Point) -> str:
-    told = figure(point.perplexity, point.perplexity_error, point.freedom)
-    return signed(point.certificate, told)
+    """A perplexity with its certificate's sign and its standard error."""
+    text = figure(point.perplexity, point.perplexity_error, point.freedom)
+    return signed(point.certificate, text)
 
 
 def figure(value: float, error: float, freedom: float = math.inf) -> str:
-    """A value with its error, or the sign of one that is larger than any number."""
+    """A value with its standard error, or ∞."""
     return with_error(value, error, freedom) if value < math.inf else "∞"
 
 
@@ -52,5 +55,5 @@ def clock(seconds: float) -> str:
 
 
 def setting(value: object) -> str:
-    """A setting as a cell; a run that has no such setting has a dash."""
+    """A setting as a cell; a dash if the run has no such setting."""
     return "–" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""A report as one HTML file: no script, no network, for screens light and dark, phones and paper."""
+"""A report as one HTML file without scripts or external files."""
 
 import base64
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ blockquote pre { margin: 0; white-space: pre-wrap; font: inherit } cite { color:
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
-    """The whole file; everything that came from a run is escaped."""
+    """The HTML file of a report; all text of a run is escaped."""
     links = "".join(f'<a href="#{_id(each)}">{escape(each.title)}</a>' for each in sections)
     body = "\n".join(map(_section, sections))
     return f"""<!DOCTYPE html>
@@ -70,7 +70,7 @@ def _section(section: Section) -> str:
 
 
 def _table(table: Table) -> str:
-    """A table that scrolls by itself where the screen is narrow."""
+    """A table in a container that scrolls on narrow screens."""
     head = "".join(f'<th scope="col">{_text(name)}</th>' for name in table.columns)
     rows = "\n".join(map(_row, table.rows))
     return (
@@ -86,7 +86,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _figure(picture: Picture) -> str:
-    """The picture inside the file, as an image of its own: its names cannot clash with the page's."""
+    """A picture as an embedded image; as inline SVG its ids could clash with the page's."""
     source = base64.b64encode(picture.draw().encode()).decode()
     return (
         f'<figure><img src="data:image/svg+xml;base64,{source}" alt="{_text(picture.alt)}">'
@@ -99,7 +99,7 @@ def _quote(whose: str, text: str) -> str:
 
 
 def _text(content: str) -> str:
-    """Content as HTML: markup escaped, and control characters, which no page may hold, shown as such."""
+    """Text as HTML, with escaped markup and a replacement character for each control character."""
     shown = "".join(
         character if character.isprintable() or character in "\n\t" else "\N{REPLACEMENT CHARACTER}"
         for character in content

@@ -1,4 +1,4 @@
-"""The pictures of a report, as SVG whose ink and colours follow a light or a dark page."""
+"""Plots of a report as SVG, with colours for light and dark pages."""
 
 import io
 import math
@@ -13,21 +13,21 @@ from unmask.likelihood.schedule_variance import Spread
 from unmask.runs.measurements import Point
 from unmask.runs.run_folder import Run
 
-# Okabe and Ito's colours and Tol's "muted", each with a lighter twin for dark pages: colour-blind
-# readers can tell them apart, and marks tell lines apart as well.
+# Okabe and Ito's colours and Tol's "muted", each with a lighter one for dark pages. Colour-blind
+# readers can distinguish them; the marks differ as well.
 _COLOURS = {
     "#0072b2": "#4db2ec", "#d55e00": "#ff9450", "#117733": "#5cc987", "#cc79a7": "#e59cc5",
     "#e69f00": "#f4bc45", "#882255": "#d977ab", "#44aa99": "#6fd3c2", "#332288": "#9a8cf0",
 }  # fmt: skip
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "<")
-_INK, _FAINT = "#1a2b3c", "#a1b2c3"  # what becomes the page's own ink, and a fainter one
-_POINTS = 400  # of a curve, at most: a page must stay small
-_SHORT, _TWO, _ONE = 20, 28, 54  # letters of a name before another, beside another, and alone
-_WIDTH, _HEIGHT = 5.0, 3.3  # inches: at this width letters are readable on a phone
+_INK, _FAINT = "#1a2b3c", "#a1b2c3"  # placeholders for the text colour and the grid colour
+_POINTS = 400  # points of a curve, at most: keeps the page small
+_SHORT, _TWO, _ONE = 20, 28, 54  # letters of a run's name, of a legend in two columns, in one
+_WIDTH, _HEIGHT = 5.0, 3.3  # inches; text of this size is readable on a phone
 
 
 def need_matplotlib() -> None:
-    """Before anything is measured."""
+    """Raises an error if matplotlib is missing; called before anything is measured."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -37,7 +37,7 @@ def need_matplotlib() -> None:
 
 
 def loss_curves(runs: Sequence[Run]) -> str:
-    """Training loss as a line, validation bounds as marks with their errors."""
+    """Plot of the training loss as lines and the validation bounds as marks with errors."""
     from unmask.training.logs.loss_curve import smooth
 
     def draw(axes: Any) -> None:
@@ -58,7 +58,7 @@ def loss_curves(runs: Sequence[Run]) -> str:
 
 
 def bound_by_steps(curves: Mapping[str, Sequence[Point]]) -> str:
-    """Perplexity against T, evenly spaced, with continuous time at the right end."""
+    """Plot of perplexity against T, evenly spaced, with continuous time at the right end."""
     found = {point.steps for curve in curves.values() for point in curve}
     steps = sorted(found, key=lambda T: T or math.inf)
 
@@ -66,7 +66,7 @@ def bound_by_steps(curves: Mapping[str, Sequence[Point]]) -> str:
         for number, ((name, curve), style) in enumerate(
             zip(curves.items(), _styles(), strict=False)
         ):
-            aside = 0.1 * (number - (len(curves) - 1) / 2)  # error bars beside each other
+            aside = 0.1 * (number - (len(curves) - 1) / 2)  # so that error bars do not overlap
             at = [steps.index(point.steps) + aside for point in curve]
             values = [_drawn(point.perplexity) for point in curve]
             known = [
@@ -81,7 +81,7 @@ def bound_by_steps(curves: Mapping[str, Sequence[Point]]) -> str:
 
 
 def variances(spreads: Mapping[str, Mapping[str, Spread]]) -> str:
-    """Variance of the training loss under each schedule, as bars with their errors."""
+    """Bar chart of the variance of the training loss under each schedule, with errors."""
     schedules = list(dict.fromkeys(name for found in spreads.values() for name in found))
     share = 0.8 / len(spreads)
 
@@ -109,12 +109,15 @@ def variances(spreads: Mapping[str, Mapping[str, Spread]]) -> str:
 
 
 def frontier(found: Mapping[str, Sequence[Row]]) -> str:
-    """The judge's nats per token against entropy: a line for each run's samplers, real text as a star."""
+    """Plot of the judge's nats per token against entropy.
+
+    Each sampler of a run is a line, and real text is a star.
+    """
     whose = _whose(list(found))
     lines: dict[tuple[str, float | None], list[Row]] = {}
     for name, rows in found.items():
         for row in rows:
-            if row.calls is not None:  # a sampler without steps is one line through temperatures
+            if row.calls is not None:  # a sampler without steps has one line over temperatures
                 temperature = row.temperature if row.steps is not None else None
                 lines.setdefault((whose[name] + row.sampler, temperature), []).append(row)
     several = len({temperature for _, temperature in lines if temperature is not None}) > 1
@@ -123,8 +126,8 @@ def frontier(found: Mapping[str, Sequence[Row]]) -> str:
 
     def draw(axes: Any) -> None:
         for ((name, temperature), own), style in zip(lines.items(), _styles(), strict=False):
-            told = several and temperature is not None
-            _growing(axes, own, style, f"{name}, temperature {temperature:g}" if told else name)
+            shown = several and temperature is not None
+            _growing(axes, own, style, f"{name}, temperature {temperature:g}" if shown else name)
         if real:
             style = {"color": _INK, "marker": "*", "markersize": 15, "ls": "none"}
             axes.plot(*zip(*sorted(real), strict=True), **style, label="real text")
@@ -135,7 +138,7 @@ def frontier(found: Mapping[str, Sequence[Row]]) -> str:
 
 
 def _whose(names: Sequence[str]) -> dict[str, str]:
-    """What stands before the samplers of each run: of long names what tells them apart, of one nothing."""
+    """The prefix of each run's samplers: empty for one run, and shortened if names are long."""
     if len(names) < 2:
         return dict.fromkeys(names, "")
     long = max(map(len, names)) > _SHORT
@@ -144,7 +147,7 @@ def _whose(names: Sequence[str]) -> dict[str, str]:
 
 
 def _growing(axes: Any, rows: Sequence[Row], style: dict[str, Any], name: str) -> None:
-    """A line whose marks grow with the steps, or with the temperature where there are none."""
+    """Draws a line whose marks grow with the steps, or with the temperature if there are none."""
     rows = sorted(rows, key=lambda row: (row.steps or 0, row.temperature or 0))
     x, y = [row.entropy for row in rows], [row.nats for row in rows]
     bars = _bars([row.nats_error for row in rows]), _bars([row.entropy_error for row in rows])
@@ -154,7 +157,7 @@ def _growing(axes: Any, rows: Sequence[Row], style: dict[str, Any], name: str) -
 
 
 def _styles() -> list[dict[str, Any]]:
-    """How the lines of a picture are drawn, one after the other."""
+    """Colours and marks of the lines of a plot, in order."""
     return [
         {"color": colour, "marker": mark, "markersize": 5.5, "linewidth": 1.4, "elinewidth": 1}
         for colour, mark in zip(_COLOURS, _MARKS, strict=True)
@@ -162,17 +165,17 @@ def _styles() -> list[dict[str, Any]]:
 
 
 def _drawn(value: float) -> float:
-    """A value that a picture has room for, or a gap."""
+    """A value, or NaN for infinity, which leaves a gap in the line."""
     return value if value < math.inf else math.nan
 
 
 def _bars(errors: Sequence[float]) -> list[float]:
-    """Errors as bars; an unknown one has none."""
+    """Lengths of error bars; 0 for an unknown error."""
     return [error if error < float("inf") else 0.0 for error in errors]
 
 
 def _svg(draw: Callable[[Any], None], legend_below: bool = False) -> str:
-    """A picture with one panel."""
+    """A plot with one panel, as SVG."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -197,7 +200,7 @@ def _svg(draw: Callable[[Any], None], legend_below: bool = False) -> str:
 
 
 def _legend(figure: Any, axes: Any, names: Sequence[str], below: bool) -> None:
-    """Names inside the panel, or where they are many or long, below it in a figure that grows with them."""
+    """Adds a legend inside the panel, or below it, where the figure grows with the names."""
     if not below:
         axes.legend(frameon=False, fontsize=10)
         return
@@ -210,13 +213,13 @@ def _legend(figure: Any, axes: Any, names: Sequence[str], below: bool) -> None:
 
 
 def _fitting(name: str, letters: int) -> str:
-    """A name with its middle left out where it is too long."""
+    """A name, with an ellipsis in its middle if it is longer than `letters`."""
     half = letters // 2
     return name if len(name) <= letters else f"{name[: half - 1]}…{name[-half:]}"
 
 
 def _themed(svg: str) -> str:
-    """Colours by name, which a style sheet inside the picture sets for light and for dark pages."""
+    """An SVG whose colours are CSS variables, with values for light and for dark pages."""
     light = {"ink": "#222", "faint": "#ddd"}
     dark = {"ink": "#e4e4e4", "faint": "#444"}
     svg = svg.replace(_INK, "var(--ink)").replace(_FAINT, "var(--faint)")

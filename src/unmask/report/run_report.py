@@ -1,4 +1,4 @@
-"""What a run folder tells: its settings, its log, its samples, and what was measured of it."""
+"""Content of a report on one run: its log, its samples and its measurements."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,24 +15,24 @@ from unmask.training.logs.run_log import LOGS
 
 Figure = TypeVar("Figure")
 
-_OTHER = {*LOGS, FILE}  # the JSON lines of a run that are no rows of a comparison
+_OTHER = {*LOGS, FILE}  # JSON lines of a run that are no rows of 'evaluate generation'
 
 
 def frontiers(folder: Path) -> dict[str, list[Row]]:
-    """The rows of comparisons that a run folder holds, by file."""
+    """The rows of 'evaluate generation' in a run folder, by file."""
     found = {}
     for file in sorted(folder.glob("*.jsonl")):
         if file.name not in _OTHER:
             try:
                 found[file.name] = stored(file)
-            except UnmaskError:  # somebody else's lines
+            except UnmaskError:  # JSON lines of another kind
                 continue
     return found
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """A run with its figures; what could not be had is empty."""
+    """A run with its measurements; a missing measurement is None or empty."""
 
     run: Run
     parameters: Parameters
@@ -46,21 +46,27 @@ class RunReport:
 def report_run(
     run: Run, budget: Budget | None, device: str = "auto", say: Callable[[str], None] = print
 ) -> RunReport:
-    """All figures of a run, measured within the budget where they are missing; None measures nothing.
+    """All measurements of a run, cached ones and new ones.
 
-    What cannot be measured is left out, unless it was measured before, within the same budget.
+    A measurement that fails is replaced by a cached one of the same budget, or left out.
+
+    Args:
+        run: the run.
+        budget: rows and draws of a measurement; None = measure nothing.
+        device: the device to measure on.
+        say: prints a line.
     """
     measuring = Measuring(run.folder, run.config, budget, device, say)
     before = Measuring(run.folder, run.config, budget, device, say, measures=False)
-    told: set[str] = set()
+    reported: set[str] = set()
 
     def have(figure: Callable[[Measuring], Figure]) -> Figure:
         try:
             return figure(measuring)
         except UnmaskError as error:
-            if str(error) not in told:
-                say(f"{run.name}: {error}; of that only what was measured before is shown")
-            told.add(str(error))
+            if str(error) not in reported:
+                say(f"{run.name}: {error}; the report shows only cached measurements of it")
+            reported.add(str(error))
             return figure(before)
 
     return RunReport(
@@ -75,7 +81,7 @@ def report_run(
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
-    """The settings in which runs differ, by their dotted names; None where a run has no such setting."""
+    """The settings in which runs differ, by dotted name; None if a run has no such setting."""
     flat = [flatten(run.config) for run in runs]
     names = dict.fromkeys(name for settings in flat for name in settings)
     values = {name: [settings.get(name) for settings in flat] for name in names}

@@ -1,4 +1,4 @@
-"""A report's sections, whether they end in a terminal or on a page."""
+"""Sections of a report, for a terminal or an HTML page."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from unmask.runs.run_folder import Run
 
 
 def sections(reports: Sequence[RunReport]) -> list[Section]:
-    """All that is known of the runs, in the order in which one asks."""
+    """The sections of a report on some runs, in order."""
     return [
         _trained(reports),
         _curves(reports),
@@ -36,13 +36,13 @@ def _trained(reports: Sequence[RunReport]) -> Section:
         cells = [[name, *map(setting, values)] for name, values in differing.items()]
         tables.append(Table("Settings that differ", ["setting", *names], cells))
     note = (
-        "Tokens count every epoch; time is that of training steps, validation and saving left out."
+        "Tokens count every epoch. Time is that of training steps, without validation and saving."
     )
-    return Section("What was trained", note, tables)
+    return Section("Training", note, tables)
 
 
 def _facts(report: RunReport) -> dict[str, str]:
-    """What a run is, in short."""
+    """The facts of a run, by row of the table."""
     run, size = report.run, report.parameters
     config = run.config
     data, training, tokenizer = config.data, config.training, config.data.tokenizer
@@ -71,8 +71,8 @@ def _curves(reports: Sequence[RunReport]) -> Section:
     for run in runs:
         loss = f"{run.losses[-1][1]:.4f}" if run.losses else "–"
         best = min(run.validations, key=lambda found: found[1], default=None)
-        told = signed(_certificate(run), with_error(best[1], best[2])) if best else "–"
-        rows.append([run.name, loss, told, _at(best and best[0])])
+        text = signed(_certificate(run), with_error(best[1], best[2])) if best else "–"
+        rows.append([run.name, loss, text, _at(best and best[0])])
     columns = ["run", "last training loss", "best validation", "at step"]
     names = ", ".join(run.name for run in runs)
     picture = Picture(
@@ -83,7 +83,7 @@ def _curves(reports: Sequence[RunReport]) -> Section:
         ),
         partial(pictures.loss_curves, runs),
     )
-    note = "As the runs' own logs have it, in nats per token; an error is one standard error."
+    note = "From the logs of the runs, in nats per token; ± is one standard error."
     return Section("Loss curves", note, [Table("Loss", columns, rows)], [picture])
 
 
@@ -101,10 +101,10 @@ def _bounds(reports: Sequence[RunReport]) -> Section:
             rows.append([report.run.name, *figures])
     note = _or_none(
         rows,
-        "Of the exported weights on validation text: ≤ marks an upper bound, ± is one standard error of "
-        "the noise on that text (? where there are too few draws to tell). Models with different tokenizers "
-        "compare by bits per byte only, and those with different validation text not at all.",
-        "a checkpoint that was validated",
+        "Exported weights on validation text: ≤ marks an upper bound, and ± is one standard error of the "
+        "noise (? with too few draws). Models with different tokenizers compare by bits per byte only. "
+        "Models with different validation text do not compare.",
+        "a validated checkpoint",
     )
     return Section("Bound", note, [Table("Final bound", columns, rows)] if rows else [])
 
@@ -121,8 +121,8 @@ def _by_steps(reports: Sequence[RunReport]) -> Section:
         rows.append([_steps(T), *found])
     note = _or_none(
         curves,
-        "The bound of the model that is sampled in T steps; continuous time is its limit. With the exact "
-        "posterior, and in the paper, it falls with T; that of a weak network need not.",
+        "The bound of a model that samples in T steps; continuous time is its limit. With the exact "
+        "posterior, and in the paper, it falls with T. The bound of a weak network may rise.",
         "an MDLM in continuous time",
     )
     if not curves:
@@ -159,8 +159,8 @@ def _schedules(reports: Sequence[RunReport]) -> Section:
         said.append(f"{name}: " + ", ".join(f"{row[0]} {row[2]}" for row in rows))
     note = _or_none(
         spreads,
-        "The same network under other noise: the bound stays the same within its error, and the variance "
-        "of the loss of one row at one uniform time does not.",
+        "The same network under other schedules: the bound stays the same within its error. The variance "
+        "of the loss of one row at one uniform time changes.",
         "a diffusion model in continuous time whose network does not read the time",
     )
     if not spreads:
@@ -186,19 +186,19 @@ def _frontiers(reports: Sequence[RunReport]) -> Section:
     if not tables:
         return Section(
             "Frontier",
-            "None: 'unmask evaluate generation RUN --judge self --out RUN/frontier.jsonl' measures one.",
+            "None: measure one with 'unmask evaluate generation RUN --judge self --out RUN/frontier.jsonl'.",
         )
     every = [row for found in comparable.values() for rows in found.values() for row in rows]
     judges = {str(row.judge or "the model itself or --judge") for row in every}
     note = (
-        "Rows that 'unmask evaluate generation --out' kept in the run folder; likely text of low entropy is not "
+        "Rows of 'unmask evaluate generation --out' in the run folder. Likely text of low entropy is not "
         f"good text. Judge: {'; '.join(sorted(judges))}."
     )
     return Section("Frontier", note, tables, [_drawn(found) for found in comparable.values()])
 
 
 def _drawn(found: dict[str, list[Row]]) -> Picture:
-    """Frontiers that can be compared, in one picture."""
+    """A plot of frontiers with the same judge, number and length of texts."""
     said = "; ".join(
         f"{name}: {row.setting}: {signed(row.certificate, with_error(row.nats, row.nats_error))} "
         f"at entropy {with_error(row.entropy, row.entropy_error)}"
@@ -239,27 +239,27 @@ def _frontier(name: str, rows: Sequence[Row]) -> Table:
 
 
 def _figure(row: Row, figures: dict[str, Any], name: str) -> str:
-    """A figure with its error, if it is there and known."""
+    """A figure with its standard error, or an empty cell."""
     value, error = figures.get(name), figures.get(f"{name}_error")
     if value is None:
         return ""
-    told = with_error(value, math.inf if error is None else error)
-    return signed(row.certificate, told) if name in JUDGED else told
+    text = with_error(value, math.inf if error is None else error)
+    return signed(row.certificate, text) if name in JUDGED else text
 
 
 def _samples(reports: Sequence[RunReport]) -> Section:
     texts = [(report.run.name, text) for report in reports for text in report.samples]
-    note = "The last texts that a run wrote, not chosen." if texts else "None."
+    note = "The last samples of each run, unselected." if texts else "None."
     return Section("Samples", note, texts=texts)
 
 
 def _or_none(found: object, note: str, needs: str) -> str:
-    """The note, or why there is nothing: no run can have it, or nobody measured it."""
-    return note if found else f"None: it needs {needs}, and to be measured (without --no-measure)."
+    """The note, or the conditions under which the section would have content."""
+    return note if found else f"None: it needs {needs}, and a measurement (no --no-measure)."
 
 
 def _certificate(run: Run) -> str:
-    """What a run's validation loss is of its likelihood."""
+    """The certificate of a run's validation bound."""
     return METHODS[run.config.method.name].certificate
 
 

@@ -1,1 +1,1 @@
-"""The tables of the MDLM paper, in small."""
+"""Reproduction of the tables of the MDLM paper at small scales."""

@@ -1,4 +1,4 @@
-"""What of the paper's order is found again, what is not, and what the errors leave open."""
+"""Comparison of our figures with the paper's: claims that agree, differ or stay open."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,29 +8,29 @@ from statistics import stdev
 
 from unmask.likelihood.bound import FEWEST, student_quantile
 
-CONFIDENCE = 0.95  # with which a difference must lie beyond its error to count
+CONFIDENCE = 0.95  # level at which a difference counts
 
-TELLING = 0.2  # the widest that this error may be, as a share of a figure, for it to agree
+TELLING = 0.2  # largest interval, as a share of a figure, at which the figure may agree
 
 Error = tuple[float, float]  # a standard error, and its degrees of freedom
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A figure of ours with its standard error, and the paper's."""
+    """Our figure with its standard error, and the paper's figure."""
 
     name: str
     ours: float
     error: float
     paper: float
-    by_draw: Sequence[float] = ()  # ours under each draw of the noise, if others share the draws
+    by_draw: Sequence[float] = ()  # our figure under each noise draw, if figures share the draws
     freedom: float = math.inf  # degrees of freedom of the error
-    seeds: Error = (0.0, math.inf)  # what other seeds would have changed, as far as it is known
+    seeds: Error = (0.0, math.inf)  # deviation between training seeds; infinite if unknown
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Claims of the paper, sorted by what our figures say of them."""
+    """Claims of the paper, sorted by their agreement with our figures."""
 
     agrees: list[str]
     differs: list[str]
@@ -42,7 +42,7 @@ class Agreement:
 
 
 def order(pairs: Iterable[tuple[Compared, Compared]]) -> Agreement:
-    """Whether the first of each pair is below the second in ours as in the paper."""
+    """Compares the order of each pair of figures, ours and the paper's."""
     found = Agreement([], [], [])
     for a, b in pairs:
         width = reach(apart(a, b))
@@ -52,13 +52,16 @@ def order(pairs: Iterable[tuple[Compared, Compared]]) -> Agreement:
             found.differs.append(f"{claim} (ours {'<=>'[ours + 1]})")
         elif ours or (paper == 0 and _telling(width, min(a.ours, b.ours))):
             found.agrees.append(claim)
-        else:  # too close to tell, or too vague to be the same
+        else:  # the difference is within the error, or the error is too large for equality
             found.open.append(f"{claim}{_unknown(a, b, width)}")
     return found
 
 
 def apart(a: Compared, b: Compared) -> Error:
-    """The error of a difference: of its draws, where they are shared; seeds are estimated once for both."""
+    """The standard error of a difference, from paired draws where the figures share them.
+
+    Both figures share one estimate of the deviation between seeds.
+    """
     seeds = (math.hypot(a.seeds[0], b.seeds[0]), min(a.seeds[1], b.seeds[1]))
     n = len(a.by_draw)
     if n < 2 or n != len(b.by_draw):
@@ -69,7 +72,7 @@ def apart(a: Compared, b: Compared) -> Error:
 
 
 def combined(*parts: Error) -> Error:
-    """The error of a sum whose parts err independently (Welch and Satterthwaite)."""
+    """The standard error of a sum of independent parts (Welch and Satterthwaite)."""
     total = math.hypot(*(error for error, _ in parts))
     if not 0 < total < math.inf:
         return total, math.inf
@@ -78,7 +81,7 @@ def combined(*parts: Error) -> Error:
 
 
 def reach(error: Error) -> float:
-    """How far from a figure the true one may lie; an error of few draws reaches further."""
+    """Half the width of the confidence interval; fewer degrees of freedom make it wider."""
     value, freedom = error
     if not 0 < value < math.inf:
         return 0.0 if value == 0 else math.inf
@@ -86,7 +89,7 @@ def reach(error: Error) -> float:
 
 
 def ratios(rows: Sequence[Compared], base: Compared) -> Agreement:
-    """Whether each figure, as a multiple of the base, is the paper's within the errors."""
+    """Compares the ratio of each figure to the base, ours and the paper's."""
     found = Agreement([], [], [])
     for row in rows:
         ours, paper = row.ours / base.ours, row.paper / base.paper
@@ -109,27 +112,27 @@ def ratios(rows: Sequence[Compared], base: Compared) -> Agreement:
 
 
 def _digits(error: float) -> int:
-    """Decimals that show an error, two at least."""
+    """The decimals at which an error is visible, at least two."""
     return max(2, -math.floor(math.log10(error))) if 0 < error < math.inf else 2
 
 
 def _sign(a: float, b: float, width: float) -> int:
-    """-1, 0 or 1: below, the same within the width, above."""
-    if not abs(a - b) > width:  # of two that are infinite nothing is known
+    """-1 if a is below b, 0 if they are equal within the width, 1 if a is above b."""
+    if not abs(a - b) > width:  # NaN, the difference of two infinities, counts as equal
         return 0
     return -1 if a < b else 1
 
 
 def _telling(width: float, figure: float) -> bool:
-    """Whether an error is so small that it would not agree with anything."""
+    """True if an interval is narrow enough to support equality."""
     return width < math.inf and width <= TELLING * abs(figure)
 
 
 def _unknown(a: Compared, b: Compared, width: float) -> str:
-    """Why no figure could tell."""
+    """The reason for an infinite interval, or an empty text."""
     if width < math.inf:
         return ""
     known = all(map(math.isfinite, (a.ours, a.error, b.ours, b.error)))
     if known and math.inf in (a.seeds[0], b.seeds[0]):
-        return " (no second seed tells how much seeds differ)"
+        return " (deviation between seeds unknown: no row has two)"
     return " (error unknown)"

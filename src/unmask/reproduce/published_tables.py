@@ -1,4 +1,4 @@
-"""The paper's figures (arXiv 2406.07524), in one place, by table: what reproductions stand beside."""
+"""The figures of the MDLM paper (arXiv 2406.07524), by table."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ CONTINUOUS = "∞"  # Table 11's last row
 
 @dataclass(frozen=True)
 class Published:
-    """A table of the paper: what it shows, how it was made, and a figure for each row."""
+    """A table of the paper: title, experimental setting and a figure for each row."""
 
     title: str
     setting: str
@@ -20,8 +20,8 @@ TABLE_1 = Published(
     {"ar": 22.32, "mdlm": 27.04, "sedd": 32.79, "d3pm": 76.90},
 )
 TABLE_8 = Published(
-    "Table 8: what each part of MDLM is worth, test perplexity on LM1B",
-    "110M parameters, 33B tokens of LM1B; each row takes away one more part",
+    "Table 8: ablation of MDLM, test perplexity on LM1B",
+    "110M parameters, 33B tokens of LM1B; each row removes one more component",
     {"mdlm": 27.04, "mdlm-1000": 27.19, "no-carry-over": 28.56, "d3pm": 28.51},
 )
 TABLE_11 = Published(
@@ -38,7 +38,7 @@ TABLE_11 = Published(
         CONTINUOUS: 23.05,
     },
 )
-SCHEDULES_BOUND = 3.30  # under every schedule; in nats, it is the logarithm of Table 1's 27.04
+SCHEDULES_BOUND = 3.30  # nats under every schedule: the logarithm of Table 1's 27.04
 SCHEDULES = Published(
     "Noise schedules (appendix): variance of the bound's estimate",
     "one MDLM of 110M parameters, the same bound of 3.30 under each schedule",

@@ -1,4 +1,4 @@
-"""A table of the paper reproduced: ours beside the paper's, and what agrees."""
+"""Reproduces a table of the paper: our figures beside the paper's, and their agreement."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,15 +21,15 @@ UNKNOWN: Error = (math.inf, math.inf)
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a table: ours, with its standard error, beside the paper's."""
+    """A row of a table: our figure with its standard error, and the paper's figure."""
 
     row: str
     ours: float
     error: float
     paper: float
     certificate: str
-    runs: tuple[str, ...]  # the folders that it was measured in
-    facts: dict[str, float]  # what else was measured
+    runs: tuple[str, ...]  # folders of the measured runs
+    facts: dict[str, float]  # other measurements
     freedom: float = math.inf  # degrees of freedom of the error
 
     @property
@@ -39,18 +39,18 @@ class Line:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A table: its lines, what agrees and what does not, and the runs that made it."""
+    """A reproduced table with its agreement and its runs."""
 
     table: str
     scale: str
     published: Published
-    figure: str  # what the numbers are
+    figure: str  # name and unit of the numbers
     lines: list[Line]
     agreement: list[Agreement]
     runs: list[Run]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, for a program; an unknown error is null."""
+        """All fields for JSON; an unknown error is null."""
         return {
             "table": self.table,
             "scale": self.scale,
@@ -63,14 +63,14 @@ class Reproduction:
 
 
 def record(line: Line) -> dict[str, Any]:
-    """A line as JSON holds it."""
+    """A line for JSON, with null in place of infinity."""
     figures = {**vars(line), "runs": list(line.runs), **line.facts}
     del figures["facts"]
     return {name: None if value == math.inf else value for name, value in figures.items()}
 
 
 def reproduce(request: Request) -> Reproduction:
-    """Ours beside the paper's; each line is kept in a file of the runs' folder."""
+    """Trains and measures the runs of a table, and appends its lines to results.jsonl."""
     figure, lines, agreement = _BUILD[request.table](request)
     folders = dict.fromkeys(name for line in lines for name in line.runs)
     runs = [read_run(name) for name in folders]
@@ -90,21 +90,21 @@ Built = tuple[str, list[Line], list[Agreement]]
 
 
 def _methods(request: Request) -> Built:
-    """Table 1: every pair of methods must come in the paper's order."""
+    """Table 1: every pair of methods should have the paper's order."""
     lines = [_perplexity(request, row) for row in request.rows]
     found = _with_seeds(lines, seed_deviation(request))
     return "perplexity", lines, [order(combinations(found, 2))]
 
 
 def _ablation(request: Request) -> Built:
-    """Table 8: each part that is taken away must change the bound as in the paper."""
+    """Table 8: removing each component should change the bound as in the paper."""
     lines = [_perplexity(request, row) for row in request.rows]
     found = _with_seeds(lines, seed_deviation(request))
     return "perplexity", lines, [order(pairwise(found))]
 
 
 def _steps(request: Request) -> Built:
-    """Table 11: the curve must fall, and as the paper's does in proportion to its end."""
+    """Table 11: the curve should fall, with the paper's ratios to continuous time."""
     measuring = request.measuring("mdlm")
     points = measuring.by_steps([_T(row) for row in request.rows])
     lines = [
@@ -126,7 +126,7 @@ def _steps(request: Request) -> Built:
 
 
 def _schedules(request: Request) -> Built:
-    """Variance by schedule: one bound for all, and the paper's order of variances."""
+    """Variance by schedule: the bounds should be equal, the variances in the paper's order."""
     measuring = request.measuring("mdlm")
     spreads = measuring.schedules(request.rows)
     lines = [
@@ -149,10 +149,10 @@ def _schedules(request: Request) -> Built:
 
 
 def _perplexity(request: Request, row: str) -> Line:
-    """A row's perplexity: the mean of its seeds in nats, with the error of the noise that they share."""
+    """A row's perplexity: the mean of its seeds in nats, with the error of the shared noise."""
     points = {name: _bound(request, name) for name in request.seeds_of(row)}
     nats = fmean(point.nats for point in points.values())
-    # the same rows under the same draws: they err together, and their mean no less than each
+    # All seeds share rows and draws: their errors correlate, and the mean has no smaller error.
     error = fmean(point.error for point in points.values())
     freedom = min(point.freedom for point in points.values())
     facts = {f"nats_{name}": point.nats for name, point in points.items()}
@@ -179,7 +179,7 @@ def _bound(request: Request, run: str) -> Point:
 
 
 def seed_deviation(request: Request) -> Error:
-    """How much, in nats, seeds differ that are trained already, pooled over all rows that have several."""
+    """The standard deviation between trained seeds in nats, pooled over all rows with several."""
     squares, freedom = 0.0, 0.0
     for row in RUNS:
         names = request.trained_seeds(row)
@@ -191,7 +191,7 @@ def seed_deviation(request: Request) -> Error:
 
 
 def _with_seeds(lines: Sequence[Line], deviation: Error) -> list[Compared]:
-    """Figures that know that another seed would have trained another model."""
+    """Figures of the lines, with the deviation between seeds as a second error."""
     nats, freedom = deviation
     return [
         replace(line.compared, seeds=(line.ours * nats / math.sqrt(len(line.runs)), freedom))

@@ -1,4 +1,4 @@
-"""What a table of the paper needs: its runs, trained where they are missing, at one scale."""
+"""Runs of a table of the paper at one scale, trained where they are missing."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +18,11 @@ from unmask.runs.train import train
 Say = Callable[[str], None]
 Overrides = Sequence[tuple[str, str]]
 
-# D3PM must also copy what it sees; a share of the rows is enough to learn it from.
+# D3PM must learn to copy visible tokens; a share of the rows is enough for that.
 _D3PM = {"method": "d3pm", "method.copied": "0.125"}
 
-# The runs that rows are made of, by what they change in the recipe of the scale; "-seed-1" behind
-# a name is the same with the next seed.
+# The run of each row: its changes to the recipe of the scale. The suffix "-seed-1" means the same
+# run with the next seed.
 RUNS: dict[str, dict[str, str]] = {
     "ar": {"method": "autoregressive", "backbone": "causal"},
     "mdlm": {},
@@ -33,17 +33,17 @@ RUNS: dict[str, dict[str, str]] = {
 }
 _SEED = "-seed-"
 
-# The tables whose rows are trained networks, and how many seeds a row has, if not one.
+# Tables whose rows are different networks, with the number of seeds of a row (default 1).
 SEEDS: dict[str, dict[str, int]] = {"table1": {"mdlm": 2}, "table8": {}}
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large: a recipe, how much is measured, and whether the text must be given."""
+    """The size of a reproduction."""
 
     recipe: str
     budget: Budget
-    own_text: bool
+    own_text: bool  # True if the user must give the text
 
 
 SCALES = {
@@ -54,18 +54,18 @@ SCALES = {
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be reproduced and where; `only` some rows, `overrides` of the recipe's settings."""
+    """Arguments of a reproduction."""
 
     table: str
     scale: str = "tiny"
     runs: Path | None = None  # the folder of all runs
     data: str = ""
     valid: str = ""
-    test: str = ""  # what is measured on; the validation text unless given
-    only: Sequence[str] = ()
-    seeds: int = 1  # of every row at least
-    overrides: Overrides = ()
-    budget: Mapping[str, int] = field(default_factory=dict)  # what differs from the scale's
+    test: str = ""  # text to measure on; "" = the validation text
+    only: Sequence[str] = ()  # rows; () = all
+    seeds: int = 1  # seeds of every row, at least
+    overrides: Overrides = ()  # of the recipe's settings
+    budget: Mapping[str, int] = field(default_factory=dict)  # changes to the scale's budget
     device: str = "auto"
     say: Say = print
 
@@ -76,7 +76,7 @@ class Request:
             raise unknown("scale", self.scale, SCALES)
         if SCALES[self.scale].own_text and not self.data:
             raise UnmaskError(
-                f"scale {self.scale} has no text of its own: give --data, and --valid for other text "
+                f"scale {self.scale} ships no text: give --data, and --valid for a separate text "
                 "to measure on"
             )
         if self.seeds < 1:
@@ -88,7 +88,7 @@ class Request:
         for name in self.only:
             if name not in self.published.figures:
                 raise unknown(f"row of {self.table}", name, self.published.figures)
-        _ = self.measured  # complains now, not when hours of training are over
+        _ = self.measured  # raises an error now, not after hours of training
 
     @property
     def published(self) -> Published:
@@ -104,17 +104,17 @@ class Request:
 
     @property
     def rows(self) -> list[str]:
-        """The rows to do, in the paper's order."""
+        """The rows to reproduce, in the paper's order."""
         return [name for name in self.published.figures if not self.only or name in self.only]
 
     def seeds_of(self, row: str) -> list[str]:
-        """The runs that a row is the mean of: the seeds to train, and those that are trained already."""
+        """The runs whose mean is a row: the seeds to train, and those that are trained already."""
         wanted = max(self.seeds, SEEDS[self.table].get(row, 1))
         first = [row, *(f"{row}{_SEED}{seed}" for seed in range(1, wanted))]
         return list(dict.fromkeys([*first, *self.trained_seeds(row)]))
 
     def trained_seeds(self, row: str) -> list[str]:
-        """The runs of a row that are there."""
+        """The runs of a row that are trained already."""
         named = re.compile(re.escape(row + _SEED) + "([1-9][0-9]*)")
         there = (named.fullmatch(path.name) for path in self.folder.glob("*"))
         seeds = sorted(int(match[1]) for match in there if match)
@@ -122,7 +122,7 @@ class Request:
         return [name for name in names if _trained(self.folder / name, self.config(name))]
 
     def config(self, run: str) -> RunConfig:
-        """The configuration of a run: the scale's recipe, and what the run changes in it."""
+        """The configuration of a run: the scale's recipe with the run's changes."""
         recipe = load_recipe(SCALES[self.scale].recipe)
         given = [
             ("data.train", self.data),
@@ -143,14 +143,14 @@ class Request:
         return resolve(recipe, [*shared, *changes.items()])
 
     def measuring(self, run: str) -> Measuring:
-        """Trains a run if it is not trained, and gives what measures it."""
+        """The measurements of a run; trains the run first if necessary."""
         config, folder = self.config(run), self.folder / run
         if not _trained(folder, config):
             self.say(f"training {folder}")
             try:
                 shared = _shared_tokenizer(self.folder, config.data)
                 train(config, folder, say=self.say, tokenizer=shared)
-            except UnmaskError as error:  # which speaks of the option that 'unmask train' has
+            except UnmaskError as error:  # its text names an option of 'unmask train'
                 raise UnmaskError(
                     str(error).replace("run folder (--run)", "folder of runs (--runs)")
                 ) from None
@@ -160,7 +160,7 @@ class Request:
 
 
 def _trained(folder: Path, config: RunConfig) -> bool:
-    """Whether a run of this very configuration has come to its end."""
+    """True if the folder holds a finished run of exactly this configuration."""
     if not (folder / "model").is_dir():
         return False
     run = read_run(folder)
@@ -168,7 +168,7 @@ def _trained(folder: Path, config: RunConfig) -> bool:
 
 
 def _shared_tokenizer(folder: Path, data: DataConfig) -> Tokenizer | None:
-    """The tokenizer of a run beside this one that reads the same text, if any has begun."""
+    """The tokenizer of another run in the folder that reads the same text, or None."""
     for log in sorted(folder.glob("*/log.jsonl")):
         if resolve(load_recipe(str(log.parent / "config.yaml"))).data == data:
             return load_tokenizer(log.parent / "tokenizer")

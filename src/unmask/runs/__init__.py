@@ -1,1 +1,1 @@
-"""Run folders: training, inspection, measurements."""
+"""Run folders: training, inspection, measurements and planning."""

@@ -1,4 +1,4 @@
-"""What is in a run folder, and whether it is what was written; nothing is changed."""
+"""Read-only inspection of a run folder: its parts, their damages and the state of the run."""
 
 import os
 import time
@@ -16,13 +16,13 @@ from unmask.training.checkpoints.checkpoint import CARRIED, SEALED, by_step, ste
 from unmask.training.logs.run_log import LOGS
 from unmask.training.train_state import Saved, TrainingState, read_saved
 
-_LOOKS = 10  # at what changes while it is looked at
-_PAUSE = 0.2  # seconds between them
+_LOOKS = 10  # attempts at a part that changes during the check
+_PAUSE = 0.2  # seconds between two attempts
 
 
 @dataclass(frozen=True)
 class Part:
-    """A file or folder of a run, and all that is wrong with it."""
+    """A file or folder of a run, and its damages."""
 
     name: str
     problems: tuple[str, ...] = ()
@@ -30,30 +30,33 @@ class Part:
 
 @dataclass(frozen=True)
 class Standing:
-    """A run as a list shows it."""
+    """The state of a run: one line of `unmask runs`."""
 
     run: Path
     state: str  # training | finished | stopped | begun
     step: int
     steps: int | None
-    nats: float | None  # of the best validation
-    error: float | None
+    nats: float | None  # bound of the best validation
+    error: float | None  # its standard error
     size: int  # bytes
-    damaged: tuple[str, ...] | None  # parts; None if nobody looked
+    damaged: tuple[str, ...] | None  # damaged parts; None if they were not checked
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder looks like what `train` leaves."""
+    """True if a folder has the checkpoints or the config.yaml of a run."""
     return (folder / "checkpoints").is_dir() or (folder / "config.yaml").is_file()
 
 
 def inspect(run: Path) -> list[Part]:
-    """Every part of a run, or of an exported model, held against its hashes."""
-    exported = (run / MANIFEST).is_file() and not is_run(run)  # in whatever format
+    """Every part of a run or an exported model, checked against its hashes."""
+    exported = (run / MANIFEST).is_file() and not is_run(run)  # of any format
     if exported or (run / "model.json").is_file():
         return [Part(run.name, tuple(damages(run)))]
     if not is_run(run):
-        raise UnmaskError(f"{run} is no run: it has neither config.yaml nor checkpoints")
+        raise UnmaskError(
+            f"{run} is no run: it has neither config.yaml nor checkpoints; "
+            "give a folder that 'unmask train' made"
+        )
     best, model = run / "checkpoints" / "best", run / "model"
     sealed = _looked(run, run / MANIFEST, partial(_sealed, run), ", ".join(SEALED))
     checkpoints = {path: _looked(run, path, partial(wrong_with, path)) for path in by_step(run)}
@@ -68,7 +71,12 @@ def inspect(run: Path) -> list[Part]:
 
 
 def standing(run: Path, thorough: bool = True) -> Standing:
-    """Where a run stands; `thorough` reads every byte of it."""
+    """The state of a run.
+
+    Args:
+        run: the run folder.
+        thorough: True to check the hashes of all files.
+    """
     saved = _newest_saved(run)
     state = saved.state if saved else TrainingState()
     damaged = tuple(part.name for part in inspect(run) if part.problems) if thorough else None
@@ -87,10 +95,16 @@ def standing(run: Path, thorough: bool = True) -> Standing:
 def _looked(
     run: Path, path: Path, look: Callable[[], Iterator[str]], name: str = ""
 ) -> Part | None:
-    """A part, and what is wrong with it; None if it has gone, unless it must be there and has a `name`.
+    """A part with its damages, or None if an optional part disappeared during the check.
 
-    While the run trains it may have been replaced under one's eyes: only what is wrong with a thing
-    that stays is wrong.
+    A running training may replace a file during the check. A damage counts only if the file is
+    the same before and after.
+
+    Args:
+        run: the run folder.
+        path: the file or folder to check.
+        look: finds the damages.
+        name: the name of a part that must exist; "" for an optional part.
     """
     for _ in range(_LOOKS):
         live, before = in_use(run), _stamp(path)
@@ -107,7 +121,7 @@ def _looked(
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
-    """What changes when a file is written to or something else takes its place."""
+    """Inode, change time and size of a file, which differ after a write or a replacement."""
     try:
         found = path.stat()
     except OSError:
@@ -116,20 +130,20 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
 
 
 def _size(run: Path) -> int:
-    """Bytes, without what is being written or removed."""
+    """The bytes of a run folder, without hidden folders of unfinished writes."""
     total = 0
     for folder, inside, files in os.walk(run):
         inside[:] = [name for name in inside if not name.startswith(".")]
         for name in files:
-            with suppress(OSError):  # gone meanwhile
+            with suppress(OSError):  # deleted meanwhile
                 total += os.lstat(os.path.join(folder, name)).st_size
     return total
 
 
 def _newest_saved(run: Path) -> Saved | None:
-    """What the newest checkpoint says whose state can be read."""
+    """The newest state.json that can be read."""
     looked: list[Path] = []
-    while (found := by_step(run)) != looked:  # others may have taken their place
+    while (found := by_step(run)) != looked:  # training may replace checkpoints meanwhile
         for path in reversed(found):
             if not any(damages(path, "state.json")):
                 with suppress(Damaged):
@@ -147,7 +161,7 @@ def _activity(run: Path, begun: bool) -> str:
 
 
 def _sealed(run: Path) -> Iterator[str]:
-    """Checkpoints written by the trainer alone have nothing beside them."""
+    """Damages of the files in the manifest; a `Trainer` used alone writes no manifest."""
     if (run / MANIFEST).exists() or any((run / name).exists() for name in SEALED):
         yield from damages(run)
 
@@ -158,15 +172,15 @@ def _logs(run: Path, found: Path | None) -> list[str]:
 
 
 def _log(log: Path, found: Path | None) -> Iterator[str]:
-    """A log must begin as the newest intact checkpoint carries it, and go on in whole lines."""
+    """Damages of a log: it must begin with the checkpoint's copy and continue in whole lines."""
     begins = _content(found / CARRIED / log.name) if found else b""
     now = _content(log)
     if in_use(log.parent):
-        now = now[: now.rfind(b"\n") + 1]  # the last line may be on its way
+        now = now[: now.rfind(b"\n") + 1]  # the last line may be incomplete
     if not now.startswith(begins):
-        yield f"it is not what {_name(found)} carries" if found and now else "it is missing"
+        yield f"it differs from the copy in {_name(found)}" if found and now else "it is missing"
     elif not whole_lines(now[len(begins) :]):
-        yield "it has a line that is cut short; training drops it"
+        yield "it has an incomplete line; training drops it"
 
 
 def _content(file: Path) -> bytes:
@@ -181,6 +195,6 @@ def _name(path: Path) -> str:
 
 
 def last_step(run: Path) -> int | None:
-    """The step that training would go on from."""
+    """The step at which training would resume."""
     intact = [step_of(path) for path in by_step(run) if not any(wrong_with(path))]
     return intact[-1] if intact else None

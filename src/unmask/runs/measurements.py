@@ -1,4 +1,4 @@
-"""What is measured of a run, once: a file in its folder keeps each figure by weights and settings."""
+"""Measurements of a run, cached in its folder by weights and settings."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -34,9 +34,9 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Budget:
-    """How much is measured: the first rows of the validation text (0: all), under draws of the noise."""
+    """The effort of a measurement: rows of the validation text and noise draws per row."""
 
-    rows: int = 64
+    rows: int = 64  # the first rows; 0 = all
     draws: int = 4
     seed: int = 0
 
@@ -45,24 +45,24 @@ class Budget:
             raise UnmaskError(f"rows must be 0 (all), or 2 or more, not {self.rows}")
         if self.draws < 2:
             raise UnmaskError(
-                f"draws must be 2 or more, whose spread is the error, not {self.draws}"
+                f"draws must be 2 or more, because their spread gives the error, not {self.draws}"
             )
 
 
 @dataclass(frozen=True)
 class Point:
-    """A bound in nats per token with its standard error, and what it was measured on."""
+    """A bound in nats per token with its standard error, tokens and draws."""
 
-    steps: int  # T; 0 is continuous time, or no time at all
+    steps: int  # T; 0 is continuous time, or a method without time
     nats: float
     error: float
     certificate: str
     bits_per_byte: float
     tokens: int
     draws: int
-    by_draw: Sequence[float] = ()  # nats of each draw, where points share their draws
+    by_draw: Sequence[float] = ()  # nats of each draw, if points share their draws
     freedom: float = math.inf  # degrees of freedom of the error
-    text_estimated: bool = False  # whether bits per byte count the text of a part by its tokens
+    text_estimated: bool = False  # True if the bytes of the rows are estimated from their tokens
 
     @property
     def perplexity(self) -> float:
@@ -78,27 +78,34 @@ class Point:
 
 
 def scaled(value: float, error: float) -> float:
-    """An error in nats as one of the perplexity `value`; what is exact stays so."""
+    """The standard error of a perplexity, from that of its nats; an exact value has error 0."""
     return value * error if error else 0.0
 
 
 def figures(found: Point | Spread) -> dict[str, Any]:
-    """All of a measurement, for a program; an unknown error is null."""
-    told = asdict(found)
+    """All fields of a measurement for JSON; an unknown error is null."""
+    content = asdict(found)
     if isinstance(found, Point):
-        told["bits_per_byte_error"] = found.bits_per_byte_error
-    return _plain(told)
+        content["bits_per_byte_error"] = found.bits_per_byte_error
+    return _plain(content)
 
 
 def _plain(found: Record) -> dict[str, Any]:
-    """As JSON holds it, which has no word for infinity."""
+    """A record with null in place of infinity, which JSON lacks."""
     return {name: None if value == math.inf else value for name, value in found.items()}
 
 
 class Measuring:
-    """The figures of one run: kept ones are read, missing ones measured if there is a budget.
+    """The measurements of one run, read from its cache or made anew.
 
-    With a budget only figures of this very budget are given, and nothing new unless it `measures`.
+    Args:
+        run: the run folder.
+        config: the run's configuration.
+        budget: rows and draws; cached results of other budgets are ignored. None = use any cached
+            result and measure nothing.
+        device: the device to measure on.
+        say: prints a line.
+        measures: False = use only the cache.
     """
 
     def __init__(
@@ -116,7 +123,7 @@ class Measuring:
         self._lines = JsonLines(run / FILE)
 
     def bound(self) -> Point | None:
-        """The bound of the run's own method."""
+        """The bound of the run's method, or None if it is not measured."""
         return self._point(None)
 
     def by_steps(self, steps: Sequence[int] = STEPS) -> list[Point]:
@@ -127,14 +134,14 @@ class Measuring:
         return [point for point in found if point is not None]
 
     def schedules(self, names: Sequence[str] = COMPARED) -> dict[str, Spread]:
-        """Variance of the training loss by schedule, where only the schedule's noise would change."""
+        """Variance of the training loss by schedule; empty if the method fixes its schedule."""
         if not self._changes_schedule():
             return {}
         found = {name: self._schedule(name) for name in names}
         return {name: spread for name, spread in found.items() if spread is not None}
 
     def samples(self, n: int = 2) -> list[str]:
-        """The last texts that the run wrote while it trained; without any, a few are written now."""
+        """The last samples of samples.jsonl; without any, `n` newly generated texts."""
         written = JsonLines(self.run / "samples.jsonl").read()
         if written:
             return [str(text) for text in written[-1]["samples"]]
@@ -145,7 +152,7 @@ class Measuring:
 
     @cached_property
     def weights(self) -> str | None:
-        """The digest of the weights that are measured; none before the first validation."""
+        """The digest of the measured weights; None before the first validation."""
         for folder in (self.run / "model", self.run / "checkpoints" / "best"):
             if (folder / MANIFEST).exists():
                 return str(read_json(folder / MANIFEST)["model.safetensors"])
@@ -153,7 +160,7 @@ class Measuring:
 
     @cached_property
     def _reads_time(self) -> bool:
-        """The network itself says it: not every network has a setting for it."""
+        """True if the network reads the time. Read from the network: some have no setting for it."""
         return outline(self.config).backbone.time_conditioning
 
     @cached_property
@@ -171,18 +178,18 @@ class Measuring:
 
     @cached_property
     def _text(self) -> Record:
-        """What tells the rows that are measured from others of the same name; nothing if they are gone."""
+        """The fingerprint of the measured rows; empty if the corpus cannot be read."""
         if self.budget is None or self.weights is None:
             return {}
         try:
             return {"text": self._rows.fingerprint()}
         except UnmaskError as error:
             if self.measures:
-                self.say(f"{self.run}: {error}; kept figures are taken to be of this text")
+                self.say(f"{self.run}: {error}; cached measurements are assumed to be of this text")
             return {}
 
     def _point(self, steps: int | None) -> Point | None:
-        """The bound in so many steps, or as the method itself has it."""
+        """The bound in `steps` steps, or the method's own bound if `steps` is None."""
         own = getattr(self.config.method.config, "steps", 0)
 
         def measure() -> Record:
@@ -197,12 +204,12 @@ class Measuring:
         return Point(**kept) if kept else None
 
     def _shared(self, steps: int) -> Point | None:
-        """The bound in so many steps by the draws that all points of the curve share."""
+        """The bound in `steps` steps, from the draws that all points of the curve share."""
 
         def measure() -> Record:
             nats, bound = self._curve[steps], self._continuous
             value = float(nats.mean())
-            scale = value / bound.nats  # of text to tokens, the same for every T
+            scale = value / bound.nats  # bits per byte are proportional to nats per token
             own = {"steps": steps, "nats": value, "by_draw": nats.tolist()}
             if steps:
                 error = float(nats.std()) / math.sqrt(len(nats))
@@ -213,7 +220,7 @@ class Measuring:
         return Point(**kept) if kept else None
 
     def _shares(self, steps: int) -> bool:
-        """Whether the draws of continuous time tell the bound in so many steps."""
+        """True if the draws of continuous time also give the bound in `steps` steps."""
         config = self.config
         fixed = not self._reads_time and config.schedule.name != "learned"
         return fixed and shares_draws(config.schedule.config, config.data.length, steps)
@@ -221,12 +228,12 @@ class Measuring:
     @cached_property
     def _continuous(self) -> Point:
         point = self.bound()
-        assert point is not None  # somebody measures, so there is a budget
+        assert point is not None  # a measurement runs, so there is a budget
         return point
 
     @cached_property
     def _curve(self) -> dict[int, Tensor]:
-        """One pass for all that share their draws."""
+        """Nats of each draw by T, for all points that share their draws, in one pass."""
         assert self.budget is not None
         method, draws, seed = self._model.method, self.budget.draws, self.budget.seed
         with method.arithmetic():
@@ -246,7 +253,7 @@ class Measuring:
         return Spread(**kept) if kept else None
 
     def _texts(self, n: int, seed: int) -> list[str]:
-        """As training writes them: from nothing, or for the first sources."""
+        """Generated texts, as during training: unconditional, or for the first sources."""
         if not self._model.conditional:
             return [str(result) for result in self._model.generate(n=n, seed=seed)]
         sources = first_sources(self._data, n)
@@ -254,7 +261,7 @@ class Measuring:
         return [f"{source} → {answer}" for source, answer in zip(sources, answers, strict=True)]
 
     def _settings(self) -> Record:
-        """What a figure depends on beside the weights."""
+        """The settings of a measurement: validation text, rows, draws and seed."""
         data = self.config.data
         source = {"valid": data.valid or f"{data.holdout:g} of {data.trained_on}"}
         return {**source, **self._text, **(asdict(self.budget) if self.budget else {})}
@@ -262,7 +269,14 @@ class Measuring:
     def _kept(
         self, kind: str, what: Record, settings: Record, measure: Callable[[], Record]
     ) -> dict[str, Any] | None:
-        """What the file holds, of these very settings if there is a budget, or is measured now."""
+        """A cached result, or a new one; with a budget the settings must match.
+
+        Args:
+            kind: the kind of measurement.
+            what: the parameters of this measurement.
+            settings: the settings that all measurements share.
+            measure: makes the measurement.
+        """
         key = {"kind": kind, "weights": self.weights, **what}
         own = [record for record in self._lines.read() if key.items() <= record.items()]
         if self.budget is not None:
@@ -278,7 +292,7 @@ class Measuring:
         return result
 
     def _changes_schedule(self) -> bool:
-        """True if another schedule means other noise and nothing else."""
+        """True if another schedule changes the noise and nothing else."""
         config = self.config
         return (
             METHODS[config.method.name].capabilities.time_bound
@@ -289,5 +303,5 @@ class Measuring:
 
 
 def _read(kept: Record) -> dict[str, Any]:
-    """What `_plain` made, as it was."""
+    """The inverse of `_plain`: infinity in place of null."""
     return {name: math.inf if value is None else value for name, value in kept.items()}

@@ -1,7 +1,7 @@
-"""What training asks of a machine, counted from the shape of the work: operations, bytes and seconds.
+"""Estimates of the operations, memory and seconds of a training step.
 
-Five constants are not counted but measured: `benchmarks/plan.py` fits them to rows of an H200 and holds the
-rest of the rows against them.
+They follow from the shapes of network and batch, and from five measured constants.
+`benchmarks/plan.py` fits the constants to measurements on an H200 and checks them on others.
 """
 
 from dataclasses import dataclass
@@ -15,26 +15,28 @@ from unmask.vocabulary import Vocabulary
 GIB = float(1 << 30)
 CHUNK = float(1 << 29)  # bytes of logits held at a time
 
-# fitted: see above
-ATTENTION = 0.5868  # share of the matrix rate that attention's products reach; other products: all
-TRAFFIC = 198.3  # bytes moved between products, a token, layer and unit of width, both ways
-FIXED = 235.3  # bytes moved a parameter and pass: folding, casting, clipping, AdamW, averages
-# bytes kept for the way back, a token and unit of width: by a layer, and once
+# The five fitted constants.
+ATTENTION = (
+    0.5868  # share of the matrix rate that attention reaches; other products reach all of it
+)
+TRAFFIC = 198.3  # bytes moved between products, per token, layer and unit of width, both passes
+FIXED = 235.3  # bytes moved per parameter and pass: folding, casting, clipping, AdamW, EMA
+# bytes kept for the backward pass, per token and unit of width: in each layer, and once
 KEPT, KEPT_ONCE = 30.15, 11.95
 
-RECOMPUTED = 4.0  # bytes kept of a layer that is run again: its input, in float32
-USABLE = 0.92  # assumed, of a GPU's memory; the rest is fragments, NCCL's buffers and CUDA itself
+RECOMPUTED = 4.0  # bytes kept of a recomputed layer: its input, in float32
+USABLE = 0.92  # assumed share of a GPU's memory; fragments, NCCL's buffers and CUDA take the rest
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one GPU at the moment that takes most."""
+    """Bytes of one GPU at its peak."""
 
     weights: float
     gradients: float
     optimizer: float
     averages: float
-    gathered: float  # of what is sharded, the part that is whole for now
+    gathered: float  # the part of the shards that FSDP has gathered
     activations: float
     logits: float
 
@@ -45,7 +47,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Work:
-    """A network and its rows; `body` are the parameters of its blocks."""
+    """The shape of a network and its rows; `body` is the number of parameters of its blocks."""
 
     width: int
     depth: int
@@ -58,7 +60,7 @@ class Work:
 
     @property
     def rest(self) -> int:
-        """Embedding, head and the few beside them."""
+        """The number of parameters outside the blocks: embedding, head and a few more."""
         return self.parameters - self.body
 
     @property
@@ -67,9 +69,9 @@ class Work:
         return 1.0 if self.causal else 0.5
 
     def operations(self) -> dict[str, float]:
-        """Of a training step, a token: three times the forward pass (as benchmarks/operations.py)."""
+        """Operations per token of a training step: three forward passes (as benchmarks/operations.py)."""
         width, depth, seen = self.width, self.depth, self.length * (0.5 if self.causal else 1.0)
-        spared = 18 * width**2 * (1 - self.wanted)  # of the last block, behind its attention
+        spared = 18 * width**2 * (1 - self.wanted)  # the last block after its attention
         return {
             "linear": 3 * (24 * depth * width**2 - spared),
             "attention": 3 * 4 * depth * seen * width,
@@ -81,23 +83,21 @@ def memory(
     work: Work, rows: int, strategy: str = "plain", gpus: int = 1, passes: int = 1,
     recompute: bool = False,
 ) -> Memory:  # fmt: skip
-    """What a pass over `rows` holds, `passes` of which make a step."""
+    """The peak memory of a pass over `rows` rows; `passes` passes make a step."""
     parts = gpus if strategy == "fsdp" else 1
     whole, head = 4.0 * work.parameters, float(work.vocabulary * work.width)
     gathered = 0.0
-    if (
-        strategy == "fsdp"
-    ):  # two blocks in bf16 with their gradients on the way; the rest, if elsewhere
+    if strategy == "fsdp":  # two blocks in bf16 and their gradients; the rest on several GPUs
         gathered = 16.0 * work.body / work.depth + (4.0 * work.rest if gpus > 1 else 0.0)
     tokens = rows * work.length
     layer = tokens * work.width * KEPT
     layers = tokens * work.width * RECOMPUTED * work.depth if recompute else layer * work.depth
-    again = layer if recompute else 0.0  # a block run again, when the logits are gone
+    again = layer if recompute else 0.0  # a recomputed block; the logits are freed by then
     chunk = min(CHUNK, 2.0 * work.wanted * tokens * work.vocabulary)
-    first, last = 4 * head, whole / parts  # gradients when the way back begins, and when it ends
-    if passes > 1 or strategy == "ddp":  # they wait for the next pass, or have their buckets
+    first, last = 4 * head, whole / parts  # gradients at the start and end of the backward pass
+    if passes > 1 or strategy == "ddp":  # gradients are accumulated, or lie in DDP's buckets
         first = last = whole + (last if strategy == "fsdp" else 0.0)
-    # the moment that takes most: a block's gradients come as its activations go
+    # The peak is at one end: the backward pass adds gradients and frees activations.
     gradients, kept = max((first, layers + again), (last, layer), key=sum)
     return Memory(
         weights=whole / parts,
@@ -106,22 +106,22 @@ def memory(
         averages=whole / parts if work.averaged else 0.0,
         gathered=gathered,
         activations=kept + tokens * work.width * KEPT_ONCE,
-        logits=max(0.0, chunk - again) + 2 * head,  # and the head's weights in bf16
+        logits=max(0.0, chunk - again) + 2 * head,  # with the head's weights in bf16
     )
 
 
 @dataclass(frozen=True)
 class Machine:
-    """One GPU of several and the network between them; rates by default as measured on an H200."""
+    """One GPU and the network between GPUs; the default rates are those of an H200."""
 
     memory: float = 80.0  # GiB
-    rate: float = 673.0  # TFLOP/s that large bf16 products sustain
-    bandwidth: float = 4.25  # TB/s
-    network: float = 200.0  # GB/s, the "bus bandwidth" that NCCL's own tests report
+    rate: float = 673.0  # TFLOP/s of large bf16 products
+    bandwidth: float = 4.25  # TB/s of GPU memory
+    network: float = 200.0  # GB/s, the "bus bandwidth" of NCCL's tests
 
 
 def pass_seconds(work: Work, rows: int, machine: Machine, recompute: bool = False) -> float:
-    """One forward and backward pass over `rows` on one GPU, with its share of everything else."""
+    """Seconds of a forward and backward pass over `rows` rows on one GPU, and of the optimizer."""
     tokens, operations = rows * work.length, work.operations()
     blocks = operations["linear"] + operations["attention"] / ATTENTION
     traffic = TRAFFIC * work.width * work.depth
@@ -132,17 +132,17 @@ def pass_seconds(work: Work, rows: int, machine: Machine, recompute: bool = Fals
 
 
 def step_bytes(work: Work, strategy: str, gpus: int, passes: int) -> float:
-    """What each GPU sends in a step."""
+    """Bytes that each GPU sends in a step."""
     share = (gpus - 1) / gpus
-    if strategy == "fsdp":  # blocks in bf16 for each way of each pass, gradients once
+    if strategy == "fsdp":  # blocks in bf16, forward and backward, each pass; gradients once
         gathers = 2 * 2 * work.body + 4 * work.rest
         return share * (passes * gathers + 4.0 * work.parameters)
-    return 2 * share * 4.0 * work.parameters  # there and back
+    return 2 * share * 4.0 * work.parameters  # all-reduce: reduce-scatter and all-gather
 
 
 @dataclass(frozen=True)
 class Option:
-    """One way to spread the work: the largest micro-batch that fits, or the smallest that does not."""
+    """One strategy with its micro-batch: the largest that fits, or 1 row if none does."""
 
     strategy: str
     recompute: bool
@@ -150,23 +150,23 @@ class Option:
     passes: int
     memory: Memory
     fits: bool
-    compute: float  # seconds a step
-    communication: float
+    compute: float  # seconds per step
+    communication: float  # seconds per step
 
     @property
     def least(self) -> float:
-        """Seconds a step if all communication hides behind the computation."""
+        """Seconds per step if all communication overlaps with computation."""
         return max(self.compute, self.communication)
 
     @property
     def most(self) -> float:
-        """Seconds a step if none of it does."""
+        """Seconds per step if no communication overlaps with computation."""
         return self.compute + self.communication
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All the ways, the best first among those that fit."""
+    """The strategies for a configuration, with their memory and time."""
 
     work: Work
     machine: Machine
@@ -177,20 +177,20 @@ class Plan:
 
     @property
     def best(self) -> Option | None:
-        """The fastest that fits, if all communication shows; None if nothing fits."""
+        """The fastest option that fits, without overlap of communication; None if nothing fits."""
         fitting = [option for option in self.options if option.fits]
         return min(fitting, key=lambda option: option.most, default=None)
 
     @property
     def tokens(self) -> int:
-        """Of the whole run."""
+        """The tokens of the whole run."""
         return self.steps * self.batch * self.work.length
 
 
 def plan(
     config: RunConfig, gpus: int, machine: Machine | None = None, vocabulary: int | None = None
 ) -> Plan:
-    """What a configuration needs on `gpus` GPUs, in bf16 and compiled."""
+    """Memory and time of a configuration on `gpus` GPUs, in bf16 and compiled."""
     machine = machine or Machine()
     training = config.training
     if gpus < 1:
@@ -210,10 +210,13 @@ def plan(
 
 
 def work_of(config: RunConfig, vocabulary: int) -> Work:
-    """The shape of a configuration; its parameters are counted on a network without memory."""
+    """The shape of a configuration; a network without memory gives the parameter counts."""
     shape = config.backbone.config
     if not all(hasattr(shape, name) for name in ("width", "depth")):
-        raise UnmaskError(f"backbone {config.backbone.name} has no width and depth to plan with")
+        raise UnmaskError(
+            f"backbone {config.backbone.name} has no width and depth, which a plan needs: "
+            "choose another backbone"
+        )
     method = outline(config, Vocabulary(vocabulary, vocabulary - 1))
     blocks = getattr(method.backbone, "blocks", ())
     return Work(
@@ -232,14 +235,16 @@ def _vocabulary(config: RunConfig) -> int:
     tokenizer = config.data.tokenizer
     known = TOKENIZERS[tokenizer.kind].planned_size(tokenizer)
     if known is None:
-        raise UnmaskError("the vocabulary of this tokenizer is not known here: give --vocabulary")
+        raise UnmaskError(
+            "the vocabulary of this tokenizer is unknown before training: give --vocabulary"
+        )
     return known
 
 
 def _option(
     work: Work, machine: Machine, gpus: int, rows: int, strategy: str, recompute: bool
 ) -> Option:
-    """The largest divisor of a GPU's rows that fits."""
+    """A strategy with the largest micro-batch that fits; micro-batches divide a GPU's rows."""
     limit = USABLE * machine.memory * GIB
     for micro in sorted((n for n in range(1, rows + 1) if rows % n == 0), reverse=True):
         passes = rows // micro

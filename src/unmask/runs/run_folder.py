@@ -1,4 +1,4 @@
-"""What a run folder tells: its settings, its log, its samples, and what was measured of it."""
+"""Reads a run folder: its configuration, its log and its number of parameters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from unmask.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class Parameters:
-    """How many numbers a network has learned, with and without those that stand for tokens."""
+    """The number of parameters of a network, with and without embedding and head."""
 
     total: int
     non_embedding: int
@@ -23,7 +23,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder, read: nothing in it is computed."""
+    """The content of a run folder."""
 
     name: str
     folder: Path
@@ -37,7 +37,7 @@ class Run:
 
     @property
     def validations(self) -> list[tuple[int, float, float]]:
-        """The validation bound by step, with its error."""
+        """Step, validation bound and its standard error."""
         found = [record for record in self.log if "validation" in record]
         return [(r["step"], r["validation"]["nats"], r["validation"]["error"]) for r in found]
 
@@ -47,12 +47,12 @@ class Run:
 
     @property
     def tokens(self) -> int:
-        """Tokens trained on, epochs counted again."""
+        """Tokens trained on, over all epochs."""
         return int(self._last("tokens"))
 
     @property
     def seconds(self) -> float:
-        """Time spent on training steps, validation and saving not counted."""
+        """Seconds of training steps, without validation and saving."""
         return float(self._last("seconds"))
 
     @property
@@ -64,7 +64,7 @@ class Run:
 
 
 def read_run(folder: str | Path, name: str | None = None) -> Run:
-    """The run in a folder, or an error that says what the folder lacks."""
+    """Reads a run folder; raises an error that names the missing part."""
     path = Path(folder)
     if not path.is_dir():
         raise UnmaskError(f"no run {str(folder)!r}: give a folder that 'unmask train' made")
@@ -75,12 +75,12 @@ def read_run(folder: str | Path, name: str | None = None) -> Run:
     config = resolve(load_recipe(str(path / "config.yaml")))
     log = [record for record in read_log(path) if "step" in record]
     if not log:
-        raise UnmaskError(f"{str(folder)!r} has no log: let 'unmask train' take some steps there")
+        raise UnmaskError(f"{str(folder)!r} has no log: train some steps there with 'unmask train'")
     return Run(name or path.resolve().name, path, config, log)
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[Run]:
-    """Runs with names that tell them apart: the folder's own, or its path where two are alike."""
+    """Runs with unique names: the folder's name, or its path if two names are equal."""
     paths = list(dict.fromkeys(Path(folder) for folder in folders))
     short = [path.resolve().name for path in paths]
     return [
@@ -90,7 +90,7 @@ def read_runs(folders: Sequence[str | Path]) -> list[Run]:
 
 
 def count_parameters(config: RunConfig, vocabulary: Vocabulary) -> Parameters:
-    """Counted on a network without memory."""
+    """The number of parameters of a configuration, counted on a network without memory."""
     sizes = {name: p.numel() for name, p in outline(config, vocabulary).named_parameters()}
     tokens = ("backbone.embedding.", "backbone.head.")
     rest = sum(size for name, size in sizes.items() if not name.startswith(tokens))

@@ -1,4 +1,4 @@
-"""Measuring and writing by several processes at once, each a part, as one would do it alone."""
+"""Validation and sampling spread over processes, with the results of a single process."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ Shard = tuple[int, int]
 
 
 def measured_together(group: ProcessGroup, rows: int, measure: Callable[[Shard], Bound]) -> Bound:
-    """The bound of all rows, of which each process measures a shard; all get the same one."""
+    """The bound of all rows, the same in every process; each process measures a shard of them."""
     shards = min(group.world, -(-rows // BLOCK))
     mine = measure((group.rank, shards)) if group.rank < shards else None
     if group.world == 1 and mine is not None:
@@ -30,7 +30,7 @@ def measured_together(group: ProcessGroup, rows: int, measure: Callable[[Shard],
 def written_together(
     group: ProcessGroup, model: Model, sources: Sequence[str] | None, seeds: Sequence[int]
 ) -> list[str]:
-    """A text for each seed (and source), of which each process writes some; all get all of them."""
+    """A text for each seed (and source), the same list in every process; each generates some."""
     mine = range(group.rank, len(seeds), group.world)
     own = [seeds[i] for i in mine]
     if sources is None:

@@ -1,4 +1,4 @@
-"""Training a configuration in a run folder."""
+"""Trains a configuration in a run folder."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -66,11 +66,11 @@ def train(
     run = Path("runs") / Path(str(recipe)).stem if run is None else run
     run = Path(run)
     for name in config.training.log_to:
-        LOGGERS[name]  # a name that nobody knows is told before any work
-    outline(config)  # refuses a method and a network that do not fit before any data is read
-    told = f"nothing was lost; free some room and start {run} again"
+        LOGGERS[name]  # an unknown name raises an error before any work
+    outline(config)  # so does a method with an unsuitable network, before any data is read
+    mend = f"nothing was lost; free some room and start {run} again"
     device = local_device(resolve_device(config.training.device))
-    with full_disk(lambda: told), joined(config.distributed, device) as group, ExitStack() as stack:
+    with full_disk(lambda: mend), joined(config.distributed, device) as group, ExitStack() as stack:
         stack.enter_context(group.watched(lambda: f"start {run} again"))
         group.told(lambda: stack.enter_context(locked(run)) or "")
         heard = say if group.main else lambda _: None
@@ -98,12 +98,12 @@ def _prepared(
     group: ProcessGroup,
     begun: Path | None,
 ) -> tuple[Model, Trainer]:
-    """The model and its trainer, with the data read and the run's folder written."""
+    """The model and its trainer; reads the data and writes config.yaml and the tokenizer."""
     start = _starting(config, tokenizer) if config.init_from and not begun else None
     learned = start.tokenizer if start else tokenizer
     data = group.in_turn(lambda: _data(config, run, learned, begun, group))
     fingerprint = {**to_dict(config), "corpus": data.train.facts}
-    if begun:  # before anything in the folder is touched
+    if begun:  # before any file of the run changes
         group.told(lambda: _agreed(run, begun, fingerprint))
     torch.manual_seed(config.seed)  # the initial weights
     method = start.method if start else build_method(config, data.tokenizer.vocabulary)
@@ -152,14 +152,14 @@ def _prepared(
         say(note)
     if data.train.left_out or data.valid.left_out:
         say(
-            f"left out: {data.train.left_out:,} and {data.valid.left_out:,} pairs that are longer "
-            f"than {config.data.length} tokens"
+            f"left out: {data.train.left_out:,} training and {data.valid.left_out:,} validation "
+            f"pairs, which are longer than {config.data.length} tokens"
         )
     return model, trainer
 
 
 def _best(model: Model, trainer: Trainer, say: Say) -> Model:
-    """The model with the best weights of the run, exported to its folder."""
+    """The model with the best weights of the run; exports it to the run folder."""
     method, run, group = model.method, trainer.run, trainer.group
     load_weights(method.to(trainer.device), group.in_turn(lambda: run_weights(run, say)), run)
     if group.main:
@@ -170,17 +170,19 @@ def _best(model: Model, trainer: Trainer, say: Say) -> Model:
 
 
 def _starting(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
-    """The network of a configuration with the weights of the model that it goes on from."""
+    """The model of a configuration with the weights and tokenizer of its initial model."""
     found = read_bundle(config.init_from)
     if tokenizer is not None and tokenizer.fingerprint != found.tokenizer.fingerprint:
-        raise UnmaskError(f"init_from {config.init_from} has another tokenizer than the one given")
+        raise UnmaskError(
+            f"init_from {config.init_from} has another tokenizer than the one given: give none"
+        )
     method = build_method(config, found.tokenizer.vocabulary)
     load_weights(method, found.method.state_dict(), f"init_from {config.init_from}")
     return Model(method, found.tokenizer, config)
 
 
 def _loader(data: Data, config: RunConfig) -> Loader | StreamLoader:
-    """The batches of a run: shuffled rows, or a stream as it comes."""
+    """The batches of a run: shuffled rows, or a stream in its own order."""
     if isinstance(data.train, StreamRows):
         return StreamLoader(data.train, config.training.batch, config.seed)
     dropout = LabelDropout(data.tokenizer, config.data.label_dropout)
@@ -190,7 +192,7 @@ def _loader(data: Data, config: RunConfig) -> Loader | StreamLoader:
 def _shortened(
     loader: Loader | StreamLoader, config: RunConfig, tokenizer: Tokenizer
 ) -> Loader | StreamLoader | ShortRows:
-    """The loader with some rows cut short, if they are to be."""
+    """The loader with some rows cut short, if `data.shorten` is set."""
     eos_id = tokenizer.vocabulary.eos_id
     if not config.data.shorten or eos_id is None:
         return loader
@@ -198,7 +200,7 @@ def _shortened(
 
 
 def _begun(run: Path, say: Say, group: ProcessGroup) -> Path | None:
-    """The newest intact checkpoint, which the main process looks for."""
+    """The newest intact checkpoint, which the main process finds for all."""
     found = group.told(lambda: str(recovered(run, say) or ""))
     if found and group.main:
         _tell_damage(run, say)
@@ -217,7 +219,7 @@ def _data(
     begun: Path | None,
     group: ProcessGroup,
 ) -> Data:
-    """The rows to train and validate on; one process learns the tokenizer for all."""
+    """The rows for training and validation; the main process learns the tokenizer for all."""
     if begun:
         tokenizer = load_tokenizer(carried(begun, run, "tokenizer"))
     elif not group.main:
@@ -229,7 +231,7 @@ def _data(
 
 
 def _tell_damage(run: Path, say: Say) -> None:
-    """What a run has of its own, beside its checkpoints, is written again if it was damaged."""
+    """Prints a line if config.yaml or the tokenizer is damaged; the run writes them again."""
     try:
         verify(run)
     except Damaged as damage:
@@ -237,7 +239,7 @@ def _tell_damage(run: Path, say: Say) -> None:
 
 
 def _clear_damage(exported: Path, say: Say) -> None:
-    """An exported model that is damaged may no longer look like one: it makes room for the next."""
+    """Deletes a damaged exported model, because saving refuses to replace an unknown folder."""
     if not exported.exists():
         return
     try:

@@ -1,1 +1,1 @@
-"""Serving models over HTTP: requests that arrive together share network calls."""
+"""HTTP server of models; concurrent requests share network passes."""

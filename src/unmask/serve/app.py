@@ -1,4 +1,4 @@
-"""The application: routes, and errors as OpenAI's clients expect them."""
+"""The FastAPI application: routes, middleware and error responses in OpenAI's format."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,20 +19,26 @@ from unmask.serve.prometheus import Metrics
 from unmask.serve.responses import Problem, mistake, problem_of
 from unmask.serve.routes import about, our_routes
 
-_ABOUT = "Masked diffusion language models: text written in any order, gaps filled, texts measured."
+_ABOUT = "Masked diffusion language models: generation in any order, infilling and likelihoods."
 
 
 def create_app(
     engine: Engine, settings: ServerLimits | None = None, routers: Sequence[APIRouter] = ()
 ) -> FastAPI:
-    """An application that serves the engine's models, with more routes if given."""
+    """The application that serves the engine's models.
+
+    Args:
+        engine: runs the requests.
+        settings: the limits of a request; None = the defaults.
+        routers: further routes.
+    """
     settings = settings or ServerLimits()
     metrics = Metrics(engine)
     app = FastAPI(
         title="unmask",
         version=__version__,
         description=_ABOUT,
-        docs_url=None,  # these pages fetch their scripts from elsewhere; ours needs none
+        docs_url=None,  # FastAPI's pages fetch scripts from other hosts; ours has none
         redoc_url=None,
         redirect_slashes=False,
         responses={code: {"description": text, **_ERROR} for code, text in _REFUSALS.items()},
@@ -58,15 +64,15 @@ _ERROR: dict[str, Any] = {
     "content": {"application/json": {"schema": {"type": "object", "required": ["error"]}}}
 }
 _REFUSALS: dict[int | str, str] = {
-    400: "The request cannot be answered; the message says why",
-    401: "The token is missing or wrong",
-    403: "The request is not to this machine, and brings no token",
-    404: "There is no such model",
+    400: "Invalid request; the message states the reason",
+    401: "Missing or wrong token",
+    403: "No token, and the Host header does not name this machine",
+    404: "Unknown model",
     408: "The request did not arrive in time",
     413: "The body is too large",
-    429: "There are too many requests: try again after Retry-After seconds",
-    503: "The server shuts down",
-    504: "The answer took too long",
+    429: "Too many requests: try again after Retry-After seconds",
+    503: "The server is shutting down",
+    504: "The response took too long",
 }
 _KNOWN: tuple[type[Exception], ...] = (Problem, UnmaskError, Busy, Closing, TimedOut)
 
@@ -76,7 +82,7 @@ def _known(request: Request, error: Exception) -> Response:
 
 
 def _invalid(request: Request, error: Exception) -> Response:
-    """What is wrong with the first field, without what was sent: it may be large, or no text at all."""
+    """The fault of the first invalid field, without its value, which may be large or no text."""
     assert isinstance(error, RequestValidationError)
     found = error.errors()[0]
     where = ".".join(str(part) for part in found["loc"][1:])[:100]
@@ -90,4 +96,4 @@ def _refused(request: Request, error: Exception) -> Response:
 
 
 def _failed(request: Request, error: Exception) -> Response:
-    return mistake().response()  # the server logs what gets as far as here
+    return mistake().response()  # uvicorn logs the error

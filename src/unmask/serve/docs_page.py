@@ -1,4 +1,4 @@
-"""The documentation of the routes as a page: plain HTML of our own OpenAPI document, nothing fetched."""
+"""The page /docs: our OpenAPI document as plain HTML without external files."""
 
 from collections.abc import Iterator
 from html import escape
@@ -18,7 +18,7 @@ code { font-family: ui-monospace, monospace; }
 
 
 def documentation(app: FastAPI) -> APIRouter:
-    """The page at /docs."""
+    """A router with the page /docs."""
     routes = APIRouter(include_in_schema=False)
 
     @routes.get("/docs", response_class=HTMLResponse)
@@ -29,7 +29,7 @@ def documentation(app: FastAPI) -> APIRouter:
 
 
 def page(document: dict[str, Any]) -> str:
-    """Every route, what it takes, and which fields that has."""
+    """An HTML page with every route and the fields of its request."""
     title = f"{document['info']['title']} {document['info']['version']}"
     return "".join(
         [
@@ -50,16 +50,16 @@ def _routes(document: dict[str, Any]) -> Iterator[str]:
             yield f"<p>{escape(route.get('description', ''))}</p>"
             body = route.get("requestBody", {}).get("content", {}).get("application/json", {})
             if "$ref" in (schema := body.get("schema", {})):
-                yield "<table><tr><th>field</th><th>type</th><th>unless given</th><th></th></tr>"
+                yield "<table><tr><th>field</th><th>type</th><th>default</th><th></th></tr>"
                 yield from _fields(document, schema["$ref"])
                 yield "</table>"
 
 
 def _fields(document: dict[str, Any], reference: str, within: str = "") -> Iterator[str]:
-    """A line for each field of a body, and behind an object those of its own fields."""
+    """A table row for each field of a body; the fields of an object follow it."""
     schema = _named(document, reference)
     for name, field in schema["properties"].items():
-        default = "needed" if name in schema.get("required", []) else repr(field.get("default"))
+        default = "required" if name in schema.get("required", []) else repr(field.get("default"))
         cells = [f"<code>{escape(within + name)}</code>", _type(field), default]
         cells.append(field.get("description", ""))
         yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in (cells[0], *map(escape, cells[1:])))}</tr>"

@@ -1,4 +1,4 @@
-"""What a server allows: sizes, times, and who may ask."""
+"""Limits of a server: sizes, times, the token and the local-only rule."""
 
 import ipaddress
 import math
@@ -11,25 +11,25 @@ LEAST_TOKEN = 16  # characters: shorter ones can be guessed
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """The limits of a request; one beyond them is refused before any network call."""
+    """The limits of a request; a request beyond them is refused before any network call."""
 
-    token: str | None = None  # that every request but /healthz must bring
-    body: int = 1 << 20  # bytes
-    read: float = 10.0  # seconds in which a request must have arrived
-    write: float = 30.0  # seconds that a client may leave a part of its answer unread
-    grace: float = 10.0  # seconds that running requests have when the server is told to stop
-    length: int = 2048  # tokens of a text, prompt included, and of all texts to score together
-    texts: int = 16  # that a request may ask for
+    token: str | None = None  # required of every request but /healthz; None = no token
+    body: int = 1 << 20  # bytes of a request
+    read: float = 10.0  # seconds for a request to arrive
+    write: float = 30.0  # seconds for a client to read a part of the response
+    grace: float = 10.0  # seconds that running requests have after SIGTERM
+    length: int = 2048  # tokens of a text with its prompt, and of all texts to score
+    texts: int = 16  # texts of a request
     steps: int = 1024
     draws: int = 64
-    constraints: bool = True  # regex, ban and include, which can take seconds to work out
-    local: bool = True  # answers only requests that name this machine, unless they bring the token
+    constraints: bool = True  # allow regex, ban and include, which can take seconds to compile
+    local: bool = True  # without a token, accept only requests whose Host is this machine
 
     def __post_init__(self) -> None:
         if self.token is not None and len(self.token) < LEAST_TOKEN:
-            raise UnmaskError(f"the token is too short: take {LEAST_TOKEN} characters or more")
+            raise UnmaskError(f"the token is too short: use {LEAST_TOKEN} characters or more")
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
-            raise UnmaskError("the token must be printable ASCII: it travels in a header")
+            raise UnmaskError("the token must be printable ASCII, because HTTP headers carry it")
         for name in ("body", "read", "write", "length", "texts", "steps", "draws"):
             _check(name, getattr(self, name))
         _check("grace", self.grace, zero=True)
@@ -38,7 +38,7 @@ class ServerLimits:
 def check_capacity(
     active: int = 1, waiting: int = 0, timeout: float | None = None, workers: int | None = None
 ) -> None:
-    """Refuses an engine that could answer nobody."""
+    """Raises an error for a capacity at which an engine could run no request."""
     _check("active", active)
     _check("waiting", waiting, zero=True)
     for name, value in (("timeout", timeout), ("workers", workers)):
@@ -47,13 +47,13 @@ def check_capacity(
 
 
 def _check(name: str, value: float, zero: bool = False) -> None:
-    """A limit is a number above zero, or at zero where that means something."""
+    """Raises an error unless a limit is positive and finite, or zero where that is allowed."""
     if not (math.isfinite(value) and (value > 0 or (zero and value == 0))):
         raise UnmaskError(f"{name} must be {'0 or more' if zero else 'positive'}, not {value}")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is of this machine alone."""
+    """True if a host is localhost or a loopback address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -61,6 +61,6 @@ def is_loopback(host: str) -> bool:
 
 
 def host_name(header: str) -> str:
-    """The name in a Host header, without its port."""
+    """The host in a Host header, without its port."""
     name, bracket, _ = header.partition("]")
     return name + bracket if bracket else header.partition(":")[0]

@@ -1,4 +1,4 @@
-"""What stands before every route: the token, the size of a body, the time it takes, and a client that leaves."""
+"""Middleware before every route: token, body size, time limits and disconnected clients."""
 
 import asyncio
 import hmac
@@ -15,13 +15,15 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
-OPEN = "/healthz"  # whoever watches over the server needs no token
-DISCARDED = 64  # bodies' worth of bytes that are read and dropped, so that the client hears why
+OPEN = "/healthz"  # needs no token, for monitoring
+# A too large body is read and dropped up to this multiple of the limit: a client reads the error
+# only after it has sent its body.
+DISCARDED = 64
 GONE: Message = {"type": "http.disconnect"}
 
 
 class Guard:
-    """Lets requests through that may pass, with their whole body, and ends those whose client has left."""
+    """Admits valid requests with their whole body; cancels a request when its client disconnects."""
 
     def __init__(self, app: App, settings: ServerLimits, metrics: Metrics) -> None:
         self.app, self.settings, self.metrics = app, settings, metrics
@@ -31,7 +33,7 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
-        begun, status = time.perf_counter(), 499  # the client left without an answer
+        begun, status = time.perf_counter(), 499  # the client disconnected before the response
         unread = False
 
         async def sending(message: Message) -> None:
@@ -48,7 +50,7 @@ class Guard:
         try:
             await self._answer(scope, receive, sending)
         except Exception:
-            if not unread:  # else the connection is closed by the server
+            if not unread:  # otherwise the server closes the connection
                 status = 500
                 raise
         finally:
@@ -65,7 +67,7 @@ class Guard:
             await self._attended(scope, body, receive, send)
 
     def _check(self, scope: Message) -> None:
-        """Refuses strangers; tokens are compared in constant time."""
+        """Raises an error for a wrong token or host; tokens are compared in constant time."""
         if scope["path"] == OPEN:
             return
         headers = dict(scope["headers"])
@@ -73,17 +75,17 @@ class Guard:
             kind, _, given = headers.get(b"authorization", b"").partition(b" ")
             right = hmac.compare_digest(given.strip(), self.settings.token.encode())
             if kind.lower() != b"bearer" or not right:
-                raise Problem(
-                    401, "a bearer token is needed, and this is not it", "invalid_api_key"
-                )
+                raise Problem(401, "the bearer token is missing or wrong", "invalid_api_key")
         elif self.settings.local:
-            # a page from elsewhere can lead its own name to this machine, and ask through a browser
+            # DNS rebinding: a foreign page can point its host name at this machine.
             name = host_name(headers.get(b"host", b"localhost").decode("latin-1"))
             if not is_loopback(name):
-                raise Problem(403, "without a token only requests to localhost are answered")
+                raise Problem(
+                    403, "the Host header must be localhost: this server runs without a token"
+                )
 
     async def _body(self, scope: Message, receive: Receive) -> bytes | None:
-        """All of the body, if it is small enough and comes in time; None if the client leaves."""
+        """The body, or None if the client disconnects; raises an error if it is too large or late."""
         most, parts, size = self.settings.body, [], 0
         too_large = Problem(413, f"the body is larger than {most} bytes", closing=True)
         length = dict(scope["headers"]).get(b"content-length", b"0")
@@ -109,7 +111,7 @@ class Guard:
         return b"".join(parts)
 
     async def _attended(self, scope: Message, body: bytes, receive: Receive, send: Send) -> None:
-        """Answers, unless the client leaves first."""
+        """Sends the response, or cancels it when the client disconnects."""
         left: asyncio.Task[None] = asyncio.create_task(_until_gone(receive))
         unread = [body]
 
@@ -129,7 +131,7 @@ class Guard:
             answering.cancel()
             await asyncio.wait({answering, left})
             if not answering.cancelled():
-                answering.exception()  # told already, or of interest to nobody
+                answering.exception()  # marks it as retrieved, or asyncio would log it
 
 
 async def _until_gone(receive: Receive) -> None:
@@ -138,5 +140,5 @@ async def _until_gone(receive: Receive) -> None:
 
 
 def _path(scope: Message) -> str:
-    """The route's own pattern: what clients make up is no label."""
+    """The pattern of the route: unknown paths must not become labels of a metric."""
     return getattr(scope.get("route"), "path", "other")

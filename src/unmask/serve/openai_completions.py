@@ -1,4 +1,4 @@
-"""OpenAI's /v1/completions: the whole answer, or its pieces as server-sent events."""
+"""OpenAI's /v1/completions, as one response or as server-sent events."""
 
 import time
 import uuid
@@ -21,18 +21,18 @@ DONE = "data: [DONE]\n\n"
 
 
 def completions(engine: Engine, settings: ServerLimits) -> APIRouter:
-    """The route, as a router."""
+    """A router with /v1/completions."""
     routes = APIRouter(tags=["openai"])
 
     @routes.post("/v1/completions", responses=STREAMED, response_model=None)
     async def complete(question: with_options(Completing)) -> Response:  # type: ignore[valid-type]
-        """Writes after a prompt, or between a prompt and a suffix."""
+        """Generates text after a prompt, or between a prompt and a suffix."""
         name = chosen(engine, question.model)
         job = partial(completing, question=question, settings=settings, seed=question.drawn_seed)
         pieces = engine.run(name, job)
         answer = _Answer(name, question)
         if question.stream:
-            first = await anext(pieces)  # a mistake is a plain answer, before any stream begins
+            first = await anext(pieces)  # an error before the stream is a plain response
             return Events(answer.events(first, pieces))
         async with aclosing(pieces):
             return Json(answer.whole([piece async for piece in pieces]))
@@ -41,7 +41,7 @@ def completions(engine: Engine, settings: ServerLimits) -> APIRouter:
 
 
 class _Answer:
-    """What all chunks of an answer share."""
+    """The response to one request: its texts in one body or in chunks."""
 
     def __init__(self, model: str, question: Completing) -> None:
         self._question = question
@@ -54,7 +54,7 @@ class _Answer:
         }
 
     def whole(self, pieces: list[Piece]) -> dict[str, Any]:
-        """All texts at once."""
+        """The body with all texts."""
         texts = [""] * self._texts
         for piece in pieces:
             texts[piece.index] += piece.text
@@ -65,7 +65,7 @@ class _Answer:
     async def events(
         self, first: Piece, rest: AsyncGenerator[Piece, None]
     ) -> AsyncGenerator[str, None]:
-        """The pieces as they come; a stream that breaks says so."""
+        """The pieces as events; an error ends the stream with an error event."""
         seen: list[Piece] = []
         async with aclosing(rest):
             try:
@@ -89,9 +89,9 @@ class _Answer:
 
 
 def _choice(piece: Piece, text: str) -> dict[str, Any]:
-    told: dict[str, Any] = {"index": piece.index, "text": text, "logprobs": None}
-    told["finish_reason"] = piece.finish
-    return {**told, "seed": piece.seed} if piece.finish else told
+    choice: dict[str, Any] = {"index": piece.index, "text": text, "logprobs": None}
+    choice["finish_reason"] = piece.finish
+    return {**choice, "seed": piece.seed} if piece.finish else choice
 
 
 def _usage(last: Iterable[Piece]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What Prometheus reads: requests, and what the engine computes."""
+"""Metrics for Prometheus: requests and network passes."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from unmask.serve.execution.engine import Engine
 
 
 class Metrics:
-    """The figures of one server."""
+    """The metrics of one server."""
 
     def __init__(self, engine: Engine) -> None:
         self._registry = CollectorRegistry()
@@ -23,37 +23,37 @@ class Metrics:
         )
         self._seconds = Histogram(
             "unmask_request_seconds",
-            "From the first byte to the last",
+            "Seconds from the first byte of a request to the last byte of its response",
             ["path"],
             registry=self._registry,
         )
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        """Counts a request that was answered."""
+        """Counts a finished request."""
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 
     def text(self) -> bytes:
-        """In Prometheus' own format."""
+        """The metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
 class _Engine(Collector):
-    """Read when somebody asks: counting costs the engine nothing."""
+    """Metrics of the engine, read from it at each scrape."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def collect(self) -> Iterator[Metric]:
         counts, engine = self._engine.counts, self._engine
-        yield GaugeMetricFamily("unmask_jobs", "Jobs that run or wait", value=engine.jobs)
+        yield GaugeMetricFamily("unmask_jobs", "Running and waiting jobs", value=engine.jobs)
         yield GaugeMetricFamily(
             "unmask_pending_calls", "Network calls that wait for a worker", value=engine.pending
         )
         for name, text, value in (
             ("passes", "Passes of a network", counts.passes),
-            ("calls", "Network calls that passes have answered", counts.calls),
-            ("tokens", "Tokens that passes have read", counts.tokens),
-            ("seconds", "Seconds that workers spent in passes", counts.seconds),
+            ("calls", "Network calls computed in passes", counts.calls),
+            ("tokens", "Tokens computed in passes", counts.tokens),
+            ("seconds", "Seconds of all workers in passes", counts.seconds),
         ):
             yield CounterMetricFamily(f"unmask_network_{name}", text, value=value)

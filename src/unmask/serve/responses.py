@@ -1,4 +1,4 @@
-"""Answers as OpenAI's clients expect them: errors, and events of a stream."""
+"""Responses in OpenAI's format: JSON, errors and server-sent events."""
 
 import json
 import logging
@@ -12,12 +12,12 @@ from starlette.types import Receive, Scope, Send
 from unmask.errors import UnmaskError
 from unmask.serve.execution.engine import Busy, Closing, TimedOut
 
-RETRY = 1  # seconds after which it is worth asking again
+RETRY = 1  # seconds of the Retry-After header
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
 class Json(Response):
-    """JSON that any client can read: ASCII, so that no text can break it, and no NaN."""
+    """A JSON response in ASCII, without NaN."""
 
     media_type = "application/json"
 
@@ -26,7 +26,7 @@ class Json(Response):
 
 
 class Events(StreamingResponse):
-    """Server-sent events; however the answer ends, what makes them is ended with it."""
+    """A response of server-sent events; closes their generator at its end."""
 
     media_type = "text/event-stream"
 
@@ -45,7 +45,7 @@ def to_json(content: Any) -> str:
 
 
 class Problem(Exception):
-    """An error as a client is told it."""
+    """An error with its HTTP status and the message for the client."""
 
     def __init__(
         self, status: int, message: str, code: str | None = None, closing: bool = False
@@ -55,6 +55,7 @@ class Problem(Exception):
 
     @property
     def content(self) -> dict[str, Any]:
+        """The body of the response."""
         kind = _TYPES.get(self.status, "invalid_request_error")
         if self.status >= 500:
             kind = "server_error"
@@ -73,7 +74,7 @@ class Problem(Exception):
 
 
 def problem_of(error: Exception) -> Problem:
-    """What a client is told of an error; of our own mistakes, only that there was one."""
+    """The HTTP error for an exception; an internal error is logged and hidden from the client."""
     match error:
         case Problem():
             return error
@@ -85,13 +86,13 @@ def problem_of(error: Exception) -> Problem:
             return Problem(503, str(error), "shutting_down")
         case TimedOut():
             return Problem(504, str(error), "timeout")
-    logging.getLogger("uvicorn.error").error("an answer failed", exc_info=error)
+    logging.getLogger("uvicorn.error").error("a request failed", exc_info=error)
     return mistake()
 
 
 def mistake() -> Problem:
-    """All that a client is told of a mistake of ours."""
-    return Problem(500, "the server made a mistake; its log says which")
+    """The error for all internal errors, without details."""
+    return Problem(500, "internal error: see the server's log")
 
 
 def event(content: Any, name: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Our own routes: gaps, likelihoods, and every step of a text forming."""
+"""Routes beyond OpenAI's: infilling, likelihoods, frames of a text, models and metrics."""
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
@@ -23,7 +23,7 @@ from unmask.serve.text_stream import check_sampler, resolved
 
 
 def our_routes(engine: Engine, settings: ServerLimits) -> APIRouter:
-    """Filling, scoring and watching."""
+    """A router with /v1/fill, /v1/score and /v1/stream."""
     routes = APIRouter(tags=["unmask"])
 
     @routes.post("/v1/fill", response_model=None)
@@ -43,7 +43,7 @@ def our_routes(engine: Engine, settings: ServerLimits) -> APIRouter:
 
     @routes.post("/v1/score", response_model=None)
     async def score(question: Scoring) -> Response:
-        """The likelihood of texts or a bound of it, with its standard error, in nats per token."""
+        """The likelihood of texts, or a bound on it, in nats per token with its standard error."""
         name = chosen(engine, question.model)
 
         def job(model: Model) -> Iterator[dict[str, Any]]:
@@ -53,49 +53,49 @@ def our_routes(engine: Engine, settings: ServerLimits) -> APIRouter:
 
     @routes.post("/v1/stream", responses=STREAMED, response_model=None)
     async def stream(question: with_options(Watching)) -> Response:  # type: ignore[valid-type]
-        """Every step of a text forming, as server-sent events: `frame`, and `done` at the end."""
+        """The sampler steps of a text as server-sent events: a `frame` per step, then `done`."""
         name, seed = chosen(engine, question.model), question.drawn_seed
 
         def job(model: Model) -> Iterator[dict[str, Any]]:
             yield from watched(model, question, seed, settings)
 
         frames = engine.run(name, job)
-        first = await anext(frames)  # a mistake is a plain answer, before any stream begins
+        first = await anext(frames)  # an error before the stream is a plain response
         return Events(_events(name, seed, first, frames))
 
     return routes
 
 
 def about(engine: Engine, metrics: Metrics) -> APIRouter:
-    """What is served, and how it is doing."""
+    """A router with /v1/models, /healthz and /metrics."""
     routes = APIRouter(tags=["about"])
 
     @routes.get("/v1/models", response_model=None)
     async def models() -> Response:
-        """The models that are served."""
+        """The served models."""
         return Json({"object": "list", "data": [described(engine, name) for name in engine.models]})
 
     @routes.get("/v1/models/{name:path}", response_model=None)
     async def model(name: str) -> Response:
-        """One of them."""
+        """One served model."""
         return Json(described(engine, chosen(engine, name)))
 
     @routes.get("/healthz", response_model=None)
     async def health() -> Response:
-        """200 while requests are taken, 503 while the server shuts down."""
+        """200 while the server accepts requests, 503 while it shuts down."""
         status = "closing" if engine.closing else "full" if engine.full else "ok"
         return Json({"status": status, "jobs": engine.jobs}, 503 if engine.closing else 200)
 
     @routes.get("/metrics", response_model=None)
     async def figures() -> Response:
-        """For Prometheus."""
+        """Metrics for Prometheus."""
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return routes
 
 
 def scored(model: Model, question: Scoring, settings: ServerLimits) -> dict[str, Any]:
-    """The bound of the texts; an unknown figure is null."""
+    """The bound of the texts; an unknown number is null."""
     texts = [question.texts] if isinstance(question.texts, str) else question.texts
     if question.draws > settings.draws:
         raise UnmaskError(f"draws must be {settings.draws} or less here, not {question.draws}")
@@ -105,17 +105,19 @@ def scored(model: Model, question: Scoring, settings: ServerLimits) -> dict[str,
         raise UnmaskError(f"this model measures {kind}")
     parts = [part for text in texts for part in ([text] if isinstance(text, str) else text)]
     if sum(map(len, parts)) > MOST_TOKENS:
-        raise UnmaskError("the texts are too long to be measured here")
+        raise UnmaskError("the texts are too long: score fewer or shorter ones")
     tokens = sum(len(model.tokenizer.encode(part)) for part in parts)
     if tokens > settings.length:
-        raise UnmaskError(f"{settings.length} tokens are measured at most here, not {tokens}")
+        raise UnmaskError(
+            f"the texts have {tokens} tokens, more than {settings.length} tokens: score fewer texts"
+        )
     return model.perplexity(texts, draws=question.draws, seed=question.seed).to_dict()
 
 
 def watched(
     model: Model, question: Watching, seed: int, settings: ServerLimits
 ) -> Iterator[dict[str, Any]]:
-    """Frames as plain data."""
+    """Frames of a text as plain data."""
     asked = [question.prompt, question.fill, question.edit]
     if sum(text is not None for text in asked) > 1:
         raise UnmaskError("give one of prompt, fill and edit")
@@ -123,7 +125,7 @@ def watched(
         value is not None
         for value in (question.remask, question.remask_span, question.remask_uncertain)
     ):
-        raise UnmaskError("remask, remask_span and remask_uncertain are for edit")
+        raise UnmaskError("remask, remask_span and remask_uncertain need edit: give it, or none")
     writes = question.fill is None and question.edit is None
     options = question.options(seed)
     length: Length = question.length
@@ -149,7 +151,7 @@ def watched(
 
 
 def told(model: Model, number: int, frame: Frame) -> dict[str, Any]:
-    """A frame: the ids of each row, the MASK among them, and what has changed with which confidence."""
+    """A frame as plain data: the ids of each row with masks, its changed columns, and confidences."""
     rows = []
     for ids, changed, sure in zip(
         frame.tokens.tolist(), frame.changed, frame.confidence, strict=True
@@ -170,9 +172,9 @@ def told(model: Model, number: int, frame: Frame) -> dict[str, Any]:
 
 
 def check_text(model: Model, text: str, settings: ServerLimits) -> None:
-    """Refuses what is too long; gaps are counted before anything as long as they are is made."""
+    """Raises an error for a too long text; counts gaps first, because one may be huge."""
     if len(text) > MOST_TOKENS:
-        raise UnmaskError("the text is too long")
+        raise UnmaskError(f"the text has {len(text)} characters, more than {MOST_TOKENS}")
     tokens = count_blanks(text)
     if tokens <= settings.length:
         tokens = len(parse_blanks(text, model.tokenizer))
@@ -183,7 +185,7 @@ def check_text(model: Model, text: str, settings: ServerLimits) -> None:
 async def _events(
     name: str, seed: int, first: dict[str, Any], frames: AsyncGenerator[dict[str, Any], None]
 ) -> AsyncGenerator[str, None]:
-    """Frames as events; whoever stops listening stops the job, and a stream that breaks says so."""
+    """Frames as events; closing the generator stops the job, and an error ends the stream."""
     last = first
     async with aclosing(frames):
         try:

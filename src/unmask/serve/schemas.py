@@ -1,4 +1,4 @@
-"""What clients may ask, as the OpenAPI document tells it."""
+"""Request bodies of all routes, with the descriptions of the OpenAPI document."""
 
 import secrets
 from collections.abc import Iterable
@@ -30,43 +30,43 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class ApiRequest(BaseModel):
-    """A field that nobody knows is a mistake, and so are NaN and infinity."""
+    """A request to a model; unknown fields, NaN and infinity are errors."""
 
     model_config = STRICT
 
-    model: Name | None = Field(None, description="which model; the first one served unless given")
+    model: Name | None = Field(None, description="name of the model; default: the first one served")
 
     @model_validator(mode="before")
     @classmethod
     def _null_is_left_out(cls, given: Any) -> Any:
-        """As OpenAI's API takes it."""
+        """Drops fields that are null, as OpenAI's API does."""
         return _without_null(given)
 
 
 class Sampled(ApiRequest):
-    """A request to write; `with_options` adds the declared options, those left out as in the Python API."""
+    """A request for text; `with_options` adds the options of the samplers."""
 
     n: int = 1
     seed: int | None = Field(
         None,
         ge=-(2**63),
         lt=2**63,
-        description="the same seed writes the same text; random unless given",
+        description="seed of the text; default: random",
     )
 
     @property
     def drawn_seed(self) -> int:
-        """The seed that was given, or else one that nobody knows beforehand."""
+        """The seed of the request, or a random one."""
         return secrets.randbits(31) if self.seed is None else self.seed
 
     def options(self, seed: int) -> dict[str, Any]:
-        """The options that were given, as the Python API takes them."""
+        """The options of the request as arguments of the Python API."""
         own = {*(one.name for one in options_of(SamplingParams, "http")), *LOGITS_PROCESSORS}
         return {**self.model_dump(include=own, exclude_unset=True), "seed": seed}
 
 
 class Usage(BaseModel):
-    """OpenAI's switch for a last chunk with the tokens that were used."""
+    """OpenAI's stream_options; include_usage adds a last chunk with token counts."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -74,22 +74,22 @@ class Usage(BaseModel):
 
 
 class Completing(Sampled):
-    """OpenAI's /v1/completions, and beside it the options of our samplers."""
+    """OpenAI's /v1/completions with the options of our samplers."""
 
-    prompt: str | list[StrictStr] = Field("", description="what the text begins with, or several")
+    prompt: str | list[StrictStr] = Field("", description="start of the text, or several starts")
     suffix: str | None = Field(
-        None, description="what follows: max_tokens tokens are filled in between"
+        None, description="end of the text: max_tokens tokens fill the gap before it"
     )
-    max_tokens: int = Field(16, ge=1, description="tokens to write at most")
+    max_tokens: int = Field(16, ge=1, description="largest number of new tokens")
     stop: Phrase | Annotated[list[Phrase], Field(max_length=4)] | None = Field(
-        None, description="where a text ends"
+        None, description="phrases at which a text ends"
     )
     stream: bool = False
     stream_options: Usage | None = None
-    echo: bool = Field(False, description="whether texts begin with their prompt")
-    user: Name | None = Field(None, description="not read")
-    best_of: int | None = Field(None, description="refused unless it is n")
-    logprobs: int | None = Field(None, description="refused: a text has no one order")
+    echo: bool = Field(False, description="true to put the prompt before each text")
+    user: Name | None = Field(None, description="ignored")
+    best_of: int | None = Field(None, description="refused unless equal to n")
+    logprobs: int | None = Field(None, description="refused: tokens have no fixed order")
     logit_bias: dict[Name, float] | None = Field(None, description="refused unless empty")
     presence_penalty: float = Field(0, description="refused unless 0")
     frequency_penalty: float = Field(0, description="refused unless 0")
@@ -104,34 +104,36 @@ class Completing(Sampled):
 
 
 class Filling(Sampled):
-    """A text with gaps, `[MASK]` one token and `[MASK:4]` four."""
+    """A text with gaps: `[MASK]` is one token, `[MASK:4]` four."""
 
     text: str = Field(examples=["Tom was [MASK:3] because his [MASK] was lost."])
 
 
 class Watching(Sampled):
-    """A text forming: one of prompt, fill and edit."""
+    """A request for the frames of a text; give one of prompt, fill and edit."""
 
-    prompt: str | None = Field(None, description="what the text begins with")
+    prompt: str | None = Field(None, description="start of the text")
     fill: str | None = Field(None, description="a text with gaps to fill")
-    edit: str | None = Field(None, description="a text to rewrite a part of")
-    length: int | None = Field(None, ge=2, description="tokens in all; the model's own if left out")
+    edit: str | None = Field(None, description="a text of which a part is rewritten")
+    length: int | None = Field(None, ge=2, description="tokens of the text; default: the model's")
     remask: float | None = Field(
-        None, gt=0, le=1, description="the share of edit that is rewritten"
+        None, gt=0, le=1, description="share of the tokens of edit to rewrite"
     )
     remask_span: tuple[int, int] | None = Field(
-        None, description="or these tokens of it", strict=False
+        None, description="first and last token + 1 of edit to rewrite", strict=False
     )
-    remask_uncertain: int | None = Field(None, ge=1, description="or its least likely tokens")
+    remask_uncertain: int | None = Field(
+        None, ge=1, description="number of the least likely tokens of edit to rewrite"
+    )
 
 
 class Scoring(ApiRequest):
-    """Texts to measure; a model of pairs takes pairs of source and target."""
+    """Texts to score; a model of pairs takes pairs of source and target."""
 
     texts: str | Annotated[list[str | tuple[str, str]], Field(min_length=1, strict=False)] = Field(
-        description="a text, several, or pairs"
+        description="a text, several texts, or pairs"
     )
-    draws: int = Field(8, ge=1, description="of the noise: more have a smaller error")
+    draws: int = Field(8, ge=1, description="noise draws of each row: more give a smaller error")
     seed: int = Field(0, ge=0, lt=2**63)
 
 
@@ -146,7 +148,7 @@ class Processor(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _known(cls, given: Any) -> Any:
-        """An unknown option is refused with the nearest name."""
+        """Raises an error for an unknown option, with the most similar name."""
         for name in given if isinstance(given, dict) else ():
             if name not in cls.model_fields:
                 error = unknown(f"option of {cls.__name__}", name, cls.model_fields)
@@ -155,9 +157,9 @@ class Processor(BaseModel):
 
 
 def with_options(request: type[M]) -> type[M]:
-    """The request with a field for each option of `SamplingParams` and each logits processor.
+    """The request class with a field for each sampling option and each logits processor.
 
-    It is made with the application: plugins register processors and samplers before.
+    Called when the application is made, after plugins have registered processors and samplers.
     """
     options = {one.name: one for one in options_of(SamplingParams, "http")}
     del options["seed"]  # the server draws one: `Sampled` declares it
@@ -172,7 +174,7 @@ def with_options(request: type[M]) -> type[M]:
 
 
 def _fields(options: Iterable[Option], usual: Iterable[str] = ()) -> dict[str, tuple[Any, Any]]:
-    """Type and field of each option; the default of a `usual` one is the model's."""
+    """Type and field of each option; an option in `usual` has the model's default."""
     found = {}
     for one in options:
         kind: Any = Literal[one.choices] if one.choices else Name if one.kind is str else one.kind

@@ -1,4 +1,4 @@
-"""The models that are served, by name: a name is looked up and never becomes a path."""
+"""Looks served models up by name; a name never becomes a path."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from unmask.serve.responses import Problem
 
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "JSON, or server-sent events where the answer is streamed",
+        "description": "JSON, or server-sent events if the request streams",
         "content": {
             "application/json": {"schema": {"type": "object"}},
             "text/event-stream": {"schema": {"type": "string"}},
@@ -18,7 +18,7 @@ STREAMED: dict[int | str, dict[str, Any]] = {
 
 
 def chosen(engine: Engine, name: str | None) -> str:
-    """The model that was asked for; the first one if none was."""
+    """The name of the requested model, by default the first; raises an error for an unknown one."""
     if name is None:
         return next(iter(engine.models))
     if name not in engine.models:
@@ -27,7 +27,7 @@ def chosen(engine: Engine, name: str | None) -> str:
 
 
 def described(engine: Engine, name: str) -> dict[str, Any]:
-    """A model as OpenAI lists one, and what it can do."""
+    """A model as an entry of OpenAI's list, with its method, size and abilities."""
     model = engine.models[name]
     parameters = sum(p.numel() for p in model.method.parameters())
     return {

@@ -1,4 +1,4 @@
-"""Running the application: a protocol that does not wait for ever, and a shutdown that lets streams end."""
+"""Runs the application in uvicorn, with connection timeouts and a graceful shutdown."""
 
 import asyncio
 import socket
@@ -14,11 +14,16 @@ from unmask.serve.execution.engine import Engine
 from unmask.serve.limits import ServerLimits
 
 MOST_PORT = 65535
-LAST_WORDS = 5.0  # seconds for what streams say when they are ended
+LAST_WORDS = 5.0  # seconds for the last events of cancelled streams
 
 
 def protocol(read: float, write: float) -> type[H11Protocol]:
-    """HTTP/1.1 that closes a connection whose headers do not arrive, or whose answer is not read, in time."""
+    """HTTP/1.1 with time limits for receiving the headers and for sending the response.
+
+    Args:
+        read: seconds for the headers of a request to arrive.
+        write: seconds for a client to read a part of the response.
+    """
 
     class Impatient(H11Protocol):
         _late: asyncio.TimerHandle | None = None
@@ -31,7 +36,7 @@ def protocol(read: float, write: float) -> type[H11Protocol]:
         def data_received(self, data: bytes) -> None:
             before = self.cycle
             if self._late is None and (before is None or before.response_complete):
-                self._wait()  # the first bytes of another request
+                self._wait()  # first bytes of the next request
             super().data_received(data)
             if self.cycle is not before:
                 self._begun()
@@ -43,7 +48,7 @@ def protocol(read: float, write: float) -> type[H11Protocol]:
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            # to close it would wait for ever for what is not read
+            # close() would wait without limit for the client to read
             self._unread = self.loop.call_later(write, self.transport.abort)
 
         def resume_writing(self) -> None:
@@ -67,12 +72,12 @@ def protocol(read: float, write: float) -> type[H11Protocol]:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, whose shutdown lets the engine's jobs finish, and then ends them."""
+    """uvicorn with a shutdown that gives running jobs a grace period, then stops them."""
 
     def __init__(
         self, app: FastAPI, engine: Engine, settings: ServerLimits, started: Callable[[], None]
     ) -> None:
-        # past the grace every stream has said why it ends, or nobody reads it
+        # After this time every stream has sent its last event, or its client does not read.
         patience = round(settings.grace + LAST_WORDS)
         super().__init__(
             uvicorn.Config(
@@ -93,7 +98,7 @@ class Server(uvicorn.Server):
 
     async def _serve(self, sockets: list[socket.socket] | None = None) -> None:
         await super()._serve(sockets)
-        self._captured_signals.clear()  # a server that was told to stop and did has not failed
+        self._captured_signals.clear()  # otherwise uvicorn raises the signal again: exit code 0
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         draining = asyncio.create_task(self._engine.drain(self._grace))
@@ -102,7 +107,7 @@ class Server(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """The address to listen at; port 0 is any free one."""
+    """A socket bound to an address; port 0 means any free port."""
     if not 0 <= port <= MOST_PORT:
         raise UnmaskError(f"--port must lie in 0..{MOST_PORT}, not {port}")
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -117,7 +122,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def address(bound: socket.socket) -> str:
-    """What a browser is told."""
+    """The URL of a bound socket."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -129,7 +134,7 @@ def serve(
     listening: socket.socket,
     started: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serves until it is told to stop (SIGTERM, Ctrl-C)."""
+    """Serves until SIGTERM or Ctrl-C, then closes the engine."""
     try:
         Server(app, engine, settings, started).run([listening])
     finally:

@@ -1,4 +1,4 @@
-"""Texts as they are written, from the left: what a stream of completions sends, and when it can stop."""
+"""Completions as a stream of pieces, from the left, up to a stop phrase."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -14,42 +14,42 @@ from unmask.randomness import row_seeds
 from unmask.serve.limits import ServerLimits
 from unmask.serve.schemas import Completing
 
-BROKEN = "\ufffd"  # the first bytes of a character whose last ones are still to come
+BROKEN = "\ufffd"  # decoded from an incomplete character at the end of a text
 
 
 @dataclass
 class Piece:
-    """More of one text; the last one says why it ends, and how many tokens it took."""
+    """The next piece of a text; the last one has the finish reason and the token counts."""
 
     index: int
     text: str
     finish: str | None = None
     tokens: int = 0
-    seed: int = 0  # makes this text again, alone
+    seed: int = 0  # reproduces this text in a request of its own
     prompt_tokens: int = 0
 
 
 @dataclass(frozen=True)
 class Task:
-    """A text to write: how the model is asked, and which tokens of the rows are the answer."""
+    """The texts of one prompt: arguments of the model, and the columns of the completion."""
 
     options: dict[str, Any]
-    start: int
-    stop: int
+    start: int  # first column of the completion
+    stop: int  # column after its last one
     prompt_tokens: int
-    ends: bool  # whether EOS may be drawn
-    spaced: bool = False  # whether the prompt's last space was left to the first token
+    ends: bool  # True if EOS ends the completion
+    spaced: bool = False  # True if the first token has the prompt's last space
 
 
 def completing(
     model: Model, question: Completing, settings: ServerLimits, seed: int
 ) -> Iterator[Piece]:
-    """Pieces of all texts, prompt by prompt, each sent as soon as all before it is there."""
+    """The pieces of all texts, prompt by prompt; a piece is sent once all text before it is known."""
     _refuse(question, settings)
     sampling = resolved(model, question.options(seed), question.suffix is None)
     check_sampler(model, sampling, settings)
     tasks = [_task(model, question, sampling, prompt, settings) for prompt in question.prompts]
-    seeds = row_seeds(seed, len(tasks) * question.n)  # equal prompts have texts of their own
+    seeds = row_seeds(seed, len(tasks) * question.n)  # equal prompts get different texts
     for number, task in enumerate(tasks):
         first = number * question.n
         own = replace(sampling, seed=seeds[first : first + question.n])
@@ -57,7 +57,13 @@ def completing(
 
 
 def resolved(model: Model, options: dict[str, Any], writes: bool) -> SamplingParams:
-    """How the model will be asked: as usual for it where it writes, and all texts side by side."""
+    """The sampling parameters of a request, with all texts in one batch.
+
+    Args:
+        model: the model, whose defaults apply.
+        options: the options of the request.
+        writes: True for generation, False for infilling.
+    """
     if writes:
         sampling, _ = params_to_generate(model.defaults, options)
     else:
@@ -66,9 +72,9 @@ def resolved(model: Model, options: dict[str, Any], writes: bool) -> SamplingPar
 
 
 def check_sampler(model: Model, sampling: SamplingParams, settings: ServerLimits) -> None:
-    """Refuses more texts, or more steps of a sampler, than a request may ask for."""
+    """Raises an error for more texts or sampler steps than the limits allow."""
     if not settings.constraints and (sampling.regex or sampling.ban or sampling.include):
-        raise UnmaskError("regex, ban and include are not offered here: leave them out")
+        raise UnmaskError("regex, ban and include are disabled on this server: leave them out")
     part: Any = choose_sampler(sampling, model.method, openings=1)
     while part is not None:
         if getattr(part, "steps", 1) > settings.steps:
@@ -79,7 +85,7 @@ def check_sampler(model: Model, sampling: SamplingParams, settings: ServerLimits
 
 
 def _refuse(question: Completing, settings: ServerLimits) -> None:
-    """What OpenAI's clients may send and this server does not do."""
+    """Raises an error for options of OpenAI's API that this server lacks."""
     refused = {
         "logprobs": question.logprobs is not None,
         "best_of": question.best_of not in (None, question.n),
@@ -89,11 +95,14 @@ def _refuse(question: Completing, settings: ServerLimits) -> None:
     }
     for name, given in refused.items():
         if given:
-            raise UnmaskError(f"{name} is not offered: leave it out")
+            raise UnmaskError(f"{name} is not supported: leave it out")
     if not question.prompts:
         raise UnmaskError("there is no prompt: give a text, or an empty one")
     if len(question.prompts) * question.n > settings.texts:
-        raise UnmaskError(f"a request may ask for {settings.texts} texts in all")
+        raise UnmaskError(
+            f"{len(question.prompts)} prompts with n {question.n} are more than "
+            f"{settings.texts} texts: send several requests"
+        )
 
 
 def _task(
@@ -103,6 +112,7 @@ def _task(
     prompt: str,
     settings: ServerLimits,
 ) -> Task:
+    """The task of one prompt; raises an error if its text is too long."""
     tokenizer, lead = model.tokenizer, len(first_tokens(model, sampling))
     width = question.max_tokens
     if width > settings.length:
@@ -113,7 +123,7 @@ def _task(
         task = Task({"prompts": prompt, "length": length}, given, length, given - lead, True)
     else:
         if count_blanks(prompt) + count_blanks(question.suffix):
-            raise UnmaskError("prompt and suffix have gaps of their own: use /v1/fill")
+            raise UnmaskError("prompt or suffix contains a gap: use /v1/fill")
         text = f"{prompt}[MASK:{width}]{question.suffix}"
         ids = parse_blanks(text, tokenizer)
         length = lead + len(ids)
@@ -128,6 +138,7 @@ def _task(
 def _write(
     model: Model, question: Completing, sampling: SamplingParams, task: Task, first: int
 ) -> Iterator[Piece]:
+    """The pieces of one prompt's texts; `first` is the index of its first text."""
     sampler = choose_sampler(sampling, model.method, question.max_tokens)
     revises = sampler.revises or getattr(getattr(sampler, "inner", None), "revises", False)
     echo = question.prompts[first // question.n] if question.echo else ""
@@ -150,7 +161,7 @@ def _write(
 
 @dataclass
 class _Text:
-    """One text on its way: what has been sent, and whether more will be."""
+    """A text during generation: the part sent so far and the finish reason."""
 
     model: Model
     task: Task
@@ -159,10 +170,10 @@ class _Text:
     sent: str = ""
     finish: str = ""
     tokens: int = 0
-    _read: int = field(default=-1)  # tokens that were there when it was last looked at
+    _read: int = field(default=-1)  # finished tokens at the last call of `grown`
 
     def grown(self, ids: list[int]) -> str:
-        """What can be sent now and will not change."""
+        """The new part of the text that can no longer change."""
         if self.finish:
             return ""
         ready = self._ready(ids)
@@ -180,7 +191,7 @@ class _Text:
         return more
 
     def _ready(self, ids: list[int]) -> int:
-        """Tokens from the start on that are written."""
+        """The number of tokens before the first mask of the completion."""
         answer, mask = (
             ids[self.task.start : self.task.stop],
             self.model.tokenizer.vocabulary.mask_id,
@@ -188,6 +199,7 @@ class _Text:
         return answer.index(mask) if mask in answer else len(answer)
 
     def _send(self, ids: list[int], ready: int, last: bool) -> str:
+        """The unsent part of the first `ready` tokens; sets the finish reason at EOS or a stop."""
         start, tokenizer = self.task.start, self.model.tokenizer
         answer = ids[start : start + ready]
         eos = tokenizer.vocabulary.eos_id
@@ -208,7 +220,7 @@ class _Text:
         return more
 
     def _text(self, before: list[int], answer: list[int]) -> str:
-        """The answer alone, spelled as it is behind what stands before it."""
+        """The text of the completion, decoded after its prompt, which can change its spelling."""
         tokenizer = self.model.tokenizer
         if self.model.conditional:
             return tokenizer.decode(answer)
@@ -217,7 +229,7 @@ class _Text:
         return text.removeprefix(" ") if self.task.spaced else text
 
     def _certain(self, text: str) -> str:
-        """Without half a character, or what may turn out to be the start of where the text ends."""
+        """The text without an incomplete character or the possible start of a stop phrase."""
         text = text.rstrip(BROKEN)
         longest = max(map(len, self.stops), default=1)
         held = next(

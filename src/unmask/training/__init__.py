@@ -1,4 +1,4 @@
-"""Training: the loop, its checkpoints, its processes and its logs."""
+"""Training: the loop, checkpoints, process groups and logs."""
 
 from typing import TYPE_CHECKING
 

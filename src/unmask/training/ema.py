@@ -1,4 +1,4 @@
-"""A running average of the weights: what is validated, sampled and shipped."""
+"""Exponential moving average of the weights, used for validation, sampling and export."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,25 +8,25 @@ from torch import Tensor, nn
 
 
 def decay_at(step: int, decay: float) -> float:
-    """The decay, held back while few steps are averaged, so that short runs forget their start."""
+    """The decay after `step` updates: smaller at first, so that short runs forget their start."""
     return min(decay, (1 + step) / (10 + step))
 
 
 def local(tensor: Tensor) -> Tensor:
-    """What this process holds of a tensor, which it may share with others."""
+    """This process's shard of a sharded tensor, or the tensor itself."""
     to_local = getattr(tensor, "to_local", None)
     return to_local().detach() if to_local else tensor
 
 
 class EMA:
-    """Average of a model's trainable parameters; everything else is the model's own."""
+    """Moving average of a model's trainable parameters; other tensors are not averaged."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.model = model
         self.decay = decay
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self.average = [p.detach().clone() for p in self.parameters]
-        # of sharded parameters, this process's part: an update asks nobody
+        # This process's shards: an update needs no communication.
         self._own = [local(p) for p in self.parameters]
         self._own_average = [local(average) for average in self.average]
         place = {id(p): index for index, p in enumerate(self.parameters)}
@@ -40,7 +40,7 @@ class EMA:
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
-        """Inside, the model has the averaged weights; after, its own again, to the bit."""
+        """Puts the averages into the model, and afterwards its own weights back, bit for bit."""
         own = [p.detach().clone() for p in self.parameters]
         self._put(self.average)
         try:
@@ -49,12 +49,12 @@ class EMA:
             self._put(own)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The model's state dict with the averages in place."""
+        """The model's state dict with the averages in place of the trained parameters."""
         averages = {name: self.average[index] for name, index in self.names.items()}
         return self.model.state_dict() | averages
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take up averages that `tensors` gave."""
+        """Loads averages from a dict that `tensors` returned."""
         for name, index in self.names.items():
             self.average[index].copy_(tensors[name])
 

@@ -1,4 +1,4 @@
-"""Steps that are not finite, and losses that jump: what is skipped, what is told, when to go back."""
+"""Training health: non-finite steps, loss spikes and the condition for a rollback."""
 
 import math
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from torch import Tensor
 from unmask.training.train_state import TrainingState
 from unmask.training.training_config import TrainingConfig
 
-_SETTLED = 100  # losses before the usual one is known
-_REACH = 100  # losses in the running average of the usual one
+_SETTLED = 100  # losses before spikes are detected
+_REACH = 100  # losses in the running average
 
 
 class Diverged(Exception):
-    """So many `steps` in a row were not finite: go back to the last good checkpoint."""
+    """`steps` steps in a row were not finite: the run must return to the last good checkpoint."""
 
     def __init__(self, steps: int) -> None:
         super().__init__(f"{steps} steps in a row")
@@ -21,12 +21,15 @@ class Diverged(Exception):
 
 
 def unusable(loss: Tensor, norm: Tensor) -> Tensor:
-    """1 if the step must leave the weights alone, 0 if not; on the device, nobody waits for it."""
+    """1 if the loss or the gradient norm is not finite, else 0.
+
+    The result stays on the device, so the host does not wait for it.
+    """
     return 1 - (loss.isfinite() & norm.isfinite()).float()
 
 
 def longest(state: TrainingState) -> int:
-    """The most steps in a row that were skipped since the last log line, and those that led up to it."""
+    """The longest sequence of skipped steps since the last log line, with those just before it."""
     most, row = 0, state.streak
     for pair in state.pending:
         row = 0 if finite(*pair) else row + 1
@@ -36,27 +39,30 @@ def longest(state: TrainingState) -> int:
 
 @dataclass(frozen=True)
 class Review:
-    """The steps since the last log line: finite losses and norms, how many not, and what jumped."""
+    """Statistics of the steps since the last log line."""
 
-    losses: list[float]
-    norms: list[float]
-    skipped: int
-    longest: int  # most of them in a row
+    losses: list[float]  # of finite steps
+    norms: list[float]  # gradient norms of finite steps
+    skipped: int  # number of non-finite steps
+    longest: int  # longest sequence of them
     spikes: list[dict[str, float]]
 
     @property
     def loss(self) -> float:
-        """The mean of those that were finite."""
+        """The mean of the finite losses; NaN if there are none."""
         return math.fsum(self.losses) / len(self.losses) if self.losses else math.nan
 
     def to_dict(self) -> dict[str, float]:
-        """For a log line, which has no place for a number that is not finite."""
+        """The numbers of a log line, without those that are not finite."""
         numbers = {"loss": self.loss, "norm": max(self.norms)} if self.losses else {}
         return numbers | ({"skipped": self.skipped} if self.skipped else {})
 
 
 def review(state: TrainingState, config: TrainingConfig) -> Review:
-    """Take note of the pending steps; a function of the state alone, so that a resumed run agrees."""
+    """Moves the pending steps of `state` into its statistics, and returns a summary of them.
+
+    The result depends on the state only, so a resumed run computes the same.
+    """
     skipped = sum(not finite(*pair) for pair in state.pending)
     found = Review([], [], skipped, longest(state), [])
     first = state.step - len(state.pending) + 1
@@ -77,12 +83,12 @@ def review(state: TrainingState, config: TrainingConfig) -> Review:
 
 
 def finite(loss: float, norm: float) -> bool:
-    """Whether the step was taken."""
+    """True if loss and gradient norm are finite: the step changed the weights."""
     return math.isfinite(loss) and math.isfinite(norm)
 
 
 def in_a_row(state: TrainingState) -> int:
-    """How many of the newest steps were skipped, those since the last log line counted."""
+    """The number of skipped steps at the end of the run so far."""
     for back, pair in enumerate(reversed(state.pending)):
         if finite(*pair):
             return back
@@ -90,19 +96,22 @@ def in_a_row(state: TrainingState) -> int:
 
 
 def settled(state: TrainingState, limit: int) -> bool:
-    """Whether all is well: a run that goes back to here will not find the same trouble again."""
+    """True if the newest step is finite and fewer than `limit` skipped steps came in a row.
+
+    Only such a state gives a checkpoint for rollbacks: the run would diverge again from others.
+    """
     return not in_a_row(state) and not 0 < limit <= longest(state)
 
 
 def _jumps(loss: float, state: TrainingState, limit: float) -> bool:
-    """Whether a loss lies more than `limit` deviations above the usual one."""
+    """True if a loss lies more than `limit` standard deviations above the running average."""
     if not limit or state.counted < _SETTLED:
         return False
     return loss > state.level + limit * math.sqrt(state.spread)
 
 
 def _learn(loss: float, state: TrainingState) -> None:
-    """A running mean and variance of the losses that did not jump."""
+    """Updates the running mean and variance of the losses that are no spikes."""
     state.counted += 1
     share = 1 / min(state.counted, _REACH)
     away = loss - state.level

@@ -1,4 +1,4 @@
-"""Out of memory: one line that says what to change, or a micro-batch that fits, found by trying."""
+"""Micro-batch size: a search for one that fits, and the error after memory ran out."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,12 +10,12 @@ from unmask.errors import UnmaskError
 
 T = TypeVar("T")
 
-# How the devices whose errors have no class of their own say it.
+# Texts of out-of-memory errors that have no class of their own.
 _SAID = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether memory is what was lacking."""
+    """True if an error means that memory ran out."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(said in str(error) for said in _SAID)
@@ -23,7 +23,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def memory_told(rows: Callable[[], int]) -> Iterator[None]:
-    """Memory that ran out as an error that the user can mend; `rows` were in a backward pass."""
+    """Turns an out-of-memory error into advice; `rows` returns the rows of a backward pass."""
     try:
         yield
     except Exception as error:
@@ -33,25 +33,31 @@ def memory_told(rows: Callable[[], int]) -> Iterator[None]:
 
 
 class MicroBatch:
-    """How many rows a backward pass takes: as set, or as many as fit, searched for step by step.
+    """The rows of a backward pass: a fixed number, or a search for the largest that fits.
 
-    The search counts pieces of the batch: doubled until they fit, then halved in between.
+    The search varies the number of pieces of a batch: doubled until they fit, then bisected.
     """
 
     def __init__(self, rows: int, size: int, search: bool, say: Callable[[str], None]) -> None:
         self.rows, self.search, self.say = rows, search, say
         self.fixed = min(size or rows, rows)
         self.pieces = -(-rows // self.fixed)
-        self.failed = 0  # so many pieces did not fit
-        self.fitted: int | None = None  # so many did
+        self.failed = 0  # largest number of pieces that did not fit
+        self.fitted: int | None = None  # a number of pieces that fitted
         self.told = 0
 
     @property
     def size(self) -> int:
+        """The rows of the next backward pass."""
         return -(-self.rows // self.pieces) if self.search else self.fixed
 
     def run(self, attempt: Callable[[int], T], forget: Callable[[], None]) -> T:
-        """The outcome of `attempt` at a size that fits; after one that did not, `forget` its traces."""
+        """The result of `attempt` at a size that fits.
+
+        Args:
+            attempt: computes the gradient in micro-batches of the given size.
+            forget: clears the gradient that a failed attempt left.
+        """
         if not self.search:
             return attempt(self.fixed)
         while True:
@@ -63,7 +69,7 @@ class MicroBatch:
             else:
                 self._fits()
                 return done
-            forget()  # only here, where the error no longer holds the tensors that filled the memory
+            forget()  # outside the except block, where the error no longer keeps tensors alive
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             self._fails()
@@ -91,7 +97,7 @@ def _advice(rows: int) -> str:
     if rows > 1:
         return (
             f"out of memory with {rows} rows in a backward pass: set training.micro_batch to "
-            f"{rows // 2} (the result is the same), or let --auto-batch find what fits"
+            f"{rows // 2} (the result is the same), or add --auto-batch, which finds a size that fits"
         )
     return (
         "out of memory with a single row in a backward pass: choose a smaller backbone or "

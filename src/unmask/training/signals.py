@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish that the loop grants between two steps."""
+"""Handlers of Ctrl-C and SIGTERM, which stop training between two steps."""
 
 import signal
 import threading
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training stopped after `step` because it was asked to; everything is saved and said."""
+    """A signal stopped training after `step`; the checkpoint is saved and a line is printed."""
 
     def __init__(self, step: int) -> None:
         super().__init__(f"stopped after step {step}")
@@ -16,11 +16,11 @@ class Interrupted(KeyboardInterrupt):
 
 
 class CutShort(BaseException):
-    """Work that may take minutes and can be done again was given up for a signal."""
+    """A signal aborted a validation or sampling, which a resumed run repeats."""
 
 
 class Signals:
-    """Which signals came; none yet is false."""
+    """The signals received so far; false if there are none."""
 
     def __init__(self) -> None:
         self.caught: list[int] = []
@@ -30,15 +30,15 @@ class Signals:
         return bool(self.caught)
 
     def note(self, number: int) -> None:
-        """A signal came."""
+        """Records a signal; raises `CutShort` inside `cutting`."""
         self.caught.append(number)
         if self._cutting:
-            self._cutting = False  # once: what clears up is left in peace
+            self._cutting = False  # raises once: clean-up code must not be interrupted
             raise CutShort
 
     @contextmanager
     def cutting(self) -> Iterator[None]:
-        """Inside, a signal does not wait: it raises `CutShort`."""
+        """Inside, a signal raises `CutShort` at once."""
         self._cutting = True
         try:
             if self.caught:
@@ -50,17 +50,20 @@ class Signals:
 
 @contextmanager
 def interruptible() -> Iterator[Signals]:
-    """Takes note of signals; a second Ctrl-C acts at once, as without us, a second SIGTERM never."""
+    """Records Ctrl-C and SIGTERM instead of acting on them.
+
+    A second Ctrl-C acts at once, through the previous handler; a second SIGTERM is recorded.
+    """
     signals = Signals()
     if threading.current_thread() is not threading.main_thread():
-        yield signals  # Python hands signals to the main thread only
+        yield signals  # Python delivers signals to the main thread only
         return
     found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # a host that Python is embedded in may have its own, which nothing here could put back
+    # None: a handler not set from Python, which could not be restored. It stays in place.
     before = {number: handler for number, handler in found.items() if handler is not None}
 
     def note(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT:  # machines repeat themselves, people insist
+        if number == signal.SIGINT:  # schedulers repeat SIGTERM; a second Ctrl-C is deliberate
             signal.signal(number, before[signal.SIGINT])
         signals.note(number)
 

@@ -1,4 +1,4 @@
-"""The gradient of a step: a process's rows of the global batch, part by part."""
+"""Gradient of one optimizer step, accumulated over the micro-batches of a process."""
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from unmask.training.training_config import TrainingConfig
 
 
 class TrainStep:
-    """Adds up the gradient of the mean loss, per token or per row, over `rows` of each global batch."""
+    """Accumulates the gradient of the mean loss over this process's `rows` of each global batch."""
 
     def __init__(
         self,
@@ -28,12 +28,15 @@ class TrainStep:
         self.rows, self.seed, self.config = rows, seed, config
 
     def add(self, step: int, units: int, size: int) -> Tensor:
-        """Adds the gradient by parts of `size` rows; returns these rows' share of the mean loss.
+        """Adds the gradient of this process's rows, in micro-batches of `size` rows.
 
         Args:
             step: the number of the batch.
-            units: tokens or rows of the whole batch, over which the loss is a mean.
+            units: tokens or rows of the global batch, over which the loss is a mean.
             size: rows of a backward pass.
+
+        Returns:
+            The share of the mean loss that these rows contribute.
         """
         x, valid = self.loader.batch(step, self.rows)
         given = self.loader.given(step, self.rows)
@@ -49,6 +52,6 @@ class TrainStep:
                     total = strategy.module(x[here], valid[here], seen, stream)
                 share = total / max(1, units)
                 strategy.backward(share)
-            method.backbone.dropout_keys = None  # they were of these rows
+            method.backbone.dropout_keys = None  # the keys belong to this micro-batch only
             loss += share.detach().float()
         return loss

@@ -1,4 +1,4 @@
-"""Where a run stands, beside its tensors: everything the loop would otherwise forget."""
+"""Counters and statistics of a run, which its checkpoints hold beside the tensors."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -7,13 +7,13 @@ from typing import Any, Protocol, get_origin, runtime_checkable
 
 from unmask.files.storage import Damaged, read_json
 
-_LARGEST = 2**48  # of a counter: with it the places of rows stay within 64 bits
-_DEEPEST = 20  # sections of a configuration, one in another
+_LARGEST = 2**48  # limit of a counter: row positions then fit into 64 bits
+_DEEPEST = 20  # nesting depth of a configuration
 
 
 @runtime_checkable
 class ValidationResult(Protocol):
-    """What a validation must say: a bound per token, its standard error, and all it knows."""
+    """The result of a validation: a bound in nats per token and its standard error."""
 
     @property
     def nats(self) -> float: ...
@@ -36,19 +36,19 @@ class TrainingState:
     best_error: float = 0.0
     stale: int = 0  # validations since the best one
     last_nats: float | None = None  # the newest validation
-    owed: str = ""  # what a signal cut short after this step: "validate" or "sample"
-    skipped: int = 0  # steps that were not finite and left the weights alone
-    streak: int = 0  # of them, those in a row up to the last log line
-    rollbacks: int = 0  # times the run went back
-    passed: int = 0  # batches passed over by going back
-    counted: int = 0  # losses behind the next two
-    level: float = 0.0  # the usual loss, a running average
+    owed: str = ""  # work after this step that a signal aborted: "validate" or "sample"
+    skipped: int = 0  # non-finite steps, which did not change the weights
+    streak: int = 0  # skipped steps in a row up to the last log line
+    rollbacks: int = 0
+    passed: int = 0  # batches that rollbacks skipped
+    counted: int = 0  # losses in the next two statistics
+    level: float = 0.0  # running average of the loss
     spread: float = 0.0  # its variance
     # (loss, gradient norm) of the steps since the last log line
     pending: list[tuple[float, float]] = field(default_factory=list)
 
     def judge(self, result: ValidationResult) -> bool:
-        """Take note of a validation; whether it is the best so far."""
+        """Records a validation; returns True if its bound is the best so far."""
         better = result.nats < self.best_nats
         self.last_nats = result.nats
         self.stale = 0 if better else self.stale + 1
@@ -58,34 +58,34 @@ class TrainingState:
 
     @property
     def drawn(self) -> int:
-        """Which batch, noise and dropout the next step takes."""
+        """The number that seeds batch, noise and dropout of the next step."""
         return self.step + self.passed
 
     def go_on_after(self, failed: "TrainingState") -> dict[str, Any]:
-        """Pass over the batches that a failed attempt took from here; the log's line about it."""
+        """Skips the batches of a failed attempt that began here; returns the record for the log."""
         self.passed = failed.passed + failed.step - self.step
         self.rollbacks, self.skipped = failed.rollbacks + 1, failed.skipped
         return {"step": self.step, "rollback": {"from": failed.step, "passed": self.passed}}
 
     def to_dict(self) -> dict[str, Any]:
-        """For state.json, where infinity is written as null."""
+        """The content of state.json, with null in place of infinity."""
         return asdict(self) | {"best_nats": self.best_nats if self.best_step else None}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "TrainingState":
-        """The state that `to_dict` wrote; anything else is an error."""
+        """The state from a dict that `to_dict` returned; anything else raises an error."""
         best = content["best_nats"] if content["best_step"] else float("inf")
         content = {**content, "best_nats": best}
         for each in fields(cls):
             if not _fits(content[each.name], each.type):
-                raise ValueError(f"{each.name} is no {each.type}")
+                raise ValueError(f"{each.name} is not of type {each.type}")
         if content["spread"] < 0:
-            raise ValueError("a variance is not negative")
+            raise ValueError("spread is a variance and must not be negative")
         return cls(**{**content, "pending": [(loss, norm) for loss, norm in content["pending"]]})
 
 
 def _fits(value: object, kind: Any) -> bool:
-    """Whether a value of JSON is of a field's type; nothing that is counted is negative."""
+    """True if a JSON value has a field's type; counters must not be negative."""
     if get_origin(kind) is list:
         return isinstance(value, list) and all(map(_is_pair, value))
     if kind is str:
@@ -103,26 +103,26 @@ def _is_pair(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Saved:
-    """What a checkpoint's state.json says."""
+    """The content of a checkpoint's state.json."""
 
     state: TrainingState
-    good: bool  # whether it is one to go back to
+    good: bool  # True if a rollback may use the checkpoint
     fingerprint: dict[str, Any]
 
     @property
     def steps(self) -> int | None:
-        """How far the run was to go."""
+        """The value of `training.steps`, or None if it cannot be read."""
         training = self.fingerprint.get("training")
         steps = training.get("steps") if isinstance(training, dict) else None
         return steps if _fits(steps, int) else None
 
 
 def read_saved(checkpoint: Path) -> Saved:
-    """The checked content of state.json, which anybody may have written."""
+    """The content of state.json, checked: the file is untrusted."""
     path = checkpoint / "state.json"
     try:
         if not path.is_file():
-            raise ValueError("a pipe would be waited for")
+            raise ValueError("state.json must be a regular file: reading a pipe would wait")
         content = read_json(path)
         _check_depth(content["fingerprint"])
         state = TrainingState.from_dict(content["state"])
@@ -132,9 +132,9 @@ def read_saved(checkpoint: Path) -> Saved:
 
 
 def _check_depth(tree: Mapping[str, Any], depth: int = 0) -> None:
-    """Whoever walks through it recursively comes to an end."""
+    """Raises an error for deep nesting, on which recursive functions would fail."""
     if depth > _DEEPEST:
-        raise ValueError("it is nested too deeply")
+        raise ValueError(f"the configuration is nested deeper than {_DEEPEST} levels")
     for value in tree.values():
         if isinstance(value, Mapping):
             _check_depth(value, depth + 1)

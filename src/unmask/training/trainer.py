@@ -1,7 +1,8 @@
-"""The training loop, top to bottom.
+"""The training loop.
 
-Data, noise and dropout of a step are functions of (seed, step, row) and everything else, the place of
-a stream included, is in the checkpoint, so a run that was killed and resumed ends with the same bits as one that was not.
+Data, noise and dropout of a step are functions of (seed, step, row). The checkpoint holds everything
+else, the position in a stream included. A resumed run therefore ends with the same bits as an
+uninterrupted one.
 """
 
 import time
@@ -49,7 +50,23 @@ from unmask.training.training_config import DistributedConfig, TrainingConfig
 
 
 class Trainer:
-    """Trains `method` in the folder `run`, or continues there; `fit` does it all."""
+    """Trains a method in a run folder, or resumes there.
+
+    Args:
+        method: the method to train, with its backbone.
+        loader: the batches.
+        config: the section `training` of a run configuration.
+        run: the run folder.
+        seed: the seed of noise and dropout.
+        fingerprint: the run configuration; a resumed run must have the same.
+        validate: measures the validation bound; None = no validation.
+        sample: generates texts for the log; None = no samples.
+        say: prints a line.
+        auto_batch: True to search for the largest micro-batch that fits.
+        distributed: the section `distributed`; None = one process.
+        group: the process group; None = one process.
+        stream: the loader of a streamed corpus, whose position checkpoints hold.
+    """
 
     def __init__(
         self,
@@ -74,19 +91,21 @@ class Trainer:
             distributed or DistributedConfig(), self.group, self.device, config.precision
         )
         if auto_batch and not self.strategy.retries:
-            raise UnmaskError("--auto-batch tries in one process: set distributed.strategy plain")
+            raise UnmaskError(
+                "--auto-batch works in one process only: set distributed.strategy plain"
+            )
         recompute_blocks(method.backbone, config.checkpoint_activations)
-        self.method = method  # what is validated and sampled
-        self.trained = self.strategy.place(method)  # the same, unless it is in shards
+        self.method = method  # for validation and sampling
+        self.trained = self.strategy.place(method)  # the same object, unless FSDP shards it
         self.loader, self.config, self.run = loader, config, run
         self.validate, self.sample = validate, sample
         self.say = say if self.group.main else _silence
         self.optimizer = NamedAdamW(self.trained, config)
         self.ema = EMA(self.trained, config.ema) if config.ema else None
-        rows = self.group.share(config.batch)  # of the global batch, this process's
+        rows = self.group.share(config.batch)  # this process's rows of the global batch
         self.gradient = TrainStep(self.trained, self.strategy, loader, rows, seed, config)
         self.state = TrainingState()
-        self.losses: list[Tensor] = []  # (loss, norm) of steps the device may still be working on
+        self.losses: list[Tensor] = []  # [2] each: loss and norm, perhaps not computed yet
         snapshot = Snapshot(self.strategy, self.trained, self.optimizer, self.ema)
         self.saver = BackgroundWriter(
             run, Retention(config.keep, config.keep_best, config.keep_every)
@@ -100,9 +119,13 @@ class Trainer:
         self.mark = (0, 0.0)  # tokens and seconds at the last log line
 
     def fit(self, begun: Path | None = None) -> TrainingState:
-        """Train to the last step, the end of patience or a signal, from the newest checkpoint on.
+        """Trains from the newest checkpoint to the last step, the end of patience or a signal.
 
-        `begun` is that checkpoint, where it is known already to be intact and of this configuration.
+        Args:
+            begun: the newest checkpoint, if its hashes and configuration are checked already.
+
+        Returns:
+            The counters of the run at its end.
         """
         stopped = lambda: f"training stopped at step {self.state.step}; {self._last_good()}"  # noqa: E731
         with full_disk(stopped), memory_told(lambda: self.micro.size), ExitStack() as stack:
@@ -113,26 +136,32 @@ class Trainer:
                 self.say(f"{self.run} is already trained: {self._finished()}")
                 return self.state
             self._prepare()
-            with interruptible() as self.signals:  # a signal outlives a step that goes wrong
+            with interruptible() as self.signals:  # outside `_loop`: a rollback keeps the signals
                 while skipped := self._loop():
                     self._roll_back(skipped)
             self.say(f"finished at step {self.state.step}: {self._finished()}")
             if self.group.main and draw_curve(self.run) is None:
-                self.say("no loss curve: pip install 'unmask[log]' brings matplotlib")
+                self.say("no loss curve: matplotlib is missing; pip install 'unmask[log]'")
         return self.state
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights to ship: averaged, if averages are kept; the main process has them whole."""
+        """The averaged weights, or the trained ones if `training.ema` is 0.
+
+        All processes must call it.
+
+        Returns:
+            Unsharded tensors by name in the main process.
+        """
         return self.keeper.snapshot.averaged()
 
     def _prepare(self) -> None:
-        """Compile the network, for the one size of its batches or, while that is searched for, any."""
+        """Compiles the network for its micro-batch size, or for any size during a search."""
         if self.config.compile:
             rows = None if self.micro.search else self.micro.size
             self.strategy.compile(self.trained, rows)
 
     def _loop(self) -> int:
-        """Step by step to the end, or to where so many in a row were skipped that it must go back."""
+        """Trains to the end and returns 0, or returns the skipped steps that require a rollback."""
         config, state, signals = self.config, self.state, self.signals
         with ExitStack() as stack:
             names = config.log_to if self.group.main else ()
@@ -149,7 +178,7 @@ class Trainer:
             stop = False
             try:
                 if state.owed:
-                    self.saver.asked = None  # what is saved owes it still
+                    self.saver.asked = None  # the saved checkpoint lacks this work: save again
                     self._between_steps(log, bar)
                 while not (stop := self.group.any(bool(signals))) and not self._finished():
                     with self.group.stepping():
@@ -164,12 +193,12 @@ class Trainer:
             self.saver.wait()
             if stop:
                 self.say(f"stopped at step {state.step}, saved {self.saver.last}")
-                self.group.any(False)  # nobody leaves before all is on the disk
+                self.group.any(False)  # no process exits before the checkpoint is on the disk
                 raise Interrupted(state.step)
         return 0
 
     def _step(self) -> None:
-        """One optimizer step over the global batch, micro-batch by micro-batch."""
+        """Takes one optimizer step over the global batch."""
         config, state = self.config, self.state
         tokens = self.loader.count(state.drawn, range(config.batch))  # of all processes
         units = config.batch if self.method.capabilities.per_row else tokens
@@ -185,7 +214,10 @@ class Trainer:
         self.losses.append(torch.stack([loss, norm]))
 
     def _between_steps(self, log: Log, bar: ProgressDisplay) -> None:
-        """Whatever is due after this step, or owed; saving comes last, so that it covers the rest."""
+        """Logs, validates, samples and saves where due, or where an aborted run left it undone.
+
+        Saving is last, so that the checkpoint covers the rest.
+        """
         config, state = self.config, self.state
         if self._due(config.log_every) and not state.owed:
             self._log(log, bar)
@@ -197,7 +229,7 @@ class Trainer:
                 state.owed = "sample"
                 self._sample(log, self.sample)
         except CutShort:
-            return  # a resumed run owes it still
+            return  # a resumed run repeats it
         state.owed = ""
         if state.step % config.save_every == 0:
             self._settle()
@@ -205,7 +237,7 @@ class Trainer:
                 self._save(good=True)
 
     def _due(self, every: int) -> bool:
-        """After every so many steps, and after the last one."""
+        """True after each multiple of `every` steps and after the last step."""
         step = self.state.step
         return step == self.config.steps or (every > 0 and step % every == 0)
 
@@ -248,12 +280,15 @@ class Trainer:
         log.samples({"step": self.state.step, "samples": texts})
 
     def _cutting(self) -> AbstractContextManager[None]:
-        """A signal does not wait for work that can be done again; with others, who wait, it must."""
+        """Lets a signal abort validation or sampling, in a run of one process.
+
+        With several processes the work completes: the others wait for it.
+        """
         return self.signals.cutting() if self.group.world == 1 else nullcontext()
 
     @contextmanager
     def _resting(self) -> Iterator[None]:
-        """Averaged weights in evaluation mode, off the clock."""
+        """Averaged weights in evaluation mode; the time inside does not count as training time."""
         self._settle()
         self.method.eval()
         shown = self.strategy.shown(self.method, self.trained, self.ema)
@@ -263,7 +298,7 @@ class Trainer:
         self.clock = time.perf_counter()
 
     def _settle(self) -> None:
-        """Wait for the device: losses become numbers."""
+        """Waits for the device and moves its losses to the state."""
         state = self.state
         if self.losses:
             state.pending += [(loss, norm) for loss, norm in torch.stack(self.losses).tolist()]
@@ -272,25 +307,25 @@ class Trainer:
         self.clock = time.perf_counter()
 
     def _save(self, good: bool = False) -> None:
-        """A checkpoint of this moment; a good one is one to go back to."""
+        """Saves a checkpoint; a rollback may use a good one."""
         self._settle()
         self.keeper.keep(self.state, good)
         self.clock = time.perf_counter()
 
     def _resume(self, begun: Path | None) -> None:
-        """Take up the newest intact checkpoint, if there is one."""
+        """Resumes at the newest intact checkpoint, if there is one."""
         if self._stand(self.keeper.newest(begun)) and not self._finished():
             self.say(f"resuming {self.run} at step {self.state.step}")
 
     def _stand(self, found: TrainingState | None) -> bool:
-        """Stand where a checkpoint does, if there is one."""
+        """Adopts the state of a loaded checkpoint; returns False if there is none."""
         if found:
             self.state = found
             self.mark = (found.tokens, found.seconds)
         return found is not None
 
     def _roll_back(self, skipped: int) -> None:
-        """Go back to the last good checkpoint, and on from there with the batches that come next."""
+        """Returns to the last good checkpoint and continues with the next batches."""
         self.saver.wait()
         failed = self.state
         again = failed.rollbacks < self.config.max_rollbacks
@@ -303,12 +338,12 @@ class Trainer:
         note = self.state.go_on_after(failed)
         Log(self.run, written=self.group.main).numbers(note)
         self.say(
-            f"step {failed.step}: {skipped} steps in a row were not finite: back to step "
-            f"{self.state.step}, and on with the batches after those"
+            f"step {failed.step}: {skipped} steps in a row were not finite; the run returns to step "
+            f"{self.state.step} and continues with later batches"
         )
 
     def _finished(self) -> str:
-        """Why there is nothing left to do, or an empty string."""
+        """The reason why training is complete, or an empty text."""
         config, state = self.config, self.state
         if state.owed:
             return ""
@@ -323,4 +358,4 @@ class Trainer:
 
 
 def _silence(message: str) -> None:
-    """What the processes say that are not the main one."""
+    """Prints nothing: the `say` of all processes but the main one."""

@@ -1,12 +1,12 @@
-// What the model would have put at a place, with probabilities; a click puts it there.
+// The model's likeliest tokens for a place, with probabilities; a click puts one there.
 
 import { guesses } from "./api.js";
 import { debounced, el, percent, visible } from "./dom.js";
 
-const WAIT = 280; // milliseconds over a token before the model is asked
+const WAIT = 280; // milliseconds of hovering before a request
 
 export class Alternatives {
-  /** `ask(place)` is the question or null, `choose(place, token)` what a click does, if it may do anything. */
+  /** `ask(place)` returns the request or null; a click calls `choose(place, token)`, if it is given. */
   constructor({ ask, choose = null, title }) {
     this.ask = ask;
     this.choose = choose;
@@ -25,7 +25,7 @@ export class Alternatives {
     this.leave = debounced(220, () => this.close());
   }
 
-  /** The pointer or the focus is at a token, or at none. */
+  /** The pointer or the focus moves to a token, or to none. */
   point(token, place) {
     if (place === null) {
       this.open.cancel();
@@ -33,7 +33,7 @@ export class Alternatives {
       return;
     }
     this.leave.cancel();
-    if (place !== this.dismissed) this.dismissed = null; // it was just closed here: not at once again
+    if (place !== this.dismissed) this.dismissed = null; // does not reopen where it was just closed
     if (place !== this.place && place !== this.dismissed) this.open(token, place);
   }
 
@@ -45,7 +45,7 @@ export class Alternatives {
     this.root.hidden = true;
   }
 
-  /** Closes until another token is looked at. */
+  /** Closes until the pointer or the focus reaches another token. */
   #dismiss() {
     this.dismissed = this.place;
     this.close();

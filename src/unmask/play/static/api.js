@@ -1,6 +1,6 @@
-// Questions to the server that served this page.
+// Requests to the server of this page.
 
-/** What went wrong, in one line; `passing` if the same question may be answered later. */
+/** An error message in one line; `passing` if the same request may succeed later. */
 export class Failure extends Error {
   constructor(message, passing) {
     super(message);
@@ -8,8 +8,8 @@ export class Failure extends Error {
   }
 }
 
-const GONE = "The server does not answer. Is unmask play still running?";
-const CUT = "The server stopped before the text was done.";
+const GONE = "The server is not reachable: check that unmask play is still running.";
+const CUT = "The connection ended before the text was complete.";
 
 async function asked(path, body, signal) {
   const request = body === undefined ? { signal } : {
@@ -29,11 +29,11 @@ async function asked(path, body, signal) {
   return answer;
 }
 
-/** The server's own line, where it has one. */
+/** The server's error message, or one made from the status. */
 async function complaint(answer) {
   const body = await answer.json().catch(() => ({}));
   const detail = Array.isArray(body.detail) ? body.detail[0]?.msg : body.detail;
-  const message = body.error?.message ?? detail ?? `The server answered ${answer.status}.`;
+  const message = body.error?.message ?? detail ?? `The server returned status ${answer.status}.`;
   const wait = answer.headers.get("Retry-After");
   return wait && answer.status === 429 ? `${message} Try again in ${wait} s.` : message;
 }
@@ -50,7 +50,7 @@ export async function guesses(question, signal) {
   return (await asked("guesses", question, signal)).json();
 }
 
-/** Every event of a text forming; ends with a Failure if the stream breaks off. */
+/** The events of a text; throws a Failure if the stream ends early. */
 export async function* stream(question, signal) {
   const answer = await asked("stream", question, signal);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -86,7 +86,7 @@ async function read(reader) {
   }
 }
 
-/** The content of a server-sent event; comments that keep a connection open have none. */
+/** The content of a server-sent event, or null for a comment that keeps the connection open. */
 function parsed(part) {
   const lines = part.split("\n").filter((line) => line.startsWith("data:"));
   const data = lines.map((line) => line.slice(5).trimStart()).join("\n");

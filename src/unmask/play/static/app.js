@@ -1,4 +1,4 @@
-// The page: tabs, settings, sharing; the views do the rest.
+// The page: its tabs, settings and share button.
 
 import { menu as fetchMenu } from "./api.js";
 import { compareView } from "./compare.js";
@@ -28,7 +28,7 @@ async function main() {
   const made = {};
   const settings = new Settings({
     form: document.getElementById("settings-form"), menu, state,
-    onmodel: () => { // whose tokens are not those of the one before
+    onmodel: () => { // another model has other tokens
       state.forget();
       Object.values(made).forEach((view) => view.remodelled());
     },
@@ -80,14 +80,14 @@ function share(state) {
     try {
       await navigator.clipboard.writeText(link);
       announce("Link copied");
-      say("Link copied: it holds the text, the settings and the step that you see.", null, true);
+      say("Link copied: it holds the text, the settings and the present step.", null, true);
     } catch {
-      say("The address of this page is the link: copy it from the address bar.", null, true);
+      say("The clipboard is blocked: copy the link from the address bar.", null, true);
     }
   };
 }
 
-/** On a narrow screen the text comes first. */
+/** Closes the settings on a narrow screen, where they would hide the text. */
 function narrow() {
   if (matchMedia("(max-width: 62rem)").matches) document.getElementById("settings").open = false;
 }

@@ -1,11 +1,11 @@
-// Draws a row of tokens; touches only the places that changed.
+// Draws a row of tokens; updates only the places that changed.
 
 import { el, percent, visible } from "./dom.js";
 import { END } from "./recording.js";
 
-const LONGEST = 7.5; // letters that a tile has room for
+const LONGEST = 7.5; // letters that fit on a tile
 
-/** What a place looks like: the cell, and what is said of it. */
+/** The appearance of a place: its cell and its marks. */
 function look(frame, place, marks) {
   const cell = frame.row[place];
   return {
@@ -15,14 +15,14 @@ function look(frame, place, marks) {
     ends: place === frame.end,
     locked: marks.locked?.has(place) ?? false,
     selected: marks.selected?.has(place) ?? false,
-    was: marks.was?.get(place), // what stood here before it was masked by hand
+    was: marks.was?.get(place), // the cell before the user masked it
     guess: marks.guesses?.get(place),
-    room: marks.room?.(place), // what will stand here
+    room: marks.room?.(place), // the final cell
     joined: continues(frame.row, place),
   };
 }
 
-/** Whether a token goes on with the word before it. */
+/** True if a token continues the word before it. */
 function continues(row, place) {
   const [before, here] = [row[place - 1]?.text ?? "", row[place].text];
   return /[\p{L}\p{N}]$/u.test(before) && /^[\p{L}\p{N}'’]/u.test(here);
@@ -54,7 +54,7 @@ export class Board {
   set layout(name) {
     this.root.classList.toggle("tiles", name !== "text");
     this.root.classList.toggle("flow", name === "text");
-    this.looks.fill(null); // a token is written differently there
+    this.looks.fill(null); // draw every token again
   }
 
   draw(frame, marks = {}) {
@@ -94,7 +94,7 @@ export class Board {
     return token && this.root.contains(token) ? Number(token.dataset.place) : null;
   }
 
-  /** The place that stands above or below another one. */
+  /** The place above or below another one. */
   neighbour(place, lines) {
     const from = this.tokens[place].getBoundingClientRect();
     const middle = from.left + from.width / 2;
@@ -135,12 +135,12 @@ function paint(token, now, place) {
   token.setAttribute("aria-label", spoken(now, place, masked, text));
 }
 
-/** What will stand at a masked place, or stood there: the mask keeps its room. */
+/** The cell before or after a mask, which sets the width of the mask. */
 function settled({ room, was }) {
   return was ?? (room && room.id !== null ? room : null);
 }
 
-/** In flowing text the space before a word is no part of what is coloured. */
+/** The children of a token; in flowing text the space before a word is not coloured. */
 function content(token, text, { cell, guess, joined }, masked) {
   const word = (...parts) => el("span", { class: "word" }, ...parts);
   if (token.parentElement.classList.contains("tiles")) {
@@ -168,8 +168,8 @@ function spoken({ cell, guess, locked, beyond, ends }, place, masked, text) {
   const kept = `${locked ? ", locked" : ""}${beyond ? ", after the end" : ""}`;
   if (masked) return `${number}mask${kept}`;
   if (guess) {
-    const verdict = guess.right ? "right" : `wrong, it is ${visible(cell.text)}`;
-    return `${number}guess ${visible(text)}, ${percent(guess.likely[0].p)}, ${verdict}`;
+    const verdict = guess.right ? "right" : `wrong, the token is ${visible(cell.text)}`;
+    return `${number}prediction ${visible(text)}, ${percent(guess.likely[0].p)}, ${verdict}`;
   }
   return `${number}${visible(text)}${cell.given ? "" : `, ${percent(cell.p)}`}${kept}`;
 }

@@ -1,4 +1,4 @@
-// Two samplers on the same text, side by side: what they write, in how many calls and seconds.
+// Compares two samplers on the same text: results, network calls and seconds.
 
 import { Board } from "./board.js";
 import { Composer } from "./composer.js";
@@ -10,7 +10,7 @@ import { asking, collect } from "./running.js";
 import { selecting } from "./selecting.js";
 import { SamplerPicker } from "./settings.js";
 
-const SHORTEST = 4; // seconds that a race is looked at, at speed 1
+const SHORTEST = 4; // seconds of a replay at speed 1, at least
 
 export function compareView(root, app) {
   return new CompareView(root, app);
@@ -24,9 +24,9 @@ class Side {
       onchange: (spec, steps) => state.set({ [name]: spec, [`${name}Steps`]: steps }),
     });
     this.picker.fit(settings.chosen);
-    this.board = new Board({ label: `What the ${title} sampler writes` });
+    this.board = new Board({ label: `Text of the ${title} sampler` });
     const nothing = () => {};
-    selecting(this.board, { toggle: nothing, select: nothing, act: nothing, point: nothing }); // arrows walk over it
+    selecting(this.board, { toggle: nothing, select: nothing, act: nothing, point: nothing }); // the arrow keys move the focus
     this.facts = {};
     const facts = ["steps", "calls", "seconds"].map((fact) => {
       this.facts[fact] = el("span", { class: "value" }, "–");
@@ -45,7 +45,7 @@ class Side {
     this.facts.seconds.textContent = frame.seconds.toFixed(2);
   }
 
-  /** The step that was taken last at a time. */
+  /** The last step before a time. */
   at(seconds) {
     return this.recording.frames.findLastIndex((frame) => frame.seconds <= seconds);
   }
@@ -64,9 +64,9 @@ class CompareView {
     this.sides = [new Side("left", "left", app), new Side("right", "right", app)];
     this.composer = new Composer({
       id: "compare-text", state, go: () => this.race(), stop: () => this.abort?.abort(),
-      main: { empty: "Write both", start: "Go on with both", gaps: "Fill with both" },
+      main: { empty: "Write both", start: "Continue with both", gaps: "Fill with both" },
       beside: [
-        el("span", { class: "lead" }, "One after the other, so that seconds are fair; then both on one clock."),
+        el("span", { class: "lead" }, "The samplers run one after the other, for fair timing. The replay shows both on one clock."),
         el("span", { class: "end" }, layouts(state, (name) => this.#layout(name))),
       ],
     });
@@ -117,13 +117,13 @@ class CompareView {
       this.#replay();
     } catch (error) {
       complain(error, () => this.race(questions));
-      if (this.abort === abort) this.app.state.set({ raced: "" }); // a link to it would show more
+      if (this.abort === abort) this.app.state.set({ raced: "" }); // a link would run both to the end
     } finally {
       if (this.abort === abort) this.composer.refresh(false);
     }
   }
 
-  /** Both from the start, against one clock. */
+  /** Replays both texts on one clock. */
   #replay() {
     const seconds = this.sides.flatMap((side) => side.recording.frames.map((frame) => frame.seconds));
     this.times = [...new Set(seconds)].sort((a, b) => a - b);
@@ -147,7 +147,7 @@ class CompareView {
     this.#fit();
   }
 
-  /** Empty boards for the texts of the chosen model. */
+  /** Clears the boards and fits them to the chosen model. */
   #fit() {
     for (const side of this.sides) {
       side.board.letters = !this.app.settings.chosen.words;

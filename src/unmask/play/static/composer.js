@@ -1,12 +1,12 @@
-// The field for a text: empty, a beginning, or a text with gaps; and what to do with it.
+// The text field with its buttons; the text may be empty, a prompt, or a text with gaps.
 
 import { el } from "./dom.js";
 
 const GAP = /\[MASK(:\d+)?\]/;
-export const PLACEHOLDER = "Leave this empty, begin a text, or write one with gaps: Tom was [MASK:3] because his [MASK] was lost.";
+export const PLACEHOLDER = "Leave this empty, type a prompt, or type a text with gaps: Tom was [MASK:3] because his [MASK] was lost.";
 
 export class Composer {
-  /** `go()` writes; `main` names the button, by the text; `beside` are more elements of its row. */
+  /** `go()` runs the model; `main` has the button's label by kind of text; `beside` are further elements. */
   constructor({ id, state, go, main, stop, beside = [] }) {
     this.state = state;
     this.main = main;
@@ -19,7 +19,7 @@ export class Composer {
     this.stopButton = el("button", { id: `${id}-stop`, hidden: true, onclick: stop }, "Stop");
     this.root = el(
       "div", { class: "card composer" },
-      el("label", { for: id, class: "unseen" }, "Your text; [MASK] is a gap of one token, [MASK:3] of three"),
+      el("label", { for: id, class: "unseen" }, "Text; [MASK] is a gap of one token, [MASK:3] of three"),
       this.text,
       el("div", { class: "row" }, this.goButton, this.stopButton, ...beside),
     );
@@ -32,7 +32,7 @@ export class Composer {
     this.refresh();
   }
 
-  /** The text as part of a question: one with gaps has its own length. */
+  /** The request with the text; a text with gaps sets its own length. */
   question(settings) {
     const question = { ...settings, text: this.text.value };
     if (this.#kind === "gaps") delete question.length;

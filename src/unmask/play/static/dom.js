@@ -1,4 +1,4 @@
-// Elements. Whatever comes from a model or from a link goes in as text, never as HTML.
+// Elements. Text of a model or a link is inserted as text, never as HTML.
 
 /** An element: `el("button", { class: "quiet", onclick: f, "aria-label": "…" }, "text", child)`. */
 export function el(tag, attributes = {}, ...children) {
@@ -33,13 +33,13 @@ export function icon(name) {
   return svg("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
 }
 
-/** What a token looks like on its tile: without the space that it carries, with its line breaks drawn. */
+/** The text of a token on its tile: without its leading space, with visible line breaks. */
 export function visible(text) {
   const bare = text.replace(/\r?\n/g, "↵").replace(/\t/g, "⇥").replace(/^ /, "");
   return bare === "" ? "␣" : bare;
 }
 
-/** A number with as many digits as one reads. */
+/** A probability in percent, with at most two decimals. */
 export function percent(p) {
   if (p >= 0.9995) return "100%";
   return p >= 0.0995 ? `${(100 * p).toFixed(0)}%` : `${(100 * p).toFixed(p < 0.0095 ? 2 : 1)}%`;
@@ -49,7 +49,7 @@ export function plural(count, noun) {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-/** Calls a function when its calls have paused for a while. */
+/** Delays calls of a function; a new call within `wait` milliseconds replaces the last one. */
 export function debounced(wait, call) {
   let timer = 0;
   const later = (...values) => {

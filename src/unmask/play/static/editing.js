@@ -1,4 +1,4 @@
-// What a hand does to a row: masks, brings back, locks, chooses; what it masks and puts can be undone.
+// Edits of a row by the user: mask, restore, lock, replace; all but locks can be undone.
 
 import { MASKED } from "./recording.js";
 
@@ -7,14 +7,14 @@ export class Editing {
     this.forget();
   }
 
-  /** Another text: nothing was done to it. */
+  /** Resets the edits for another text. */
   forget(locked = new Set()) {
     this.locked = locked;
     this.past = [];
     this.#fresh();
   }
 
-  /** The masks of this text are filled: what they were comes back by undoing that alone. */
+  /** The model fills the masks: only undo restores the cells before them. */
   began(moment) {
     this.past.push({ ...moment, was: this.was });
     this.#fresh();
@@ -22,10 +22,10 @@ export class Editing {
 
   #fresh() {
     this.selected = new Set();
-    this.was = new Map(); // what stood at a place before it was masked
+    this.was = new Map(); // the cell of a place before it was masked
   }
 
-  /** Does a deed, `(row) => row`, and keeps what there was before it as `moment`. */
+  /** Applies an edit, `(row) => row`, and stores `moment` for undo. */
   change(row, moment, deed) {
     const { was } = this;
     const next = deed(row);
@@ -33,7 +33,7 @@ export class Editing {
     return next;
   }
 
-  /** Goes back from `row`; a lock is no deed, and stays wherever the word does. */
+  /** Undoes the last edit of `row`; locks stay where the token stays. */
   undo(row) {
     const moment = this.past.pop();
     if (!moment) return null;
@@ -44,7 +44,7 @@ export class Editing {
     return moment;
   }
 
-  /** Masks places, or brings them back if all of them are masked; locked ones stay. */
+  /** Masks places, or restores them if all of them are masked; locked ones stay. */
   toggle(row, places) {
     const free = [...places].filter((place) => row[place] && !this.locked.has(place));
     if (!free.length) return null;
@@ -65,7 +65,7 @@ export class Editing {
     return row.with(place, cell);
   }
 
-  /** Locks places, or unlocks them if all of them are; a mask has nothing to lock. */
+  /** Locks places, or unlocks them if all of them are locked; a mask cannot be locked. */
   lock(row, places) {
     const known = [...places].filter((place) => row[place] && row[place].id !== null);
     const unlock = known.every((place) => this.locked.has(place));

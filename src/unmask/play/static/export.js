@@ -1,16 +1,16 @@
-// A text forming as a file: an animated SVG, or a GIF.
+// Downloads the sampler steps of a text as an animated SVG or a GIF.
 
 import { el } from "./dom.js";
 import { complain, say } from "./notice.js";
 import { caption, COLOURS, FONT, HOLD, picture, SMALL, STEP, tint } from "./picture.js";
 
-/** The buttons that save what `current()` has recorded. */
+/** Buttons that download the recording that `current()` returns. */
 export function downloads(current) {
   const button = (name, make, type) => {
     const saving = async () => {
       const recording = current();
       if (!recording || recording.frames.length < 2) {
-        return say("There is no animation yet: write or fill a text first.", null, true);
+        return say("There is no animation yet: generate or fill a text first.", null, true);
       }
       made.disabled = true;
       try {
@@ -43,7 +43,7 @@ function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// SVG: every look of a place is there all the time, and shown from its first step to its last
+// SVG: holds every appearance of a place, visible from its first step to its last
 
 function animatedSvg({ width, height, line, places, frames, foot }) {
   const all = frames.length * STEP + HOLD;
@@ -68,7 +68,7 @@ function animatedSvg({ width, height, line, places, frames, foot }) {
   });
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}">`,
-    `<title>Text forming out of masks</title><style>text{white-space:pre}${rules.join("")}</style>`,
+    `<title>Sampler steps of a text</title><style>text{white-space:pre}${rules.join("")}</style>`,
     `<rect width="100%" height="100%" fill="${COLOURS.ground}"/>`,
     `<g font-family="Georgia, 'DejaVu Serif', serif" font-size="20" fill="${COLOURS.ink}">`, ...body, "</g>", ...captions, "</svg>\n",
   ].join("\n");
@@ -81,13 +81,13 @@ function drawnLook({ masked, isNew, back, text, p }, x, y, room, line) {
   return isNew ? box(tint(p)) + label : label;
 }
 
-/** As text of an XML file, which holds no control characters. */
+/** Text for XML, without control characters. */
 function escaped(text) {
   const names = { "&": "&amp;", "<": "&lt;", ">": "&gt;" };
   return text.replace(/[&<>]/g, (sign) => names[sign]).replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd");
 }
 
-// GIF: every step drawn on a canvas, with one palette for all of them
+// GIF: draws every step on a canvas, with one palette for all steps
 
 async function animatedGif(drawn) {
   const { GIFEncoder, applyPalette, quantize } = await import("./vendor/gifenc.esm.js");
@@ -107,7 +107,7 @@ async function animatedGif(drawn) {
     const last = index === frames.length - 1;
     const delay = 1000 * (last ? HOLD : STEP);
     gif.writeFrame(applyPalette(pixels(index), palette), width, height, { palette: index ? undefined : palette, delay });
-    if (index % 16 === 0) await new Promise((resume) => setTimeout(resume)); // the page stays alive
+    if (index % 16 === 0) await new Promise((resume) => setTimeout(resume)); // keeps the page responsive
   }
   gif.finish();
   return gif.bytes();

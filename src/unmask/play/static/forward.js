@@ -1,4 +1,4 @@
-// The forward process: time masks a text, and the model guesses what it no longer sees.
+// The forward process: masks a text up to time t, and shows the model's predictions of the masks.
 
 import { guesses, tokens } from "./api.js";
 import { Alternatives } from "./alternatives.js";
@@ -22,13 +22,13 @@ class ForwardView {
     this.settings = settings;
     this.cells = [];
     this.uniforms = [];
-    this.found = new Map(); // the guesses at the masked places
+    this.found = new Map(); // predictions at the masked places
     this.board = new Board({ label: "The masked text, token by token" });
     this.board.layout = state.get("layout");
     this.read = debounced(350, () => this.#tokens());
     this.alternatives = new Alternatives({
       ask: (place) => this.#asked(place),
-      title: (place) => `Hidden: “${visible(this.cells[place].text)}”; the model's guesses`,
+      title: (place) => `Masked: “${visible(this.cells[place].text)}”; the model's predictions`,
     });
     this.#build(root);
     selecting(this.board, {
@@ -65,17 +65,17 @@ class ForwardView {
     this.curve = svg("svg", { class: "curve", viewBox: "-9 -6 118 68", role: "img" });
     root.append(
       el("div", { class: "card composer" },
-        el("label", { for: "clean", class: "lead" }, "A clean text x. Time hides it, one token after the other; each has a moment of its own, so what is hidden stays hidden."),
+        el("label", { for: "clean", class: "lead" }, "A clean text x. Each token has its own time from which on it is masked."),
         this.text),
       el("div", { class: "card composer" },
         el("div", { class: "noise" },
           el("div", { class: "composer" },
-            el("p", {}, "Time t: from the clean text to nothing but masks"),
+            el("p", {}, "Time t: 0 is the clean text, 1 is all masks"),
             this.player.root),
           this.curve),
         el("div", { class: "facts" },
-          fact("t", ["time t"]), fact("alpha", [...sub("α"), ", the chance to be seen"]), fact("masked", ["masked"]),
-          fact("right", ["guessed right"]), fact("nats", ["nats a hidden token"]))),
+          fact("t", ["time t"]), fact("alpha", [...sub("α"), ", the chance of no mask"]), fact("masked", ["masked"]),
+          fact("right", ["predicted right"]), fact("nats", ["nats per masked token"]))),
       el("div", { class: "card composer", id: "forward-stage" },
         this.board.root,
         el("div", { class: "row" }, legend(true), el("span", { class: "end" }, layouts(state, (name) => { this.board.layout = name; this.#draw(); })))),
@@ -90,7 +90,7 @@ class ForwardView {
     return this.settings.chosen.alpha[this.player.index];
   }
 
-  /** A token is masked once its uniform lies below 1 - alpha_t: more and more of them as t grows. */
+  /** The masked places: a token is masked if its uniform lies below 1 - alpha_t. */
   #masked() {
     return this.cells.flatMap((_, place) => (this.uniforms[place] < 1 - this.#alpha ? [place] : []));
   }
@@ -104,7 +104,7 @@ class ForwardView {
     this.#guess();
   }
 
-  /** Guesses as fast as the network can, and once more for where the time has come to meanwhile. */
+  /** Requests predictions, one request at a time, until they match the present t. */
   async #guess() {
     this.wanted = true;
     if (this.guessing) return;
@@ -117,7 +117,7 @@ class ForwardView {
   }
 
   async #tokens() {
-    this.request?.abort(); // or an older answer could come last
+    this.request?.abort(); // an older response must not arrive last
     this.request = new AbortController();
     const question = { model: this.settings.model.value, text: this.text.value, seed: this.settings.question().seed };
     try {
@@ -132,7 +132,7 @@ class ForwardView {
     }
   }
 
-  /** One look of the network at z_t guesses all that is hidden. */
+  /** Predicts all masked tokens in one network call at z_t. */
   async #guesses() {
     const { chosen } = this.settings;
     const places = this.#masked().filter((place) => this.cells[place].id !== null);
@@ -144,7 +144,7 @@ class ForwardView {
     const question = { model: chosen.name, tokens: cells.map(({ id }) => id), places, t: this.#t };
     try {
       const answer = await guesses(question);
-      if (cells !== this.cells) return null; // another text stands there now
+      if (cells !== this.cells) return null; // the text has changed
       const hidden = new Set(this.#masked());
       const marked = answer.guesses.filter(({ place }) => hidden.has(place));
       this.found = new Map(marked.map((each) => [each.place, { ...each, right: each.likely[0].id === cells[each.place].id }]));

@@ -1,18 +1,18 @@
-// What went wrong, said kindly, with a way on.
+// Messages at the top of the page: errors with a retry, and confirmations.
 
 import { Failure } from "./api.js";
 import { el } from "./dom.js";
 
-const CALM = 6000; // milliseconds that good news stay
+const CALM = 6000; // milliseconds that a confirmation stays
 const root = () => document.getElementById("notice");
 let leaving = 0;
 
-/** Shows a failure; `again` is what a retry does, where one can help. */
+/** Shows an error; `again` is the action of the retry button, if a retry can help. */
 export function complain(error, again = null) {
   if (error.name === "AbortError") return;
   if (error instanceof Failure) return say(error.message, error.passing ? again : null);
   console.error(error);
-  say(`Something went wrong on this page: ${error.message}`);
+  say(`Error of this page: ${error.message}; reload it.`);
 }
 
 export function say(message, again = null, calm = false) {

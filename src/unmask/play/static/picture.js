@@ -1,4 +1,4 @@
-// A recording as a picture that others can draw: where every token stands, and from when to when.
+// The layout of a recording as an animation: the position of every token and its time span.
 
 const WIDTH = 760;
 const MARGIN = 26;
@@ -12,16 +12,16 @@ export const COLOURS = {
   ground: "#ffffff", ink: "#1c2230", muted: "#586070", mask: "#d6d3ca", back: "#7a3e9d",
   unsure: [251, 207, 157], sure: [180, 211, 247],
 };
-export const STEP = 0.14; // seconds a step
+export const STEP = 0.14; // seconds per step
 export const HOLD = 2.5; // seconds at the end
 
-/** From orange to blue by how sure the model was, as on the page. */
+/** The colour of a probability, from orange to blue, as on the page. */
 export function tint(p) {
   const mixed = COLOURS.unsure.map((part, i) => Math.round(part + (COLOURS.sure[i] - part) * p));
   return `#${mixed.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
 }
 
-/** Every place with its room, and every look of it: { from, to (frames), text, p, masked, isNew, back }. */
+/** Every place with its width and its appearances: { from, to (frames), text, p, masked, isNew, back }. */
 export function picture(recording, measure) {
   const frames = thinned(recording.frames);
   const end = frames.at(-1).end ?? frames[0].row.length;
@@ -48,7 +48,7 @@ export function picture(recording, measure) {
   return { width: WIDTH, height, line: LINE, places, frames, foot: height - 18 };
 }
 
-/** At most 240 steps, the first and the last among them. */
+/** At most 240 steps, with the first and the last. */
 function thinned(frames) {
   const every = Math.ceil(frames.length / 240);
   return frames.filter((_, index) => index % every === 0 || index === frames.length - 1);

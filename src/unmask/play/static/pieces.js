@@ -1,8 +1,8 @@
-// Small parts that views share: the legend, the choice of layout, the first sight of the page.
+// Parts that views share: the legend, the layout buttons, the welcome card.
 
 import { el } from "./dom.js";
 
-/** What the colours mean; `guesses` for the forward process. */
+/** The legend of the colours; `guesses` for the forward process. */
 export function legend(guesses = false) {
   const swatch = (kind, text) => el("span", {}, el("span", { class: `swatch ${kind}` }), text);
   const scale = el(
@@ -10,12 +10,12 @@ export function legend(guesses = false) {
     "unsure", el("span", { class: "ramp", role: "img", "aria-label": "from orange to blue" }), "sure",
   );
   const signs = guesses
-    ? [swatch("right", "guessed right"), swatch("wrong", "guessed wrong")]
-    : [swatch("masked", "masked"), swatch("back", "taken back")];
+    ? [swatch("right", "predicted right"), swatch("wrong", "predicted wrong")]
+    : [swatch("masked", "masked"), swatch("back", "masked again")];
   return el("p", { class: "legend" }, scale, ...signs);
 }
 
-/** Tiles, on which nothing moves, or flowing text. */
+/** Buttons for the layout: tiles with fixed places, or flowing text. */
 export function layouts(state, onchange) {
   const names = { tiles: "Tiles", text: "Text" };
   const buttons = Object.entries(names).map(([name, label]) =>
@@ -28,7 +28,7 @@ export function layouts(state, onchange) {
   return el("span", { class: "segmented", role: "group", "aria-label": "Layout" }, ...buttons);
 }
 
-/** Before anything is written. */
+/** The card of an empty page. */
 export function welcome() {
   const drawn = [["", ""], ["a", "known"], ["", ""], ["", ""], ["in", "known"], ["fog", "doubtful"], ["", ""], [".", "known"]];
   return el(
@@ -36,6 +36,6 @@ export function welcome() {
     el("div", { class: "tiles-drawn", "aria-hidden": "true" },
       ...drawn.map(([text, kind]) => el("span", { class: kind }, text))),
     el("h2", {}, "Every text starts as a row of masks."),
-    el("p", { class: "lead" }, "Press Write and watch the model uncover them, a few at each step, in any order, each coloured by how sure it was. Then click words to mask them again, lock what you like, and let it rewrite the rest."),
+    el("p", { class: "lead" }, "Press Write. At each step the model reveals a few masks, in any order; the colour of a word is its probability. Then click words to mask them again, lock words to keep them, and fill the gaps anew."),
   );
 }

@@ -1,18 +1,18 @@
-// Back and forth through the steps: a scrubber, play, pause, speed.
+// Controls of the steps: slider, play, pause, speed.
 
 import { el, icon } from "./dom.js";
 
 const SPEEDS = ["0.25", "0.5", "1", "2", "4", "8"];
 
 export class Player {
-  /** `show(index)` draws a step, also when play begins or stops; `speed` is told by `onspeed`. */
+  /** `show(index)` draws a step, also when play starts or stops; a new speed calls `onspeed`. */
   constructor({ show, speed = "1", onspeed = () => {}, label = "Step" }) {
     this.show = show;
-    this.times = [0]; // of every step, in seconds of play at speed 1
+    this.times = [0]; // time of every step, in seconds at speed 1
     this.index = 0;
     this.clock = 0;
     this.playing = false;
-    this.live = false; // more steps are to come
+    this.live = false; // more steps will arrive
     this.#build(SPEEDS.includes(speed) ? speed : "1", onspeed, label);
     this.#refresh();
   }
@@ -22,7 +22,7 @@ export class Player {
       el("button", { type: "button", class: "icon", "aria-label": title, title, onclick: act }, icon(name));
     this.backButton = button("back", "One step back", () => this.step(-1));
     this.playButton = button("play", "Play", () => this.toggle());
-    this.onButton = button("on", "One step on", () => this.step(1));
+    this.onButton = button("on", "One step forward", () => this.step(1));
     this.scrubber = el("input", {
       type: "range", min: 0, max: 0, step: 1, value: 0, "aria-label": label,
       oninput: () => this.go(Number(this.scrubber.value)),
@@ -53,19 +53,19 @@ export class Player {
     event.preventDefault();
   }
 
-  /** Other steps; stays where it was as far as they reach. */
+  /** Loads other steps; keeps the index if possible. */
   load(times, index = this.index) {
     this.times = times;
     this.go(index, this.playing);
   }
 
-  /** One more step is there. */
+  /** Adds a step. */
   grow(time) {
     this.times.push(time);
     this.#refresh();
   }
 
-  /** Shows a step; somebody who chooses one wants to look at it, so playing stops. */
+  /** Shows a step; by default playing stops. */
   go(index, playing = false) {
     this.index = Math.max(0, Math.min(index, this.times.length - 1));
     this.clock = this.times[this.index];
@@ -105,7 +105,7 @@ export class Player {
     const last = this.times.length - 1;
     this.clock += Math.max(0, now - this.then) / 1000 * Number(this.speed.value);
     this.then = now;
-    this.clock = Math.min(this.clock, this.times[last] + (this.live ? 0.02 : 0)); // waits for what is to come
+    this.clock = Math.min(this.clock, this.times[last] + (this.live ? 0.02 : 0)); // waits for the next step
     let index = this.index;
     while (index < last && this.times[index + 1] <= this.clock) index += 1;
     if (index !== this.index) {

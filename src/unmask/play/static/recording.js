@@ -1,9 +1,9 @@
-// A text forming, step by step: every frame is kept, and shares its cells with its neighbours.
+// The recorded steps of a text; frames share unchanged cells.
 
-/** A place of a row: `id` is null where it is masked, `p` how sure the model was, `given` if it did not write it. */
+/** A cell of a row: `id` is null for a mask, `p` is the probability, `given` is true if the user gave it. */
 export const MASKED = Object.freeze({ id: null, text: "", p: 0, given: false });
 
-/** What stands where a text ends. */
+/** The cell at the end of a text. */
 export const END = Object.freeze({ id: -1, text: " end", p: 1, given: false });
 
 export function given(id, text) {
@@ -11,7 +11,7 @@ export function given(id, text) {
 }
 
 export class Recording {
-  /** `before` is the row that it starts from: what stays of it keeps what is known of it. */
+  /** `before` is the row at the start; unchanged cells keep their probability. */
   constructor(before = []) {
     this.frames = [];
     this.done = false;
@@ -22,7 +22,7 @@ export class Recording {
     return this.frames.at(-1);
   }
 
-  /** An event of the stream. */
+  /** Adds an event of the stream. */
   add(event) {
     if (event.kind === "end") this.done = true;
     else this.frames.push(event.kind === "start" ? started(event, this.before) : this.#next(event));
@@ -33,13 +33,13 @@ export class Recording {
     const changed = new Set();
     for (const [place, id, text, p] of changes) {
       if (row[place].id !== id) changed.add(place);
-      // a neighbour can change how a token is spelled, and not what it is
+      // a neighbour can change the spelling of a token, but not its id
       row[place] = id === null ? MASKED : { id, text, p, given: row[place].given };
     }
     return { row, changed, calls, t, seconds, end };
   }
 
-  /** What stands at a place when all is done: its room is kept while it is masked. */
+  /** The final cell of a place, which sets the width of its mask; undefined until the text is done. */
   final(place) {
     if (!this.done) return undefined;
     return place === this.last.end ? END : this.last.row[place];
@@ -54,7 +54,7 @@ function started({ length, changes }, before) {
   return { row, changed: new Set(), calls: 0, t: 1, seconds: 0, end: null };
 }
 
-/** A recording of one frame: a row that nobody has written yet. */
+/** A recording of one frame: a row without sampler steps. */
 export function still(row) {
   const recording = new Recording();
   recording.frames.push({ row, changed: new Set(), calls: 0, t: null, seconds: 0, end: null });
@@ -62,7 +62,7 @@ export function still(row) {
   return recording;
 }
 
-/** The text of a frame, up to its end; masks as the gaps that one can type. */
+/** The text of a frame up to its end, with masks as [MASK:n]. */
 export function textOf({ row, end }) {
   let text = "";
   let masks = 0;

@@ -1,22 +1,22 @@
-// One text on its way from the server to a board.
+// Requests a text from the server and records its steps.
 
 import { stream } from "./api.js";
 import { Recording } from "./recording.js";
 
-export const PACE = 0.09; // seconds that a step is looked at, at speed 1
+export const PACE = 0.09; // seconds of a step at speed 1
 
-/** A question with the sampler and the steps of a picker; empty fields are left to the server. */
+/** A request with the sampler and the steps of a picker; the server fills empty fields. */
 export function asking(question, picker) {
   const asked = { ...question, sampler: picker.spec };
   if (picker.sampler.steps && picker.steps.value !== "") asked.steps = Math.round(Number(picker.steps.value));
   return asked;
 }
 
-/** Collects a text; `onframe(recording)` is called at every step, also at the empty one. */
+/** The recording of a text; calls `onframe(recording)` at the start and at each step. */
 export async function collect(question, { before, signal, onframe }) {
   const recording = new Recording(before);
   for await (const event of stream(question, signal)) {
-    signal.throwIfAborted(); // steps that had arrived by then are nobody's
+    signal.throwIfAborted(); // drop steps that arrived before the abort
     recording.add(event);
     if (event.kind !== "end") onframe(recording);
   }
@@ -34,7 +34,7 @@ export function facts(recording, index) {
   return t === null ? [] : [...known, ["t", t.toFixed(2)]];
 }
 
-/** The last frame is what the text is; its numbers are what it cost. */
+/** Network calls and seconds of the whole text. */
 export function cost(recording) {
   const { calls, seconds } = recording.last;
   return `${calls} network calls, ${seconds.toFixed(2)} seconds`;

@@ -1,12 +1,12 @@
-// Choosing tokens of a board: by click, by drag, by keys.
+// Selects tokens of a board by click, drag and keys.
 
 /**
- * `toggle(place)` a click, `select(places)` a span, `act(name)` a key's deed on the selection or on the
- * token that has the focus, `point(place or null)` what the pointer or the focus is at.
+ * A click calls `toggle(place)`, a span `select(places)`, a key `act(name)` for the selection or the
+ * focused token; the pointer and the focus call `point(place or null)`.
  */
 export function selecting(board, { toggle, select, act, point }) {
   const { root } = board;
-  let anchor = null; // where a drag or a span of keys began
+  let anchor = null; // the start of a drag or a key selection
   let drag = null;
 
   const span = (from, to) => {

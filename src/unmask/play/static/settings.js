@@ -1,4 +1,4 @@
-// The fields of the page, built from what the server says there is.
+// The settings of the page, built from the server's menu.
 
 import { el, icon } from "./dom.js";
 
@@ -14,7 +14,7 @@ export function hint(text) {
   return el("span", { class: "hint" }, text);
 }
 
-/** "remask:eta=0.02,rule=loop" and back. */
+/** The name and the fields of a text such as "remask:eta=0.02,rule=loop". */
 export function parseSpec(spec) {
   const [name, rest = ""] = spec.split(/:(.*)/s);
   return { name, fields: Object.fromEntries(rest.split(",").filter(Boolean).map((part) => part.split(/=(.*)/s).slice(0, 2))) };
@@ -25,7 +25,7 @@ export function writeSpec(name, fields) {
   return given.length ? `${name}:${given.map((pair) => pair.join("=")).join(",")}` : name;
 }
 
-/** Sampler, steps and the sampler's own fields; `onchange(spec, steps)`. */
+/** Controls for the sampler, its steps and its fields; a change calls `onchange(spec, steps)`. */
 export class SamplerPicker {
   constructor({ menu, spec, steps, onchange }) {
     this.menu = menu;
@@ -40,7 +40,7 @@ export class SamplerPicker {
     );
     this.select.value = names.includes(name) ? name : names[0];
     this.about = hint("");
-    this.steps = el("input", { type: "number", min: 1, max: 4096, value: steps, placeholder: "one a token", oninput: () => this.#told() });
+    this.steps = el("input", { type: "number", min: 1, max: 4096, value: steps, placeholder: "one per token", oninput: () => this.#told() });
     this.stepsField = field("Steps", this.steps);
     this.own = el("div", { class: "fields" });
     this.root = el("div", { class: "field" }, field("Sampler", this.select), this.about, this.own);
@@ -55,7 +55,7 @@ export class SamplerPicker {
     return writeSpec(this.select.value, this.values);
   }
 
-  /** Only samplers that suit the model's method can be chosen. */
+  /** Disables the samplers that the model's method does not support. */
   fit(model) {
     for (const option of this.select.options) option.disabled = !model.samplers.includes(option.value);
     if (!model.samplers.includes(this.select.value)) {
@@ -89,10 +89,10 @@ export class SamplerPicker {
   }
 }
 
-/** A field for an option as the server describes it; an empty one leaves the value to the server. */
+/** A field for an option of the menu; an empty field means the server's default. */
 function declared({ name, kind, default: usual, choices, help, min, max }, value, onchange, listed = choices) {
   const common = { onchange: (event) => onchange(event.target.value), title: help || null };
-  const standard = usual !== null ? String(usual) : kind === "text" ? "none" : "usual";
+  const standard = usual !== null ? String(usual) : kind === "text" ? "none" : "default";
   const values = kind === "bool" ? ["true", "false"] : listed;
   let control;
   if (values) {
@@ -107,9 +107,9 @@ function declared({ name, kind, default: usual, choices, help, min, max }, value
   return field(name.replace(/[._]/g, " "), control);
 }
 
-const APART = ["sampler", "steps", "temperature", "seed"]; // options with fields of their own
+const APART = ["sampler", "steps", "temperature", "seed"]; // options with special fields
 
-/** What all views share: the model, temperature, length, seed; `onmodel` follows a change of model. */
+/** The settings of all views: model, temperature, length, seed; a change of model calls `onmodel`. */
 export class Settings {
   constructor({ form, menu, state, onmodel }) {
     this.menu = menu;
@@ -144,12 +144,12 @@ export class Settings {
     return this.menu.models.find(({ name }) => name === this.model.value);
   }
 
-  /** Which of the fields a view has. */
+  /** Shows the fields of a view and hides the others. */
   show(names) {
     for (const [name, part] of Object.entries(this.parts)) part.hidden = !names.includes(name);
   }
 
-  /** The part of a question that the fields here say; an empty field leaves it to the server. */
+  /** The settings as part of a request; empty fields are left out. */
   question() {
     const question = { model: this.model.value, temperature: number(this.temperature, 1), seed: Math.round(number(this.seed, 0)) };
     if (this.length.value !== "") question.length = Math.round(number(this.length, 0));
@@ -163,7 +163,7 @@ export class Settings {
   #fit() {
     const { parameters, length, method, fills } = this.chosen;
     const size = parameters >= 1e6 ? `${(parameters / 1e6).toFixed(1)}M` : `${Math.round(parameters / 1e3)}k`;
-    const reads = fills ? "" : "; writes from left to right and fills no gaps";
+    const reads = fills ? "" : "; generates from left to right, fills no gaps";
     this.about.textContent = `${method}, ${size} parameters, ${length} tokens${reads}`;
     this.length.max = length;
     if (this.length.value === "" || Number(this.length.value) > length) this.length.value = Math.min(96, length);
@@ -188,7 +188,7 @@ export class Settings {
     return field("Length in tokens", this.length);
   }
 
-  /** All other options that the server declares, those of plugins among them. */
+  /** Fields for all other options, including those of plugins. */
   #more() {
     this.others = this.menu.options.filter(({ name }) => !APART.includes(name));
     this.more = new URLSearchParams(this.state.get("more"));
@@ -205,7 +205,7 @@ export class Settings {
     const told = () => this.state.set({ seed: this.seed.value });
     this.seed = el("input", { type: "number", min: 0, step: 1, value: this.state.get("seed"), oninput: told });
     const roll = el("button", {
-      type: "button", class: "icon", "aria-label": "Another seed", title: "Another seed",
+      type: "button", class: "icon", "aria-label": "Random seed", title: "Random seed",
       onclick: () => { this.seed.value = Math.floor(Math.random() * 1e6); told(); this.seed.dispatchEvent(new Event("change")); },
     }, icon("dice"));
     return field("Seed", this.seed, el("div", { class: "with" }, this.seed, roll), hint("The same seed gives the same result."));

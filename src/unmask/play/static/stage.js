@@ -1,4 +1,4 @@
-// A text on the board: its steps, and what a hand does to it.
+// A text on the board, with its steps and edits.
 
 import { Alternatives } from "./alternatives.js";
 import { Board } from "./board.js";
@@ -20,7 +20,7 @@ export class Stage {
     this.state = state;
     this.settings = settings;
     this.fill = fill;
-    this.busy = false; // a text is being written
+    this.busy = false; // true while the model generates
     this.recording = null;
     this.editing = new Editing();
     this.board = new Board({ label: "The text, token by token" });
@@ -58,7 +58,7 @@ export class Stage {
     return this.recording.frames[this.player.index];
   }
 
-  /** The row that is shown, without what stands behind its end. */
+  /** The displayed row up to its end. */
   get row() {
     const { row, end } = this.frame;
     return end === null ? row : row.slice(0, end);
@@ -66,7 +66,7 @@ export class Stage {
 
   // Writing
 
-  /** A text is about to be written: on this row, which can be had back, or a new one with such locks. */
+  /** Prepares the board for a text: on the present row, which undo restores, or a new row with `locked`. */
   begin(onThisRow, locked) {
     this.alternatives.close();
     const moment = this.#moment;
@@ -75,7 +75,7 @@ export class Stage {
     if (this.recording) this.draw();
   }
 
-  /** One more step is there; with the first, the text before it is gone. */
+  /** Adds a step; the first step replaces the text on the board. */
   follow(recording, question) {
     const index = recording.frames.length - 1;
     if (index > 0) return this.player.grow(index * PACE);
@@ -88,7 +88,7 @@ export class Stage {
     return this.player.play();
   }
 
-  /** No more steps come; what a broken stream has left is a text too. */
+  /** Ends the recording; a broken stream keeps its last step. */
   end() {
     const { live } = this.player;
     this.busy = this.player.live = false;
@@ -97,7 +97,7 @@ export class Stage {
     this.draw();
   }
 
-  /** A row that nobody has written. */
+  /** Shows a row without sampler steps. */
   put(cells, locked = new Set()) {
     this.editing.forget(locked);
     this.root.hidden = false;
@@ -121,7 +121,7 @@ export class Stage {
     return this.editing.selected.size ? this.editing.selected : new Set([place]);
   }
 
-  /** The board is changed by hand, by `(row) => row`: it is a text of its own then. */
+  /** Applies an edit, `(row) => row`, and shows the result as a new text; true if it changed. */
   #edit(deed) {
     if (this.busy || !this.recording) return false;
     const row = this.editing.change(this.row, this.#moment, deed);
@@ -182,14 +182,14 @@ export class Stage {
   #asked(place) {
     if (this.busy || !this.recording || this.settings.chosen.conditional) return null;
     const { row } = this;
-    if (!row[place]) return null; // behind the end of the text
+    if (!row[place]) return null; // after the end of the text
     return { model: this.settings.model.value, tokens: row.map(({ id }) => id), places: [place] };
   }
 
   #title(place) {
     const { id, text } = this.frame.row[place];
-    if (id === null) return "What the model would put here";
-    return `${this.editing.locked.has(place) ? "Locked. " : ""}What could stand for “${visible(text)}”`;
+    if (id === null) return "Predictions for this mask";
+    return `${this.editing.locked.has(place) ? "Locked. " : ""}Alternatives to “${visible(text)}”`;
   }
 
   async #copy() {
@@ -198,7 +198,7 @@ export class Stage {
       await navigator.clipboard.writeText(text);
       say("Text copied.", null, true);
     } catch {
-      say(`Your browser keeps its clipboard closed; here is the text: ${text}`, null, true);
+      say(`The clipboard is blocked; copy the text from here: ${text}`, null, true);
     }
   }
 
@@ -211,7 +211,7 @@ export class Stage {
     if (this.busy) return;
     const { done, frames } = this.recording;
     this.state.set({ at: index === frames.length - 1 ? "" : String(index) });
-    if (!done) this.state.set({ row: packed(this.row) }); // no link can stop where this was stopped
+    if (!done) this.state.set({ row: packed(this.row) }); // a link cannot repeat an aborted text
   }
 
   draw() {

@@ -1,4 +1,4 @@
-// All that is chosen on the page, kept in the URL's fragment: a link is the state.
+// The state of the page, stored in the fragment of its URL.
 
 import { debounced } from "./dom.js";
 
@@ -20,11 +20,11 @@ const DEFAULTS = {
   speed: "1",
   clean: "Once upon a time, there was a little girl named Lily. She loved to play outside in the sun with her friends.",
   t: "0.4",
-  ran: "", // the question whose answer is on the board
-  raced: "", // and those of the two sides
-  row: "", // the board, where it was edited since or its writing stopped
-  locked: "", // the places of the board that are
-  at: "", // the step that is shown
+  ran: "", // the request of the text on the board
+  raced: "", // the requests of the two samplers
+  row: "", // the board, if it was edited or its text was aborted
+  locked: "", // the locked places of the board
+  at: "", // the displayed step
 };
 
 export class State {
@@ -42,19 +42,19 @@ export class State {
     this.write();
   }
 
-  /** No board holds a text any more. */
+  /** Removes the texts of all boards. */
   forget() {
     this.set({ ran: "", raced: "", row: "", locked: "", at: "" });
   }
 
-  /** The address of this page with all that differs from the defaults. */
+  /** The URL of this page with all values that differ from the defaults. */
   link() {
     const kept = Object.entries(this.values).filter(([name, value]) => value !== DEFAULTS[name]);
     const fragment = new URLSearchParams(kept).toString();
     return `${location.origin}${location.pathname}${fragment && `#${fragment}`}`;
   }
 
-  /** A question that a link carries, or null. */
+  /** A request in the link, or null. */
   question(name) {
     try {
       return this.values[name] ? JSON.parse(this.values[name]) : null;
@@ -69,19 +69,19 @@ function parsed(hash) {
   return Object.fromEntries([...found].filter(([name]) => Object.hasOwn(DEFAULTS, name)));
 }
 
-/** A row of tokens in few letters: ids with dots between, _ for a mask. */
+/** A row of tokens as short text: ids separated by dots, _ for a mask. */
 export function packed(row) {
   return row.map(({ id }) => id ?? "_").join(".");
 }
 
-/** The tokens of a packed row, or null if it is none. */
+/** The tokens of a packed row, or null if it is invalid. */
 export function unpacked(text) {
   const parts = text.split(".");
   if (!parts.every((part) => /^(_|\d{1,9})$/.test(part))) return null;
   return parts.map((part) => (part === "_" ? null : Number(part)));
 }
 
-/** Places, written likewise. */
+/** Places as short text, separated by dots. */
 export function packedPlaces(places) {
   return [...places].sort((a, b) => a - b).join(".");
 }

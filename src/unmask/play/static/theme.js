@@ -1,4 +1,4 @@
-// Light, dark, or as the system has it: set before anything is drawn, so that nothing flashes.
+// Sets the theme, light, dark or the system's, before the first paint to avoid a flash.
 
 (() => {
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -29,7 +29,7 @@
       try {
         localStorage.theme = next;
       } catch {
-        // it lasts as long as the page
+        // the choice lasts until the page is closed
       }
       apply();
     });

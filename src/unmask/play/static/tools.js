@@ -1,4 +1,4 @@
-// The buttons over a board; each says what it would do to what is chosen.
+// The buttons above a board; their labels follow the selection.
 
 import { el, plural } from "./dom.js";
 
@@ -23,7 +23,7 @@ export class Tools {
     this.fill.textContent = gaps && !running ? `Fill ${plural(gaps, "gap")}` : "Fill the gaps";
     for (const each of [this.mask, this.lock, this.rest]) each.disabled = running || !fills;
     const places = [...chosen];
-    this.mask.textContent = places.every((place) => row[place]?.id === null) ? "Bring back" : "Mask";
+    this.mask.textContent = places.every((place) => row[place]?.id === null) ? "Restore" : "Mask";
     this.lock.textContent = places.every((place) => editing.locked.has(place)) ? "Unlock" : "Lock";
     this.undo.disabled = running || !editing.past.length;
   }

@@ -1,4 +1,4 @@
-// Watch a text form, then edit it and have its gaps filled.
+// The view that generates a text, shows its steps, and lets the user edit and fill it.
 
 import { tokens } from "./api.js";
 import { Composer } from "./composer.js";
@@ -10,10 +10,10 @@ import { Stage } from "./stage.js";
 import { unpacked, unpackedPlaces } from "./state.js";
 
 const EXAMPLES = [
-  ["From nothing", ""],
-  ["Begin", "Once upon a time"],
+  ["No prompt", ""],
+  ["Prompt", "Once upon a time"],
   ["Fill gaps", "Tom was [MASK:3] because his [MASK] was lost."],
-  ["Arrive", "Lily went to the park. [MASK:24] She was happy and went home."],
+  ["Given end", "Lily went to the park. [MASK:24] She was happy and went home."],
 ];
 
 export function writeView(root, app) {
@@ -28,10 +28,10 @@ class WriteView {
     this.empty = welcome();
     this.take = el("button", { id: "take", onclick: () => this.#take() }, "Show as tokens");
     const chips = EXAMPLES.map(([name, text]) =>
-      el("button", { class: "chip", title: text || "Nothing is given", onclick: () => { this.composer.put(text); this.write(); } }, name));
+      el("button", { class: "chip", title: text || "A text without a prompt", onclick: () => { this.composer.put(text); this.write(); } }, name));
     this.composer = new Composer({
       id: "text", state, go: () => this.write(), stop: () => this.abort?.abort(),
-      main: { empty: "Write", start: "Go on from here", gaps: "Fill the gaps" },
+      main: { empty: "Write", start: "Continue the text", gaps: "Fill the gaps" },
       beside: [this.take, el("span", { class: "chips end" }, el("span", { class: "label" }, "Try:"), ...chips)],
     });
     root.append(this.composer.root, this.empty, this.stage.root);
@@ -39,30 +39,30 @@ class WriteView {
     this.#restore();
   }
 
-  /** Begins, goes on from, or fills the text of the field. */
+  /** Generates, continues or fills the text of the field. */
   write() {
     return this.#run(asking(this.composer.question(this.settings.question()), this.settings.picker));
   }
 
-  /** Fills the masks of the board; what is not masked stays. */
+  /** Fills the masks of the board; other tokens stay. */
   fill() {
     const { length, ...rest } = this.settings.question();
     const { row } = this.stage;
     if (!row.some(({ id }) => id === null)) {
-      say("Nothing is masked: click tokens to mask them, then fill.", null, true);
+      say("No token is masked: click tokens to mask them, then fill the gaps.", null, true);
       return null;
     }
     return this.#run(asking({ ...rest, tokens: row.map(({ id }) => id) }, this.settings.picker), { before: row });
   }
 
-  /** Whatever is on its way to the board ends; what comes now can be ended by this. */
+  /** Aborts the present request and returns the abort controller of the next. */
   #claim() {
     this.abort?.abort();
     hush();
     return (this.abort = new AbortController());
   }
 
-  /** `before` is the row of the board if the question is about it; `locked` are locks of a new one, `at` the step to show in the end. */
+  /** Runs a request; `before` is the board's row if it is filled, `locked` the locks of a new row, `at` the step to show at the end. */
   async #run(question, { before = null, locked, at = null } = {}) {
     const abort = this.#claim();
     this.stage.begin(before !== null, locked);
@@ -77,16 +77,16 @@ class WriteView {
     } catch (error) {
       complain(error, () => this.#run(question, { before, locked, at }));
     }
-    if (this.abort !== abort) return; // another text has taken the board
+    if (this.abort !== abort) return; // another request has replaced this one
     this.stage.end();
     if (at !== null) this.stage.player.go(at);
     this.composer.refresh(false);
   }
 
-  /** The text of the field as tokens, with nothing written. */
+  /** Shows the text of the field as tokens, without generation. */
   async #take() {
     const text = this.composer.text.value;
-    if (!text.trim()) return say("Write something first: the field is empty.", null, true);
+    if (!text.trim()) return say("The text field is empty: type a text first.", null, true);
     return this.#lay({ text });
   }
 
@@ -104,7 +104,7 @@ class WriteView {
     }
   }
 
-  /** What a link says: an edited board, or a text to write again. */
+  /** Restores the state of a link: an edited board, or a text to generate again. */
   #restore() {
     const row = unpacked(this.state.get("row"));
     const question = this.state.question("ran");

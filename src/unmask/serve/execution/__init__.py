@@ -1,1 +1,1 @@
-"""Requests side by side: the engine and its batches."""
+"""Execution of concurrent requests: the engine and its batcher."""

@@ -1,4 +1,4 @@
-"""A model whose network calls go to the batcher: all else of it is the model that was loaded."""
+"""A model whose network calls go through the batcher."""
 
 import copy
 from dataclasses import replace
@@ -20,10 +20,15 @@ from unmask.shapes import At, LogProbabilities, Tokens
 
 
 def sharing(model: Model, batcher: Batcher, ticket: Ticket) -> Model:
-    """The model for one job: samplers, constraints and likelihoods run where the job runs.
+    """A copy of the model for one job; samplers, constraints and likelihoods run in its thread.
 
-    The one seam is the backbone's `features`, through which every method asks its network. On a CPU,
-    where each head for itself would read its whole matrix for a token or two, it is `log_x_theta` too.
+    The backbone's `features`, the network call of every method, goes through the batcher.
+    On a CPU `log_x_theta` does too: a head would read its whole matrix for one or two tokens.
+
+    Args:
+        model: the loaded model.
+        batcher: computes network calls of several jobs in one pass.
+        ticket: the job's ticket.
     """
     method = copy.copy(model.method)
     backbone = copy.copy(method.backbone)
@@ -33,7 +38,7 @@ def sharing(model: Model, batcher: Batcher, ticket: Ticket) -> Model:
         vars(method)["log_x_theta"] = partial(
             _log_x_theta, cast(MaskedDiffusion, model.method), batcher, ticket
         )
-    # graphs of single requests would go past the batcher
+    # CUDA graphs of single requests would bypass the batcher
     method.serving = replace(method.serving, fixed=False)
     return replace(model, method=method)
 
@@ -49,7 +54,7 @@ def _features(
     state: State | None = None,
     **others: Any,
 ) -> Tensor:
-    """The backbone's features: in company where all tokens are asked for, and no padding is there."""
+    """The backbone's features, batched with other jobs if the call has no further arguments."""
     _check_no_gradients()
     plain = tokens.ndim == 2 and all(value is None for value in others.values())
     call = Call(tokens, condition, positions, state) if plain else None
@@ -66,7 +71,7 @@ def _log_x_theta(
     t: Float[Tensor, "rows"],
     at: At,
 ) -> LogProbabilities:
-    """log x_theta, always in company: what is read of the network is read in the same pass."""
+    """log x_theta, batched with other jobs; network and head compute in the same pass."""
     _check_no_gradients()
     rows, columns = at
     places = rows * z_t.shape[1] + columns
@@ -77,4 +82,4 @@ def _log_x_theta(
 
 def _check_no_gradients() -> None:
     if torch.is_grad_enabled():
-        raise UnmaskError("gradients cannot be shared between requests: generate without a guide")
+        raise UnmaskError("batched requests have no gradients: generate without a guide")

@@ -1,4 +1,4 @@
-"""Network calls of many jobs, answered together: each as it would be answered alone."""
+"""Computes the network calls of several jobs in one pass, with the results of single calls."""
 
 import threading
 import time
@@ -15,21 +15,21 @@ from unmask.backbones.layers.packed_batch import Call, filled
 from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import Method
 
-# tokens in one pass: beyond that a CPU is no faster, because activations leave its caches
+# Token budget of a pass. Larger passes are no faster on a CPU: activations exceed its caches.
 MOST_TOKENS = {"cpu": 512, "cuda": 1 << 16, "mps": 1 << 14}
-FEW_TOKENS = 1 << 14  # on a device that nobody has measured
-PATIENCE = 0.03  # seconds that a job waits for its turn: another may compute for long
+FEW_TOKENS = 1 << 14  # on other devices, which are not measured
+PATIENCE = 0.03  # seconds that a job waits for its turn at most: another job may compute for long
 
 
 class Stopped(BaseException):
-    """A job is to end: nobody waits for it any more."""
+    """Ends a job whose client disconnected or whose server shuts down."""
 
 
 class Ticket:
-    """The right of a job to ask for network calls, until it is stopped, and to compute between them.
+    """The permission of a job to make network calls and to compute between them.
 
-    Whoever computes does so in turns: threads that want the interpreter all at once, for an operation
-    of microseconds each, mostly wait for one another, and the networks wait with them.
+    Jobs compute in turns. Many threads with operations of microseconds would mostly wait for the
+    interpreter lock, and delay the network passes.
     """
 
     def __init__(self, turns: threading.Semaphore) -> None:
@@ -37,24 +37,27 @@ class Ticket:
         self._turns, self._has_turn = turns, False
 
     def take_turn(self) -> None:
-        """Waits for those who compute, though not for long."""
+        """Waits for a turn, at most `PATIENCE` seconds."""
         self._has_turn = self._turns.acquire(timeout=PATIENCE)
 
     def end_turn(self) -> None:
-        """Lets another compute: this job waits."""
+        """Gives the turn to another job."""
         if self._has_turn:
             self._has_turn = False
             self._turns.release()
 
     def check(self) -> None:
-        """Ends the job that asks, if it is stopped."""
+        """Raises `Stopped` if the job is stopped."""
         if self.stopped.is_set():
             raise Stopped
 
 
 @dataclass(eq=False)
 class BatchItem:
-    """A call of a network, and where the answer goes; `alone` answers what knows no company."""
+    """A pending network call and the future of its result.
+
+    `call` can be packed with others; if it is None, `alone` computes the result.
+    """
 
     ticket: Ticket
     method: Method
@@ -65,13 +68,16 @@ class BatchItem:
 
     @property
     def kind(self) -> tuple[int, ...]:
-        """Questions of one kind go together."""
+        """Items of equal kind can share a pass."""
         return id(self.method), self.call is None, self.call is not None and self.call.at is None
 
 
 @torch.inference_mode()
 def answer(questions: Sequence[BatchItem]) -> None:
-    """Answers all questions in one pass; if that fails, each by itself, so that only its own fault fails it."""
+    """Computes all items in one pass and sets their results.
+
+    If the pass fails, each item is computed alone, so that an error affects its own job only.
+    """
     calls = [question.call for question in questions if question.call is not None]
     method = questions[0].method
     try:
@@ -91,19 +97,19 @@ def answer(questions: Sequence[BatchItem]) -> None:
 
 @dataclass
 class Counts:
-    """What has been computed so far."""
+    """Counters of the computation so far."""
 
-    passes: int = 0  # of a network
-    calls: int = 0  # that they answered
+    passes: int = 0  # network passes
+    calls: int = 0  # network calls in them
     tokens: int = 0
-    seconds: float = 0.0  # spent in them, by all workers
+    seconds: float = 0.0  # in passes, summed over workers
 
 
 class Batcher:
-    """Workers that take what is pending, as much as goes together, and answer it in one pass.
+    """Worker threads, each of which packs pending network calls of one model into a pass.
 
-    On a CPU each worker computes with one thread: two passes side by side are faster than one pass on
-    two threads, and the bits of a product depend on how many threads share it.
+    On a CPU each worker computes with one thread. Two passes on one thread each are faster than one
+    pass on two, and the bits of a product depend on the number of threads.
     """
 
     def __init__(self, workers: int) -> None:
@@ -121,11 +127,11 @@ class Batcher:
 
     @property
     def pending(self) -> int:
-        """Calls that wait for a worker."""
+        """The number of network calls that wait for a worker."""
         return len(self._pending)
 
     def ask(self, question: BatchItem) -> Tensor:
-        """Waits for the answer, or raises Stopped as soon as the job is stopped."""
+        """The result of an item; raises `Stopped` as soon as its job is stopped."""
         with self._changed:
             question.ticket.check()
             if self._closed:
@@ -138,7 +144,7 @@ class Batcher:
         return answer
 
     def stop(self, ticket: Ticket) -> None:
-        """Lets a job end where it waits, or at its next call."""
+        """Stops a job: its pending call and its next call raise `Stopped`."""
         with self._changed:
             ticket.stopped.set()
             mine = [question for question in self._pending if question.ticket is ticket]
@@ -147,7 +153,7 @@ class Batcher:
                 question.answer.set_exception(Stopped())
 
     def close(self) -> None:
-        """Ends the workers; who still waits is stopped."""
+        """Stops the workers and all waiting jobs."""
         with self._changed:
             self._closed = True
             left, self._pending = self._pending, deque()
@@ -168,7 +174,7 @@ class Batcher:
                 self.counts.seconds += time.perf_counter() - start
 
     def _take(self) -> list[BatchItem]:
-        """The oldest question and what goes with it, shared fairly with workers that are idle too."""
+        """The items of the next pass; idle workers share the pending items evenly."""
         with self._changed:
             self._idle += 1
             while not self._pending and not self._closed:
@@ -179,7 +185,10 @@ class Batcher:
 
 
 def company(pending: deque[BatchItem], workers: int) -> list[BatchItem]:
-    """Takes the oldest question out of those pending, and others of its model up to a worker's share."""
+    """Pops the oldest item and more items of its kind, up to the token budget.
+
+    The budget is at most an even share of the pending tokens among the idle workers.
+    """
     first = pending.popleft()
     if first.call is None:
         return [first]
@@ -197,7 +206,7 @@ def company(pending: deque[BatchItem], workers: int) -> list[BatchItem]:
 
 
 def passed(method: Method, calls: Sequence[Call]) -> list[Tensor]:
-    """The features of all calls, or log x_theta where places are asked for: the head is shared too."""
+    """The features of all calls, or log x_theta if the calls name positions."""
     features = method.backbone.together(calls)
     if calls[0].at is None:
         return features

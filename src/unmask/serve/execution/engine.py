@@ -1,4 +1,4 @@
-"""Jobs side by side: each in a thread of its own, their network calls answered together."""
+"""Runs concurrent jobs, each in its own thread, with batched network calls."""
 
 import asyncio
 import threading
@@ -19,25 +19,32 @@ from unmask.serve.execution.batcher import Batcher, Counts, Stopped, Ticket
 from unmask.serve.limits import check_capacity
 
 T = TypeVar("T")
-AHEAD = 32  # results that a job may be ahead of their reader
+AHEAD = 32  # results that a job may have unread before it waits
 
 
 class Busy(Exception):
-    """There are as many jobs as the engine takes."""
+    """The engine is full."""
 
 
 class Closing(Exception):
-    """The engine shuts down and takes no more jobs, or has ended this one."""
+    """The engine shuts down: it refuses new jobs and stops running ones."""
 
 
 class TimedOut(Exception):
-    """The job took longer than a job may."""
+    """A job exceeded the time limit."""
 
 
 class Engine:
-    """Runs jobs over models: `active` of them at a time, `waiting` more in line, then Busy.
+    """Runs jobs on models.
 
-    A result is what the job gives alone, to the bit on a CPU in float32, whatever runs beside it.
+    A result does not depend on concurrent jobs: on a CPU in float32 it is the same to the bit.
+
+    Args:
+        models: the served models by name.
+        active: the number of jobs that run at a time.
+        waiting: the number of jobs that may wait; further ones raise `Busy`.
+        timeout: the time limit of a job in seconds; None = no limit.
+        workers: the number of threads for network passes; None = one per core on a CPU, else 1.
     """
 
     def __init__(
@@ -58,16 +65,16 @@ class Engine:
         self._closing = False
         on_cpu = all(model.device.type == "cpu" for model in self.models.values())
         self._threads_before = torch.get_num_threads()
-        if on_cpu:  # one a worker: see Batcher
+        if on_cpu:  # one thread per worker: see the batcher
             torch.set_num_threads(1)
         self._batcher = Batcher(workers or (available_cores() if on_cpu else 1))
         self._pool = ThreadPoolExecutor(active, "job")
         self._turns = threading.Semaphore(1 if on_cpu else active)
 
     async def run(self, model: str, job: Callable[[Model], Iterator[T]]) -> AsyncGenerator[T, None]:
-        """What the job gives, as it gives it; closing the iterator ends the job at its next network call.
+        """The results of a job, as it makes them.
 
-        A job that has not begun gives its place up at once.
+        Closing the iterator stops the job at its next network call. A waiting job leaves at once.
         """
         if model not in self.models:
             raise unknown("model", model, self.models)
@@ -81,41 +88,41 @@ class Engine:
             self._batcher.stop(line.ticket)
             line.let_go()
             if begun.cancel():
-                line.job = None  # the pool keeps the line until a thread comes to it
+                line.job = None  # frees the job: the pool keeps the cancelled item for a while
                 self._leave(line.ticket)
 
     async def one(self, model: str, job: Callable[[Model], Iterator[T]]) -> T:
-        """The first result of a job, which is all that is wanted of it."""
+        """The first result of a job, which is then stopped."""
         async with aclosing(self.run(model, job)) as results:
             return await anext(results)
 
     @property
     def jobs(self) -> int:
-        """How many there are, waiting ones included."""
+        """The number of running and waiting jobs."""
         return len(self._tickets)
 
     @property
     def full(self) -> bool:
-        """Whether another job would be refused."""
+        """True if another job would be refused."""
         return self.jobs >= self._limit
 
     @property
     def counts(self) -> Counts:
-        """What the networks have computed."""
+        """Counters of the network passes."""
         return self._batcher.counts
 
     @property
     def pending(self) -> int:
-        """Network calls that wait for a worker."""
+        """The number of network calls that wait for a worker."""
         return self._batcher.pending
 
     @property
     def closing(self) -> bool:
-        """Whether jobs are no longer taken."""
+        """True if the engine shuts down and refuses new jobs."""
         return self._closing
 
     async def drain(self, grace: float) -> None:
-        """Takes no more jobs, lets those that are there finish within `grace` seconds, and ends the rest."""
+        """Refuses new jobs, waits up to `grace` seconds for the running ones, and stops the rest."""
         self._closing = True
         end = time.monotonic() + grace
         while self._tickets and time.monotonic() < end:
@@ -123,7 +130,7 @@ class Engine:
         self._stop_all()
 
     def close(self) -> None:
-        """Ends all jobs and threads."""
+        """Stops all jobs and threads."""
         self._closing = True
         self._stop_all()
         self._batcher.close()
@@ -141,7 +148,7 @@ class Engine:
             if self._closing:
                 raise Closing("the server is shutting down")
             if self.full:
-                raise Busy(f"{self.jobs} requests are being answered or wait: try again later")
+                raise Busy(f"the server is full, with {self.jobs} requests: try again later")
             ticket = Ticket(self._turns)
             self._tickets.add(ticket)
             return ticket
@@ -157,7 +164,7 @@ class Engine:
             self._batcher.stop(ticket)
 
     def _work(self, model: Model, line: "_Line[T]") -> None:
-        """In a thread of the job's own, from its start to its end."""
+        """Runs a job in its thread and passes its results on."""
         end: Any = _END
         asked = cancellation.set(line.ticket.check)
         try:
@@ -180,7 +187,7 @@ _END: Any = object()
 
 
 class _Line(Generic[T]):
-    """From a job's thread to the loop where its results are awaited."""
+    """A queue of results from a job's thread to the event loop."""
 
     def __init__(
         self,
@@ -195,20 +202,22 @@ class _Line(Generic[T]):
         self._room = threading.Semaphore(AHEAD)
 
     async def next(self, limit: float | None) -> Any:
-        """The next result; raises what the job raised."""
+        """The next result; raises the error of the job."""
         wait = None if limit is None else max(0.0, limit - time.monotonic())
         try:
             async with asyncio.timeout(wait):  # wait_for can lose a cancellation
                 item = await self._items.get()
         except TimeoutError:
-            raise TimedOut("the request took too long: ask for less") from None
+            raise TimedOut(
+                "the request exceeded the time limit: use fewer texts, tokens or steps"
+            ) from None
         self._room.release()
         if isinstance(item, Exception):
             raise item
         return item
 
     def put(self, item: T) -> None:
-        """Hands a result over; waits while the reader is far behind."""
+        """Adds a result; waits while `AHEAD` results are unread."""
         if not self._room.acquire(blocking=False):
             self.ticket.end_turn()
             self._room.acquire()
@@ -216,15 +225,15 @@ class _Line(Generic[T]):
         self._send(item)
 
     def finish(self, end: Any) -> None:
-        """The last word of the job."""
+        """Adds the end of the job, or its error."""
         self._send(end)
 
     def let_go(self) -> None:
-        """The reader has left: nobody need wait for it."""
+        """Lets the job continue after its reader has left."""
         self._room.release()
 
     def _send(self, item: Any) -> None:
         try:
             self._loop.call_soon_threadsafe(self._items.put_nowait, item)
-        except RuntimeError:  # the loop is closed, so nobody listens
+        except RuntimeError:  # the event loop is closed: stop the job
             self.ticket.stopped.set()

@@ -1,1 +1,1 @@
-"""Checkpoints: saved in the background, kept by rules, read after a crash."""
+"""Checkpoints: background writing, retention and recovery after a crash."""

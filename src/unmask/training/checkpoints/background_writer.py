@@ -1,4 +1,4 @@
-"""Checkpoints written behind the loop's back: copied at the step, on the disk a little later."""
+"""Writes checkpoints in a background thread, from host copies made at the step."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,21 +17,29 @@ Parts = Mapping[str, Mapping[str, Tensor]]
 
 
 class BackgroundWriter:
-    """One writer for a run; a save waits for the one before of its kind, whose copies it overwrites.
+    """The background writer of a run.
 
-    What goes wrong while writing comes up at the next call.
+    A save overwrites the host copies of the previous save of its kind, and waits for it first.
+    The next call raises an error that occurred while writing.
     """
 
     def __init__(self, run: Path, retention: Retention) -> None:
         self.run, self.retention = run, retention
-        self.last: Path | None = None  # newest checkpoint that is known to be whole
-        self.asked: int | None = None  # the step of the newest that was asked for
+        self.last: Path | None = None  # newest checkpoint that is complete on the disk
+        self.asked: int | None = None  # step of the newest save, finished or not
         self.copies: dict[str, Tensor] = {}
         self.writer = ThreadPoolExecutor(1, thread_name_prefix="saver")
-        self.tasks: dict[str, tuple[str, Future[Path | None]]] = {}  # the newest of each kind
+        self.tasks: dict[str, tuple[str, Future[Path | None]]] = {}  # newest task of each kind
 
     def save(self, step: int, parts: Parts, state: dict[str, Any], logs: Mapping[str, int]) -> None:
-        """A checkpoint of this very moment; `logs` are the lengths of the log files."""
+        """Starts writing a checkpoint of the present tensors.
+
+        Args:
+            step: the optimizer steps done.
+            parts: tensors by file and name.
+            state: the content of state.json.
+            logs: the size of each log file in bytes.
+        """
         self.asked = step
 
         def write(copies: Parts) -> Path:
@@ -40,7 +48,7 @@ class BackgroundWriter:
         self._start("regular", f"the checkpoint at step {step}", parts, write)
 
     def save_best(self, weights: Mapping[str, Tensor], state: dict[str, Any]) -> None:
-        """The weights that validated best."""
+        """Starts writing the weights with the best validation bound."""
 
         def write(copies: Parts) -> None:
             checkpoint.save_best(self.run, copies["best"], state)
@@ -48,16 +56,16 @@ class BackgroundWriter:
         self._start("best", "the best weights", {"best": weights}, write)
 
     def stand_at(self, found: Path) -> None:
-        """The run is where this checkpoint is."""
+        """Records a loaded checkpoint as the newest one."""
         self.last, self.asked = found, checkpoint.step_of(found)
 
     def check(self) -> None:
-        """Raise what went wrong meanwhile; waits for nothing."""
+        """Raises the error of a save that has failed, without waiting for running saves."""
         if done := [kind for kind, (_, task) in self.tasks.items() if task.done()]:
             self.wait(*done)
 
     def wait(self, *kinds: str) -> None:
-        """Until all, or all of these kinds, is on the disk."""
+        """Waits until all saves, or all of these kinds, are on the disk."""
         for kind in kinds or list(self.tasks):
             if kind in self.tasks:
                 self._finish(*self.tasks.pop(kind))
@@ -74,7 +82,7 @@ class BackgroundWriter:
             ) from error
 
     def close(self) -> None:
-        """Let a save that is under way come to its end."""
+        """Waits for a running save and stops the thread."""
         self.writer.shutdown()
 
     def _start(
@@ -91,9 +99,10 @@ class BackgroundWriter:
         self.tasks[kind] = (what, self.writer.submit(run))
 
     def _copy(self, parts: Parts) -> tuple[Parts, torch.cuda.Event | None]:
-        """Copies on the host, in memory that is asked for once, and when a GPU will have made them.
+        """Host copies in memory that is allocated once, and the event at which they are complete.
 
-        The GPU's copies stand in line before its next step, so nothing waits for them here.
+        The copies precede the next step in the GPU's queue, so the loop does not wait for them.
+        The event is None without a GPU.
         """
         there = False
         copied: dict[str, dict[str, Tensor]] = {part: {} for part in parts}

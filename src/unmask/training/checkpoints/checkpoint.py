@@ -1,4 +1,4 @@
-"""Checkpoints of a run: the newest intact one is where it continues."""
+"""Files of a run's checkpoints: writing, retention, recovery, comparison of configurations."""
 
 import json
 import math
@@ -28,11 +28,11 @@ from unmask.training.train_state import read_saved
 
 Say = Callable[[str], None]
 
-CARRIED = "run"  # a checkpoint's copy of the run's other files
-SEALED = ("config.yaml", "tokenizer")  # what a run folder holds from its start, beside its logs
+CARRIED = "run"  # subfolder of a checkpoint with copies of the run folder's other files
+SEALED = ("config.yaml", "tokenizer")  # files of a run folder that never change
 
-# What a resumed run may change: how far it goes, what it tells and keeps, and on which machine it
-# runs. (`steps` only while the learning rate does not depend on it.)
+# Keys that a resumed run may change: its length, logs, retention, speed and machine.
+# (`steps` only while the learning rate does not depend on it.)
 MAY_CHANGE = frozenset(
     {
         "training.steps",
@@ -48,28 +48,28 @@ MAY_CHANGE = frozenset(
 
 
 def folder(run: Path, step: int) -> Path:
-    """Where the checkpoint after `step` steps lives."""
+    """The folder of the checkpoint after `step` steps."""
     return _checkpoints(run) / f"step-{step:08d}"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What retention needs to know of a checkpoint."""
+    """The facts of a checkpoint on which retention depends."""
 
-    nats: float | None = None  # the last validation before it
-    good: bool = False  # taken at its time, all well: where a run may go back to
+    nats: float | None = None  # bound of the last validation before it
+    good: bool = False  # a regular checkpoint of a healthy run: a rollback may use it
 
 
 @dataclass(frozen=True)
 class Retention:
-    """How many of each kind are kept; a checkpoint may be of several kinds."""
+    """The number of checkpoints to keep of each kind; a checkpoint may be of several kinds."""
 
     last: int
     best: int = 0
-    every: int = 0  # steps; 0 = off
+    every: int = 0  # keep each multiple of so many steps; 0 = off
 
     def keeps(self, entries: Mapping[int, Entry]) -> set[int]:
-        """The steps that stay, out of all that are there."""
+        """The steps whose checkpoints stay."""
         good = [step for step in sorted(entries) if entries[step].good]
         bounds = {step: nats for step in good if (nats := entries[step].nats) is not None}
         best = sorted(bounds, key=lambda step: (bounds[step], step))
@@ -85,10 +85,20 @@ def save(
     state: dict[str, Any],
     logs: Mapping[str, int],
 ) -> Path:
-    """Write checkpoints/step-…, whole or not at all, then drop those that need not stay.
+    """Writes checkpoints/step-… atomically, then deletes the checkpoints that retention drops.
 
-    It carries the run's other files, of its logs the first so many bytes: what was lost or damaged
-    beside it can be put back.
+    The checkpoint holds copies of the run's other files, from which `restore` mends the run folder.
+
+    Args:
+        run: the run folder.
+        step: the optimizer steps done.
+        retention: the numbers of checkpoints to keep.
+        parts: tensors by file and name.
+        state: the content of state.json.
+        logs: the number of bytes to copy of each log file.
+
+    Returns:
+        The new checkpoint's folder.
     """
     new = folder(run, step)
     with _writing(new, parts, state) as building:
@@ -98,17 +108,17 @@ def save(
 
 
 def save_best(run: Path, weights: Mapping[str, Tensor], state: dict[str, Any]) -> None:
-    """Write checkpoints/best: the weights that validated best, as model.safetensors."""
+    """Writes the weights with the best validation bound to checkpoints/best/model.safetensors."""
     with _writing(_checkpoints(run) / "best", {"model": weights}, state):
         pass
 
 
 def newest(run: Path, warn: Say) -> Path | None:
-    """The newest intact checkpoint, damaged ones passed over with a word; None in a fresh run."""
+    """The newest intact checkpoint, or None in a fresh run; warns of each damaged one."""
     found = by_step(run)
     for path in reversed(found):
         if damage := next(wrong_with(path), ""):
-            warn(f"{path} is damaged: {damage}; trying the one before")
+            warn(f"{path} is damaged: {damage}; trying the previous checkpoint")
         else:
             return path
     if found:
@@ -117,13 +127,16 @@ def newest(run: Path, warn: Say) -> Path | None:
 
 
 def recovered(run: Path, warn: Say) -> Path | None:
-    """The newest intact checkpoint, once what a kill left is cleared; for the one who trains there."""
+    """The newest intact checkpoint, after removing the remains of interrupted writes.
+
+    Only the process that trains in the folder may call it.
+    """
     recover(_checkpoints(run))
     return newest(run, warn)
 
 
 def wrong_with(path: Path) -> Iterator[str]:
-    """What keeps a run from going on from a checkpoint."""
+    """The damages that prevent a run from resuming at a checkpoint."""
     yield from damages(path)
     try:
         step = read_saved(path).state.step
@@ -135,9 +148,9 @@ def wrong_with(path: Path) -> Iterator[str]:
 
 
 def last_good(run: Path, warn: Say) -> Path | None:
-    """The newest intact checkpoint that is good; what lies beyond it is dropped.
+    """The newest intact good checkpoint; later checkpoints are deleted.
 
-    One that a signal asked for is not: where a run goes back to must not depend on who stopped it.
+    A checkpoint written after a signal is not good: a rollback must not depend on interruptions.
     """
     found = by_step(run)
     for path in reversed(found):
@@ -151,13 +164,13 @@ def last_good(run: Path, warn: Say) -> Path | None:
 
 
 def restore(run: Path, found: Path | None, say: Say) -> None:
-    """Bring the logs of a run to where its checkpoint `found` stands, or to a fresh start."""
+    """Resets the logs of a run to their content at checkpoint `found`, or to none."""
     for log in (run / name for name in LOGS):
         then = found / CARRIED / log.name if found else None
         content = then.read_bytes() if then and then.exists() else b""
         now = log.read_bytes() if log.is_file() else b""
         if not now.startswith(content):
-            say(f"{log} is not what was written: put back from {found}")
+            say(f"{log} differs from the copy in {found}: the copy is restored")
         if not content:
             log.unlink(missing_ok=True)
         elif now != content:
@@ -165,21 +178,24 @@ def restore(run: Path, found: Path | None, say: Say) -> None:
 
 
 def standing_at(run: Path, found: Path, say: Say) -> str:
-    """The content of a checkpoint's state.json; best weights that are lost are no longer the best."""
+    """The content of a checkpoint's state.json, as text.
+
+    If checkpoints/best is damaged or of another step, the best bound is reset.
+    """
     content = read_json(found / "state.json")
     best = _checkpoints(run) / "best"
     step = content["state"]["best_step"]
     damage = next(damages(best), "") if step else ""
     if damage:
         say(f"{best} is damaged: {damage}; the next validation counts as the best")
-    # Those of a later step were made on a way that is taken anew, perhaps with other batches.
+    # Best weights of a later step come from steps that this run repeats, perhaps on other batches.
     if damage or (step and _step_of_best(best) != step):
         content["state"] |= {"best_step": 0, "stale": 0}
     return json.dumps(content)
 
 
 def _step_of_best(best: Path) -> int | None:
-    """The step that the best weights are of, if their file tells."""
+    """The step of the best weights, or None if their state.json cannot be read."""
     try:
         content = read_json(best / "state.json")
     except (ValueError, RecursionError, OSError):
@@ -188,29 +204,29 @@ def _step_of_best(best: Path) -> int | None:
 
 
 def carried(found: Path, run: Path, name: str) -> Path:
-    """A file of the run as a checkpoint carries it, or else the run's own."""
+    """The path of a checkpoint's copy of a run file, or of the run file itself."""
     path = found / CARRIED / name
     return path if path.exists() else run / name
 
 
 def run_weights(run: Path, warn: Say) -> dict[str, Tensor]:
-    """The weights a run has to offer: its best validated ones, or else the newest (averaged) ones."""
+    """The weights with the best validation bound, or else the newest ones, averaged if possible."""
     best = _checkpoints(run) / "best"
     if best.exists():
         try:
             return read_weights(best)
         except Damaged as damage:
-            warn(f"{damage}; taking the newest checkpoint")
+            warn(f"{damage}; using the newest checkpoint")
     last = newest(run, warn)
     if last is None:
-        raise UnmaskError(f"{run} has no checkpoint yet")
+        raise UnmaskError(f"{run} has no checkpoint yet: train it for a while first")
     return read_weights(last, "ema" if (last / "ema.safetensors").exists() else "model")
 
 
 def agree(run: Path, found: Path, fingerprint: Mapping[str, Any]) -> None:
     """Raises an error if a checkpoint of the run has another configuration."""
     before = dict(_flat(read_json(found / "state.json")["fingerprint"]))
-    now = dict(_flat(json.loads(json.dumps(fingerprint))))  # as the file spells it
+    now = dict(_flat(json.loads(json.dumps(fingerprint))))  # with JSON's types, as in the file
     free = MAY_CHANGE
     if now.get("training.decay") != "constant":
         free -= {"training.steps"}
@@ -231,7 +247,7 @@ def agree(run: Path, found: Path, fingerprint: Mapping[str, Any]) -> None:
 def _writing(
     target: Path, parts: Mapping[str, Mapping[str, Tensor]], state: dict[str, Any]
 ) -> Iterator[Path]:
-    """A folder of tensors and a state, to which more may be added."""
+    """Writes a folder of tensors and state.json; the caller may add files inside."""
     with atomic_folder(target) as building:
         for name, tensors in parts.items():
             write_weights(building, tensors, name)
@@ -240,7 +256,7 @@ def _writing(
 
 
 def _carry(run: Path, target: Path, logs: Mapping[str, int]) -> None:
-    """Copy what the run folder holds beside its checkpoints."""
+    """Copies the run folder's other files into a checkpoint."""
     target.mkdir()
     for name in SEALED:
         if (run / name).is_dir():
@@ -253,7 +269,8 @@ def _carry(run: Path, target: Path, logs: Mapping[str, int]) -> None:
 
 
 def _drop(run: Path, step: int, retention: Retention) -> None:
-    # A checkpoint beyond this step was passed over as damaged, or the run would stand there.
+    """Deletes the checkpoints that retention drops."""
+    # A checkpoint of a later step is damaged: otherwise the run would have resumed there.
     entries = {number: _entry(path) for path in by_step(run) if (number := step_of(path)) <= step}
     kept = retention.keeps(entries)
     for path in by_step(run):
@@ -262,7 +279,7 @@ def _drop(run: Path, step: int, retention: Retention) -> None:
 
 
 def _entry(path: Path) -> Entry:
-    """A checkpoint as retention sees it; one that cannot be read is good for nothing."""
+    """The retention facts of a checkpoint; one that cannot be read counts as not good."""
     try:
         saved = read_saved(path)
     except Damaged:
@@ -276,7 +293,7 @@ def _checkpoints(run: Path) -> Path:
 
 
 def begun(run: Path) -> bool:
-    """Whether there is a checkpoint, be it one that a kill caught while it was replaced."""
+    """True if a run has a checkpoint, or the remains of one whose replacement was interrupted."""
     return bool(by_step(run)) or any(_checkpoints(run).glob(".step-*.replaced"))
 
 
@@ -287,11 +304,12 @@ def by_step(run: Path) -> list[Path]:
 
 
 def step_of(path: Path) -> int:
+    """The step in the name of a checkpoint folder."""
     return int(path.name.removeprefix("step-"))
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves with their dotted names, as the command line spells them."""
+    """The leaves of a configuration with their dotted names."""
     for key, value in tree.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")

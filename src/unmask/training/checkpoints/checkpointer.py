@@ -1,4 +1,4 @@
-"""A run's state on the disk: kept, taken up again, gone back to."""
+"""Saves, resumes and rolls back checkpoints."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from unmask.training.train_state import TrainingState
 
 
 class Checkpointer:
-    """Checkpoints of a run: the main process looks for them and writes them, all processes load."""
+    """The checkpoints of a run: the main process finds and writes them, all processes load them."""
 
     def __init__(
         self,
@@ -31,7 +31,12 @@ class Checkpointer:
         self.snapshot, self.saver, self.group, self.say = snapshot, saver, group, say
 
     def keep(self, state: TrainingState, good: bool) -> None:
-        """Have this moment written; a good one is one to go back to."""
+        """Starts writing a checkpoint of the present state.
+
+        Args:
+            state: the counters of the run.
+            good: True if a rollback may use the checkpoint.
+        """
         parts = self.snapshot.take()
         content: dict[str, Any] = {
             "state": state.to_dict(),
@@ -45,14 +50,15 @@ class Checkpointer:
         self.saver.asked = state.step
 
     def newest(self, known: Path | None) -> TrainingState | None:
-        """Where the newest intact checkpoint stands, taken up; None if there is none.
+        """Loads the newest intact checkpoint and returns its state, or None if there is none.
 
-        One that is `known` is not looked for and held against its hashes a second time.
+        Args:
+            known: that checkpoint, if its hashes and configuration are checked already.
         """
         return self._taken_up(lambda: self._tidied(known or self._newest()))
 
     def last_good(self) -> TrainingState | None:
-        """Where the last good checkpoint stands, taken up."""
+        """Loads the last good checkpoint and returns its state, or None if there is none."""
         return self._taken_up(self._good_one)
 
     def _taken_up(self, find: Callable[[], str]) -> TrainingState | None:
@@ -60,9 +66,9 @@ class Checkpointer:
         if not found:
             return None
         self.snapshot.load(Path(found))
-        told = self.group.told(lambda: checkpoint.standing_at(self.run, Path(found), self.say))
+        text = self.group.told(lambda: checkpoint.standing_at(self.run, Path(found), self.say))
         self.saver.stand_at(Path(found))
-        content = json.loads(told)
+        content = json.loads(text)
         if self.stream:
             self.stream.go_to(content.get("stream"))
         return TrainingState.from_dict(content["state"])
@@ -79,6 +85,6 @@ class Checkpointer:
         return self._tidied(found) if found else ""
 
     def _tidied(self, found: Path | None) -> str:
-        """The name of the checkpoint to load, the logs brought to where it stands."""
+        """Resets the logs to a checkpoint; returns the checkpoint's path, or an empty text."""
         checkpoint.restore(self.run, found, self.say)
         return str(found or "")

@@ -1,4 +1,4 @@
-"""Everything of a run that is in tensors: whole on the disk, as the strategy has them in memory."""
+"""Tensors of a checkpoint: unsharded on the disk, placed by the strategy in memory."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from unmask.training.optimizer import NamedAdamW
 
 
 class Snapshot:
-    """Weights, optimizer and averages, as the files of a checkpoint."""
+    """Weights, optimizer state and weight averages, by checkpoint file."""
 
     def __init__(
         self, strategy: SingleProcess, trained: Method, optimizer: NamedAdamW, ema: EMA | None
@@ -21,15 +21,15 @@ class Snapshot:
         self.optimizer, self.ema = optimizer, ema
 
     def take(self) -> dict[str, dict[str, Tensor]]:
-        """Whole tensors by file, for the process that writes; all processes must ask."""
+        """Unsharded tensors by file, for the process that writes; all processes must call it."""
         return {name: self.strategy.whole(part) for name, part in self._parts().items()}
 
     def averaged(self) -> dict[str, Tensor]:
-        """The weights to ship: averaged, if averages are kept."""
+        """The averaged weights, or the trained ones if `training.ema` is 0."""
         return self.strategy.whole(self.ema.tensors() if self.ema else self.trained.state_dict())
 
     def load(self, found: Path) -> None:
-        """Take up a checkpoint's tensors, which one process reads for all."""
+        """Loads the tensors of a checkpoint; the main process reads them for all processes."""
         loaded = {name: self._read(found, name, like) for name, like in self._parts().items()}
         self.trained.load_state_dict(loaded["model"])
         self.optimizer.load(loaded["optimizer"])

@@ -1,1 +1,1 @@
-"""One process or several: process groups, DDP and FSDP2."""
+"""Process groups and the strategies of one process, DDP and FSDP2."""

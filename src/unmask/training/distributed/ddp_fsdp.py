@@ -1,4 +1,4 @@
-"""torch's engines as strategies: DDP replicates the weights, FSDP2 shards them."""
+"""Strategies of several processes: DDP replicates the weights, FSDP2 shards them."""
 
 import copy
 import os
@@ -19,10 +19,11 @@ from unmask.training.distributed.single_process import SingleProcess, Tensors
 from unmask.training.ema import EMA
 
 
-def _wonder_unheard(device: torch.device) -> None:
-    """Have DDP say now that it found no unused parameter: once a process, from where no filter is.
+def _trigger_warning_silently(device: torch.device) -> None:
+    """Triggers DDP's warning about unused parameters while stderr goes to /dev/null.
 
-    (To give it one would silence it too, but have the host wait for a GPU at every step.)
+    DDP prints the warning once a process, from C++, where no Python filter applies.
+    (An unused parameter would prevent it too, but the host would then wait for a GPU at every step.)
     """
     heard, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -38,13 +39,13 @@ def _wonder_unheard(device: torch.device) -> None:
 class DDP(SingleProcess):
     """DDP: every process has all the weights, and gradients are summed."""
 
-    retries = False  # the others would not know
+    retries = False  # the other processes would not repeat the step
 
     def place(self, method: Method) -> Method:
         placed = super().place(method)
-        # Without a search for unused parameters DDP lays its buckets out anew after the first step,
-        # and sums of three or more would round differently in a run that was resumed.
-        _wonder_unheard(self.device)
+        # Without the search for unused parameters DDP rebuilds its buckets after the first step.
+        # Sums over three or more processes would then round differently in a resumed run.
+        _trigger_warning_silently(self.device)
         self._ddp = DistributedDataParallel(
             placed, find_unused_parameters=True, gradient_as_bucket_view=True
         )
@@ -55,7 +56,7 @@ class DDP(SingleProcess):
         return nullcontext() if last else self._ddp.no_sync()
 
     def backward(self, share: Tensor) -> None:
-        (share * self.group.world).backward()  # DDP takes the mean
+        (share * self.group.world).backward()  # DDP averages over processes
 
     def total(self, share: Tensor) -> Tensor:
         dist.all_reduce(share)
@@ -65,7 +66,7 @@ class DDP(SingleProcess):
         return {name: self._sent(name, tensors, one) for name, one in like.items()}
 
     def _sent(self, name: str, tensors: Tensors | None, like: Tensor) -> Tensor:
-        """One tensor from the main process to all, on the device."""
+        """One tensor, broadcast from the main process over the devices."""
         here = torch.empty(like.shape, dtype=like.dtype, device=self.device)
         if tensors is not None:
             here.copy_(tensors[name])
@@ -74,18 +75,19 @@ class DDP(SingleProcess):
 
 
 class FSDP(DDP):
-    """FSDP2: weights, gradients, optimizer and averages in shards; a block is whole while it is used.
+    """FSDP2: weights, gradients, optimizer state and weight averages are sharded.
 
-    The method that was given stays as it is, on the host, and is where whole weights are validated:
-    ranks measure different rows, and would wait for each other's shards otherwise.
+    A block is gathered while it computes. The given method stays unsharded on the host.
+    Validation loads the whole weights into it, because ranks measure different rows:
+    a sharded model would make each rank wait for the shards of the others.
     """
 
     def place(self, method: Method) -> Method:
         trained = copy.deepcopy(method)
         mesh = init_device_mesh(self.device.type, (self.group.world,))
         half = self.precision == "bf16"
-        # Blocks travel and compute in bf16; embedding, norm and head stay in float32, as residuals
-        # and the sums of gradients do.
+        # Blocks are gathered and compute in bf16. Embedding, final norm, head, residuals and
+        # gradient sums stay in float32.
         policy = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16 if half else None,
             reduce_dtype=torch.float32,
@@ -93,7 +95,7 @@ class FSDP(DDP):
         )
         for block in getattr(trained.backbone, "blocks", ()):
             fully_shard(block, mesh=mesh, mp_policy=policy)
-        self._fsdp = fully_shard(trained, mesh=mesh)  # the same object, by its other class
+        self._fsdp = fully_shard(trained, mesh=mesh)  # the same object, typed as an FSDP module
         self.module = trained
         for module in trained.modules():
             if isinstance(module, FSDPModule):
@@ -102,7 +104,9 @@ class FSDP(DDP):
         return trained
 
     def compile(self, trained: Method, rows: int | None) -> None:
-        compile_blocks(trained.backbone)  # one by one: between them weights come and go
+        compile_blocks(
+            trained.backbone
+        )  # block by block: FSDP gathers and frees weights in between
 
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
         self._fsdp.set_requires_gradient_sync(last)
@@ -116,7 +120,7 @@ class FSDP(DDP):
         tensors = ema.tensors() if ema else trained.state_dict()
         own = method.to(self.device).state_dict()
         with torch.no_grad():
-            for name, tensor in tensors.items():  # one by one, as in `whole`
+            for name, tensor in tensors.items():  # a GPU gathers one tensor at a time
                 own[name].copy_(_full(tensor))
         try:
             yield
@@ -124,7 +128,7 @@ class FSDP(DDP):
             method.to("cpu")
 
     def whole(self, tensors: Tensors) -> dict[str, Tensor]:
-        """Gathered one by one, so that no GPU holds more than one whole tensor."""
+        """Whole tensors, gathered one at a time: a GPU holds at most one of them."""
         found = {}
         for name, tensor in tensors.items():
             full = _full(tensor)

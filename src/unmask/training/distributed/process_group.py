@@ -1,6 +1,6 @@
-"""The processes of a run: who they are, and what they tell each other beside gradients.
+"""The process group of a run: ranks, shared decisions, time limits.
 
-All of it is text or numbers over torch's own collectives; nothing is pickled.
+Processes exchange text and numbers through torch's collectives; nothing is pickled.
 """
 
 import os
@@ -21,12 +21,15 @@ from unmask.errors import UnmaskError
 from unmask.training.training_config import DistributedConfig
 
 T = TypeVar("T")
-_PATIENCE = timedelta(days=7)  # for work that takes as long as it takes, such as tokenising
+_PATIENCE = timedelta(days=7)  # for work of unknown length, such as tokenising
 _TORN = re.compile(r"gloo|NCCL|[Tt]imed out|timeout|Connection (closed|reset)|Broken pipe")
 
 
 class ProcessGroup:
-    """One process, number `rank` of `world`; alone, all of this does nothing."""
+    """The processes of a run, seen from process `rank` of `world`.
+
+    In a run of one process every method is trivial.
+    """
 
     def __init__(
         self, rank: int = 0, world: int = 1, store: dist.Store | None = None, timeout: float = 0
@@ -34,24 +37,27 @@ class ProcessGroup:
         self.rank, self.world, self.timeout = rank, world, timeout
         self.local = int(os.environ.get("LOCAL_RANK", 0)) if world > 1 else 0
         self._store = store
-        # beside the gradients' own group, so that a GPU is never asked
+        # A second group, on CPUs: control messages never wait for a GPU.
         wait = timedelta(seconds=timeout)
         self._control = dist.new_group(backend="gloo", timeout=wait) if world > 1 else None
         self._turns = 0
-        self._since: float | None = None  # when the step began that may wait for others
-        self._began = time.monotonic()  # the newest step, over or not
-        self._told = lambda: ""
+        self._since: float | None = None  # start of the running step; None between steps
+        self._began = time.monotonic()  # start of the newest step, finished or not
+        self._status = lambda: ""
         self._over = threading.Event()
         if world > 1:
             threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     @property
     def main(self) -> bool:
-        """Whether this process is the one that writes and speaks."""
+        """True in rank 0, the process that writes files and prints."""
         return self.rank == 0
 
     def share(self, rows: int) -> range:
-        """This process's rows of a global batch, which is the same for any number of processes."""
+        """The rows of a global batch that belong to this process.
+
+        The global batch is the same for any number of processes.
+        """
         if rows % self.world:
             raise UnmaskError(
                 f"training.batch {rows} does not split over {self.world} processes: choose a multiple"
@@ -60,9 +66,10 @@ class ProcessGroup:
         return range(self.rank * mine, (self.rank + 1) * mine)
 
     def told(self, make: Callable[[], str]) -> str:
-        """What the main process makes, for all; where it fails, it says why and all end.
+        """The text that the main process makes, broadcast to all processes.
 
-        It may take as long as it takes: a large checkpoint is read and held against its hashes.
+        If the main process fails, it raises its error and the others exit. There is no time limit:
+        the hashes of a large checkpoint take long.
         """
         if self.world == 1:
             return make()
@@ -86,7 +93,7 @@ class ProcessGroup:
         return text
 
     def everyones(self, text: str) -> list[str]:
-        """The texts of all processes, by rank."""
+        """The texts of all processes, ordered by rank."""
         if self.world == 1:
             return [text]
         mine = _bytes(text)
@@ -100,7 +107,10 @@ class ProcessGroup:
         return [_text(one[: int(size)]) for one, size in zip(texts, sizes, strict=True)]
 
     def any(self, wish: bool) -> bool:
-        """Whether any process wishes so: asked between steps, where it also finds one that hangs."""
+        """True if `wish` is true in any process.
+
+        Called between steps, it also detects a process that hangs.
+        """
         if self.world == 1:
             return wish
         flag = torch.tensor([int(wish)])
@@ -108,7 +118,10 @@ class ProcessGroup:
         return bool(flag.item())
 
     def in_turn(self, work: Callable[[], T]) -> T:
-        """The main process goes first, then one on each other machine, then the rest: caches are there."""
+        """The result of `work`: first in the main process, then in one process a machine, then in all.
+
+        Later processes find the caches that earlier ones wrote.
+        """
         if self.world == 1:
             return work()
         assert self._store is not None
@@ -130,7 +143,7 @@ class ProcessGroup:
 
     @contextmanager
     def stepping(self) -> Iterator[None]:
-        """A step, which must not take twice the time limit: not every wait in torch has an end."""
+        """Limits the step inside to twice `distributed.timeout`; some waits in torch have no limit."""
         self._since = self._began = time.monotonic()
         try:
             yield
@@ -138,21 +151,26 @@ class ProcessGroup:
             self._since = None
 
     def close(self) -> None:
-        """Nobody waits for anybody any more."""
+        """Stops the thread that watches the time limit."""
         self._over.set()
 
     def _watch(self) -> None:
+        """Ends the process when a step exceeds its time limit."""
         while not self._over.wait(min(1.0, self.timeout / 10)):
             since = self._since
             if since is not None and time.monotonic() - since > 2 * self.timeout:
-                error = f"{self._missing('timed out')}; {self._told()}"
+                error = f"{self._missing('timed out')}; {self._status()}"
                 print(f"unmask: error: {error}", file=sys.stderr, flush=True)
-                os._exit(2)  # the main thread will never come back
+                os._exit(2)  # the main thread waits in torch and cannot raise
 
     @contextmanager
     def watched(self, where: Callable[[], str]) -> Iterator[None]:
-        """A collective that hangs or breaks as one line that names who did not answer."""
-        self._told = where
+        """Turns a collective that hangs or breaks into an error that names the missing ranks.
+
+        Args:
+            where: returns the end of the message: the step, and the last good checkpoint.
+        """
+        self._status = where
         try:
             yield
         except RuntimeError as error:
@@ -161,9 +179,9 @@ class ProcessGroup:
             raise UnmaskError(f"{self._missing(str(error))}; {where()}") from error
 
     def _missing(self, error: str) -> str:
-        """Who does not say that the collective failed for it too."""
+        """The first half of the message: the ranks that do not report the failed collective."""
         assert self._store is not None
-        # one collective's timeout closes connections, of which another one may complain first
+        # A timeout in one collective closes connections, and another collective may fail first.
         late = time.monotonic() - self._began >= self.timeout
         late = late or re.search("[Tt]imed out|timeout", error) is not None
         ends = time.monotonic() + (min(5.0, self.timeout) if late else 1.0)
@@ -174,10 +192,10 @@ class ProcessGroup:
                 time.sleep(0.05)
                 absent = [r for r in absent if not self._store.check([f"alive: rank {r}"])]
         except RuntimeError:
-            absent = [0]  # the store has gone, and it is kept where the main process is
+            absent = [0]  # the store is gone, and the main process holds it
         names = f"rank {', '.join(map(str, absent))} of {self.world}" if absent else "a connection"
         if late:
-            return f"{names} did not answer for {self.timeout:g} s (distributed.timeout)"
+            return f"{names} did not respond for {self.timeout:g} s (distributed.timeout)"
         return f"{names} has left the run"
 
     def _broadcast(self, text: str) -> str:
@@ -190,12 +208,13 @@ class ProcessGroup:
 
 @contextmanager
 def joined(config: DistributedConfig, device: torch.device) -> Iterator[ProcessGroup]:
-    """The group that torchrun has started, or a group of one."""
+    """Joins the process group that torchrun started, or makes a group of one process."""
     started = int(os.environ.get("WORLD_SIZE", 1))
     if config.strategy == "plain":
         if started > 1:
             raise UnmaskError(
-                f"{started} processes were started: set --distributed.strategy ddp or fsdp"
+                f"torchrun started {started} processes, but distributed.strategy is plain: "
+                "set --distributed.strategy ddp or fsdp"
             )
         yield ProcessGroup()
         return
@@ -207,7 +226,7 @@ def joined(config: DistributedConfig, device: torch.device) -> Iterator[ProcessG
         store=store,
         rank=rank,
         world_size=world,
-        # NCCL's own watchdog ends a process without a word: the control group speaks before it
+        # NCCL's watchdog ends a process without a message: the control group times out earlier.
         timeout=wait + timedelta(seconds=60) if cuda else wait,
         device_id=device if cuda and device.index is not None else None,
     )
@@ -218,7 +237,7 @@ def joined(config: DistributedConfig, device: torch.device) -> Iterator[ProcessG
         clean = True
     finally:
         group.close()
-        if clean:  # or it might wait for whom nobody can wait for
+        if clean:  # after an error this call could wait for a dead process
             dist.destroy_process_group()
 
 
@@ -227,24 +246,26 @@ def _rendezvous(wait: timedelta) -> tuple[dist.Store, int, int]:
         return dist.HashStore(), 0, 1
     try:
         store, rank, world = next(iter(dist.rendezvous("env://", timeout=wait)))
-        # torchrun's own store outlives a restart on one machine, with the addresses of the dead in it
+        # torchrun's store survives a restart on one machine, with the addresses of dead processes.
         if os.environ.get("GROUP_WORLD_SIZE") == "1":
             store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
         return store, rank, world
     except (ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
-        raise UnmaskError(f"the processes did not find each other: {reason}") from error
+        raise UnmaskError(
+            f"the processes did not connect: {reason}; check MASTER_ADDR and MASTER_PORT"
+        ) from error
 
 
 def local_device(device: torch.device) -> torch.device:
-    """Of several GPUs on a machine, the one of this process."""
+    """The GPU of this process on a machine with several, or `device` itself."""
     if device.type != "cuda" or "LOCAL_RANK" not in os.environ:
         return device
     local = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     if local.index >= torch.cuda.device_count():
         raise UnmaskError(
             f"process {local.index} of this machine has no GPU: start {torch.cuda.device_count()} "
-            "(--nproc-per-node)"
+            "processes (--nproc-per-node)"
         )
     torch.cuda.set_device(local)
     return local

@@ -15,46 +15,46 @@ Tensors = Mapping[str, Tensor]
 
 
 class SingleProcess:
-    """One process; the two others differ from it in what they say here."""
+    """Strategy of one process; DDP and FSDP override its methods."""
 
-    retries = True  # may a step that failed half-way be tried again?
+    retries = True  # a step that failed half-way can be repeated
 
     def __init__(self, group: ProcessGroup, device: torch.device, precision: str) -> None:
         self.group, self.device, self.precision = group, device, precision
 
     def place(self, method: Method) -> Method:
-        """The method on its device, as it is trained; `module` is then what computes the loss."""
+        """The method on its device, as the loop trains it. Sets `module`, which computes the loss."""
         placed = method.to(self.device)
         self.module: nn.Module = placed
         return placed
 
     def compile(self, trained: Method, rows: int | None) -> None:
-        """Compiles what is worth it, for batches of so many rows or of any number."""
+        """Compiles the backbone for batches of `rows` rows, or of any number if `rows` is None."""
         compile_backbone(trained.backbone, None if rows is None else trained.passes(rows))
 
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
-        """A micro-batch; gradients meet in the last one of a step only."""
+        """Context of one micro-batch; processes sum gradients in the last one of a step only."""
         return nullcontext()
 
     def backward(self, share: Tensor) -> None:
-        """Adds the gradient of this process's share of the loss, a sum over processes."""
+        """Adds the gradient of this process's share of the loss; the loss is the sum of all shares."""
         share.backward()
 
     def total(self, share: Tensor) -> Tensor:
-        """The loss, of which each process has a share."""
+        """The loss: the sum of the shares of all processes."""
         return share
 
     @contextmanager
     def shown(self, method: Method, trained: Method, ema: EMA | None) -> Iterator[None]:
-        """Inside, `method` has the averaged weights, to be validated and sampled."""
+        """Puts the averaged weights into `method` for validation and sampling."""
         with ema.swapped() if ema else nullcontext():
             yield
 
     def whole(self, tensors: Tensors) -> dict[str, Tensor]:
-        """Whole tensors for the process that writes them; all processes must ask."""
+        """Unsharded tensors for the process that writes them; all processes must call it."""
         return dict(tensors)
 
     def spread(self, tensors: Tensors | None, like: Tensors) -> dict[str, Tensor]:
-        """Whole tensors of the process that reads them, where and as `like` has them."""
+        """Distributes unsharded tensors of the main process, with the device and sharding of `like`."""
         assert tensors is not None
         return dict(tensors)

@@ -10,15 +10,15 @@ from unmask.training.training_config import DistributedConfig
 def choose_strategy(
     config: DistributedConfig, group: ProcessGroup, device: torch.device, precision: str
 ) -> SingleProcess:
-    """Returns the strategy that a configuration names.
+    """The strategy that a configuration names.
 
     DDP and FSDP are imported only if they are used.
 
     Args:
-        config: the section `distributed` of a run.
-        group: the processes that train together.
+        config: the section `distributed` of a run configuration.
+        group: the process group of the run.
         device: the device of this process.
-        precision: the precision of the step.
+        precision: fp32 or bf16.
     """
     if config.strategy == "plain":
         return SingleProcess(group, device, precision)

@@ -1,4 +1,4 @@
-"""Where a run's numbers go beside its own files, each place by its name."""
+"""Loggers of a run: TensorBoard, Weights & Biases and plugins."""
 
 import os
 import secrets
@@ -12,28 +12,39 @@ from unmask.registry import Registry
 
 
 class Unavailable(Exception):
-    """A place that cannot be written to now; the message says what to do. Training goes on."""
+    """A logger cannot open; the message states the mend, and training continues without it."""
 
 
 class Logger(ABC):
-    """Takes the records of a run as they are made; what its package lacks is told when it is opened.
+    """A destination for the records of a run.
 
-    An error in it is told once, and it gets no more records: training goes on.
+    If a logger fails, the run prints one line, closes it and continues to train.
+    A missing package shows when the logger opens.
     """
 
-    install: ClassVar[str] = ""  # what pip is to install
+    install: ClassVar[str] = ""  # the requirement for pip install
 
     @abstractmethod
     def __init__(self, run: Path, step: int, config: Mapping[str, Any]) -> None:
-        """Open for a run that stands at `step`: what was logged beyond that step is void."""
+        """Opens the logger; records of steps after `step` are void.
+
+        Args:
+            run: the run folder.
+            step: the optimizer steps done.
+            config: the run configuration.
+        """
 
     @abstractmethod
     def write(self, record: Mapping[str, Any]) -> None:
-        """A record of its `step`: numbers, sections of them, and lists of texts."""
+        """Writes a record.
+
+        Args:
+            record: numbers, nested dicts of numbers and lists of texts; `step` is always present.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """Nothing more comes."""
+        """Flushes and closes the logger."""
 
 
 LOGGERS: Registry[Logger] = Registry("logger")
@@ -46,21 +57,21 @@ def open_loggers(
     config: Mapping[str, Any],
     say: Callable[[str], None],
 ) -> list[Logger]:
-    """The loggers of these names; one that is not there is told in a line, and left out."""
+    """Opens loggers by name; one that cannot open is left out, with a line that states the reason."""
     opened: list[Logger] = []
     for name in names:
         kind = LOGGERS[name]
         try:
             opened.append(_Guarded(kind(run, step, config), name, say))
         except ImportError:
-            say(f"no log to {name}, which is not installed: pip install '{kind.install or name}'")
+            say(f"no log to {name}: it is not installed; pip install '{kind.install or name}'")
         except Exception as error:
             say(f"no log to {name}: {_reason(error)}")
     return opened
 
 
 class _Guarded(Logger):
-    """A logger whose failure is told once, and not a reason to stop training: it is written to no more."""
+    """A logger that reports its first failure in one line and is then disabled."""
 
     def __init__(self, logger: Logger, name: str, say: Callable[[str], None]) -> None:
         self._logger: Logger | None = logger
@@ -83,21 +94,21 @@ class _Guarded(Logger):
         try:
             self._logger.close()
         except Exception as error:
-            self._say(f"the log to {self._name} may lack its end: {_reason(error)}")
+            self._say(f"the log to {self._name} may lack its last records: {_reason(error)}")
         self._logger = None
 
 
 def _reason(error: Exception) -> str:
     """An error in one line."""
-    told = str(error).strip().partition("\n")[0]
+    text = str(error).strip().partition("\n")[0]
     if isinstance(error, Unavailable):
-        return told
-    return f"{type(error).__name__}: {told}" if told else type(error).__name__
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 @LOGGERS.register("tensorboard")
 class TensorBoard(Logger):
-    """Curves and texts for TensorBoard, in the run's folder tensorboard/."""
+    """Writes curves and texts for TensorBoard to tensorboard/ in the run folder."""
 
     install = "unmask[log]"
 
@@ -120,7 +131,7 @@ class TensorBoard(Logger):
 
 @LOGGERS.register("wandb")
 class WeightsAndBiases(Logger):
-    """Curves, texts and the configuration for Weights & Biases; WANDB_… variables set the rest."""
+    """Sends curves, texts and the configuration to Weights & Biases; WANDB_… variables configure it."""
 
     install = "unmask[wandb]"
 
@@ -132,15 +143,15 @@ class WeightsAndBiases(Logger):
             self.online = wandb.init(
                 project=os.environ.get("WANDB_PROJECT", "unmask"),
                 name=os.environ.get("WANDB_NAME", run.name),
-                id=_identity(run),  # a resumed run goes on with its curves
+                id=_identity(run),  # a resumed run continues its curves
                 resume="allow",
                 dir=str(run),
                 config=dict(config),
             )
         except wandb.Error as error:
             reason = str(error).strip().partition("\n")[0]
-            raise Unavailable(f"{reason}; WANDB_MODE=offline keeps it in {run}") from None
-        # our step is the axis: a run that went back writes steps again, which wandb's own refuses
+            raise Unavailable(f"{reason}; WANDB_MODE=offline logs to {run} instead") from None
+        # Our step is the axis: a run writes steps again after a rollback, and wandb's own refuses.
         self.online.define_metric("step", hidden=True)
         self.online.define_metric("*", step_metric="step")
 
@@ -156,7 +167,7 @@ class WeightsAndBiases(Logger):
 
 
 def _identity(run: Path) -> str:
-    """The name by which a run is found again: drawn once, and kept in its folder."""
+    """The id of a run at Weights & Biases: random, and stored in the run folder."""
     file = run / "wandb" / "id"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -165,10 +176,10 @@ def _identity(run: Path) -> str:
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Numbers and lists of texts by their place, such as validation/nats; the step is not among them."""
+    """Numbers and lists of texts of a record by path, such as validation/nats, without the step."""
     for key, value in tree.items():
         if isinstance(value, list | tuple) and not all(isinstance(item, str) for item in value):
-            value = {str(index): item for index, item in enumerate(value)}  # an interval's ends
+            value = {str(index): item for index, item in enumerate(value)}  # ends of an interval
         if isinstance(value, Mapping):
             yield from leaves(value, f"{prefix}{key}/")
         elif isinstance(value, list) or (isinstance(value, int | float) and key != "step"):

@@ -1,4 +1,4 @@
-"""The loss curve of a run as a picture."""
+"""Plot of a run's loss curve."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from unmask.files.jsonl import JsonLines
 
 
 def draw_curve(run: Path) -> Path | None:
-    """Draw training loss and validation bound of log.jsonl to loss.png; None without matplotlib."""
+    """Plots training loss and validation bound of log.jsonl to loss.png; None without matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ def draw_curve(run: Path) -> Path | None:
 
 
 def smooth(values: list[float]) -> list[float]:
-    """Running average whose reach grows to a twentieth of the curve."""
+    """Running average over at most a twentieth of the curve."""
     reach = max(1, len(values) // 20)
     level, smoothed = 0.0, []
     for index, value in enumerate(values):

@@ -1,4 +1,4 @@
-"""What a person sees while a run trains: a bar in a terminal or a notebook, plain lines elsewhere."""
+"""Progress display of training: a bar in a terminal or notebook, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable
@@ -13,12 +13,12 @@ _PAUSE = 5.0  # seconds between two plain lines
 
 
 def bound(nats: float, error: float) -> str:
-    """A bound with its standard error, if it has one."""
+    """A bound as text, with its standard error unless that is zero."""
     return f"{nats:.4f} ± {error:.4f}" if error else f"{nats:.4f}"
 
 
 class ProgressDisplay:
-    """Step, loss, best bound, tokens per second and time left."""
+    """Displays step, loss, best bound, tokens per second and remaining time."""
 
     def __init__(
         self, step: int, steps: int, say: Callable[[str], None], hidden: bool = False
@@ -53,12 +53,12 @@ class ProgressDisplay:
         self._draw(at_once=True)
 
     def advance(self, step: int) -> None:
-        """One more step is done."""
+        """Moves the bar to `step`."""
         self.bar.update(self.task, completed=step)
         self._draw()
 
     def show(self, step: int, loss: float, best: str, tokens_per_second: float) -> None:
-        """New numbers; a plain line only now and then, and at the end."""
+        """Displays new numbers; a plain line at most every five seconds and at the last step."""
         parts = [f"loss {loss:.4f}", f"{tokens_per_second:,.0f} tokens/s"]
         if best:
             parts.insert(1, f"bound {best}")
@@ -72,6 +72,6 @@ class ProgressDisplay:
             self.say(" · ".join([f"step {step}/{self.steps}", *parts, clock]))
 
     def _draw(self, at_once: bool = False) -> None:
-        """The bar below the cell of a notebook, where rich's own needs widgets."""
+        """Draws the bar in the output of a notebook cell, where rich's own display needs widgets."""
         if self.place:
             self.place.show(self.bar.make_tasks_table(self.bar.tasks), at_once)

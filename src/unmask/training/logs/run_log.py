@@ -1,4 +1,4 @@
-"""What a run writes down: JSON lines always, and what its loggers take."""
+"""Log files of a run as JSON lines, and its loggers."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from unmask.files.jsonl import JsonLines
 from unmask.training.logs.loggers import Logger
 
-# Everything in these is a function of (seed, step, row), except for the clock's file.
+# The first two are functions of (seed, step, row); clock.jsonl depends on the machine.
 LOGS = ("log.jsonl", "samples.jsonl", "clock.jsonl")
 
 
@@ -15,20 +15,20 @@ class Log:
     """log.jsonl, samples.jsonl and clock.jsonl of a run, and its loggers."""
 
     def __init__(self, run: Path, loggers: Sequence[Logger] = (), written: bool = True) -> None:
-        self.written = written  # by this process, of several
+        self.written = written  # False in all processes but one
         self.loggers = loggers
         self.lines, self.texts, self.clock = (JsonLines(run / name) for name in LOGS)
 
     def numbers(self, record: Mapping[str, Any]) -> None:
-        """A line of measurements."""
+        """Writes a line of measurements."""
         self._write(self.lines, record)
 
     def samples(self, record: Mapping[str, Any]) -> None:
-        """A line of generated texts."""
+        """Writes a line of generated texts."""
         self._write(self.texts, record)
 
     def times(self, record: Mapping[str, Any]) -> None:
-        """A line of what depends on the machine, which the other files leave out."""
+        """Writes a line of timings, which depend on the machine."""
         self._write(self.clock, record)
 
     def close(self) -> None:
@@ -44,13 +44,13 @@ class Log:
 
 
 def log_sizes(run: Path) -> dict[str, int]:
-    """How far each log goes: what of it belongs to a checkpoint that is taken now."""
+    """The size of each log file in bytes, which a checkpoint records."""
     files = [run / name for name in LOGS]
     return {file.name: file.stat().st_size for file in files if file.exists()}
 
 
 def read_log(run: Path) -> list[dict[str, Any]]:
-    """The lines of log.jsonl, those with a loss completed by the clock's."""
+    """The lines of log.jsonl; those with a loss also have the timings of clock.jsonl."""
     files = [JsonLines(run / name).read() for name in ("clock.jsonl", "log.jsonl")]
     times, lines = ([line for line in file if isinstance(line.get("step"), int)] for file in files)
     clock = {record["step"]: record for record in times}
