@@ -4,6 +4,8 @@ import io
 import json
 import math
 import os
+import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -105,6 +107,18 @@ def test_help_explains_every_command(command, capsys):
         main([*command.split(), "--help"])
     assert stop.value.code == 0
     assert f"usage: unmask {command}".strip() in capsys.readouterr().out
+
+
+def test_every_command_has_examples_that_parse():
+    parser, commands = cli.build_parser()
+    for name, command in commands.choices.items():
+        page = command.format_help().partition("examples:")[2]
+        examples = re.findall(r"^  (unmask .*)$", page, re.MULTILINE)
+        assert len(examples) >= 2, name
+        for example in examples if name != "harness" else ():  # lm_eval parses its own
+            args = parser.parse_args(shlex.split(example.partition(" > ")[0])[1:])
+            if hasattr(args, "overrides"):
+                resolve(load_recipe(args.recipe), args.overrides)
 
 
 def test_help_does_not_import_torch():

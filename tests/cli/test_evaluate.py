@@ -126,7 +126,7 @@ def test_one_draw_of_one_row_has_no_error_to_halve(capsys):
     assert "to halve the error │ 8 draws" in shown(capsys, *one, "2")
     out = shown(capsys, *one, "1")
     assert "± ?" in out and "halve" not in out and "interval" not in out
-    assert re.search(r"error over texts *│ unknown: all of it is one row", out)
+    assert re.search(r"error over texts *│ unknown: the text is one row", out)
     several = shown(capsys, "run", "--data", "text.txt", "--draws", "1")
     assert re.search(r"error over texts *│ ± [0-9.]+ nats per token", several)
 
@@ -136,10 +136,10 @@ def test_one_draw_of_one_row_has_no_error_to_halve(capsys):
     [
         ("--draws 4 --seed 3", ""),
         ("--order left_to_right", ""),
-        ("--order left_to_right --draws 4 --seed 3", "--draws and --seed change nothing"),
-        ("--order random --draws 4 --seed 3", "--draws changes nothing"),
+        ("--order left_to_right --draws 4 --seed 3", "--draws and --seed have no effect"),
+        ("--order random --draws 4 --seed 3", "--draws has no effect"),
         ("--order random --seed 3", ""),
-        ("--estimator pseudo --seed 3 --json", "--seed changes nothing"),
+        ("--estimator pseudo --seed 3 --json", "--seed has no effect"),
     ],
 )
 def test_what_changes_nothing_is_said(options, told, capsys):
@@ -236,11 +236,11 @@ def test_an_option_of_another_suite_is_refused(options, message, capsys):
         ("run --batch 0", "batch must be 1 or more, not 0"),
         ("run --steps -2", "steps must be 0 or more, not -2"),
         ("run --orders 0", "orders must be 1 or more, not 0"),
-        ("run --order 0,0,1", "each of the 16 places of a row once"),
-        ("run --order 0,x", "--order '0,x' is no list of places"),
+        ("run --order 0,0,1", "each of the 16 positions of a row once"),
+        ("run --order 0,x", "--order '0,x' is no list of positions"),
         ("run --order sideways", "unknown order 'sideways'"),
         ("run --estimator stratifed", "did you mean 'stratified'?"),
-        ("run --shard 2", "--shard '2' is no part: write 0/2"),
+        ("run --shard 2", "--shard '2' is no shard: give I/N"),
         ("run --shard 2/2", "shard 2 of 2 does not exist"),
         ("run --data text.txt --shard 0/99", "cannot be cut into 99 shards"),
         ("run --save no/such/folder.json", "no folder for no/such/folder.json: make it first"),
@@ -248,7 +248,7 @@ def test_an_option_of_another_suite_is_refused(options, message, capsys):
         ("--merge text.txt", "text.txt holds no part"),
         ("--merge nothing.json", "no file nothing.json"),
         ("--seed 1 --merge text.txt", "--seed does not go with --merge"),
-        ("--precision bf16 --merge text.txt", "--precision is for a model, and saved rows need none"),
+        ("--precision bf16 --merge text.txt", "--precision is for a model, and the file holds saved rows"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line(options, message, capsys):

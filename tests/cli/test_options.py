@@ -60,7 +60,7 @@ def test_help_has_groups_defaults_and_choices():
         ("--top-k x", "argument --top-k: invalid int value: 'x'"),
         ("--share nan", "share must lie in (0, 1], not nan"),
         ("--steps 4,0", "steps must be 1 or more, not 0"),
-        ("--steps 4,x", "argument --steps: '4,x' is no list of numbers such as 8,16,32"),
+        ("--steps 4,x", "argument --steps: '4,x' is no list of numbers: give one such as 8,16,32"),
         ("--mode slwo", "unknown mode 'slwo'; did you mean 'slow'?"),
         ("--secret 1", "unrecognized arguments: --secret 1"),
         ("--shar 1", "unrecognized arguments: --shar 1; did you mean '--share'?"),

@@ -151,7 +151,7 @@ def test_texts_can_be_given(model, tmp_path):
         gaps = held_out_gaps(model, 2, 2, notes.append, data)
         assert [model.tokenizer.decode(gap.ids) for gap in gaps] == texts
         assert filled(model, data=data, say=notes.append)[0].n == 2
-    assert notes == ["the given text has 2 texts of 6 tokens or more, not 3"] * 2
+    assert notes == ["the given text has 2 texts of 6 tokens or more, not 3: using these"] * 2
 
 
 def test_an_autoregressive_model_is_its_own_baseline(baseline):
@@ -164,7 +164,7 @@ def test_an_autoregressive_model_is_its_own_baseline(baseline):
 def test_a_mistake_is_one_line(model, left_to_right):
     for options, message in [
         ({"baseline": left_to_right}, "another tokenizer"),
-        ({"baseline": model}, "the baseline is an autoregressive model"),
+        ({"baseline": model}, "the baseline sees both sides of a gap"),
         ({"gap": 0}, "must be 1 or more"),
         ({"gap": 100}, "no validation text has the 300 tokens"),
         ({"samplers": ["ancestrall"]}, "did you mean 'ancestral'?"),
@@ -189,6 +189,6 @@ def test_a_corpus_of_one_byte_is_one_line(model, tmp_path):
 def test_fewer_texts_than_asked_for_are_told(model):
     notes: list[str] = []
     rows = filled(model, n=10_000, say=notes.append)
-    assert len(notes) == 1 and notes[0].endswith("tokens or more, not 10000")
+    assert len(notes) == 1 and notes[0].endswith("tokens or more, not 10000: using these")
     assert 0 < rows[0].n <= len(load_data(model.config.data, model.tokenizer).valid)
     assert not math.isnan(rows[1].filling.exact.value)

@@ -130,7 +130,7 @@ def test_the_prefix_is_a_rule_that_can_be_overridden(judge):
         ({"eos_token": "b"}, "b"),
     ]:
         assert usual_prefix(Other(**special), "gemma") == expected
-    with pytest.raises(UnmaskError, match="no token to begin a text with"):
+    with pytest.raises(UnmaskError, match="has neither BOS nor EOS as prefix"):
         usual_prefix(Other(), "odd")
     other = CausalJudge(judge.network, judge.tokenizer, "tiny", "<other>")
     assert other.digest != judge.digest
@@ -163,7 +163,7 @@ def one_line(spec, **options) -> str:
 
 
 def test_empty_texts(judge):
-    with pytest.raises(UnmaskError, match="the texts are empty"):
+    with pytest.raises(UnmaskError, match="all texts are empty"):
         measure(samples(["", ""]), judge)
     assert measure(samples(["a"]), judge).bits_per_byte.value > 0  # one byte
 
@@ -180,7 +180,7 @@ def test_a_judge_that_is_missing(folder, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     for path in (tmp_path / "none", "./none", "../none", "a/b/c", "none/", "~/none", "runs/none"):
-        assert one_line(path) == f"no judge '{path}': there is no such folder or file"
+        assert one_line(path).startswith(f"no judge '{path}': there is no such folder or file; ")
     assert "hub cannot be reached" in one_line("other/none")
     (tmp_path / "notes.txt").write_text("x")
     assert "'notes.txt': it is a file, and no .gguf; give --judge" in one_line("notes.txt")
@@ -204,7 +204,7 @@ def test_pickles_and_parts_are_refused(folder, tmp_path):
     weights = load_file(broken / "model.safetensors")
     del weights["transformer.h.1.mlp.c_fc.weight"]
     save_file(weights, broken / "model.safetensors", {"format": "pt"})
-    assert "is not whole, for want of a fitting transformer.h.1.mlp.c_fc" in one_line(broken)
+    assert "is not whole: transformer.h.1.mlp.c_fc" in one_line(broken)
     pickled = shutil.copytree(folder, tmp_path / "pickle")
     torch.save(load_file(pickled / "model.safetensors"), pickled / "pytorch_model.bin")
     (pickled / "model.safetensors").unlink()
@@ -232,9 +232,7 @@ def test_gguf_without_a_weight_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
     save_gguf(tmp_path / "part.gguf", without="model.layers.1.mlp.up_proj.weight")
     for _ in range(2):  # nor is it kept
-        assert "for want of a fitting model.layers.1.mlp.up_proj" in one_line(
-            tmp_path / "part.gguf"
-        )
+        assert "is not whole: model.layers.1.mlp.up_proj" in one_line(tmp_path / "part.gguf")
     assert list((tmp_path / "cache" / "judges").iterdir()) == []
 
 

@@ -142,7 +142,7 @@ def test_absent_data_is_told(run, tmp_path):
     assert [row.sampler for row in rows] == ["ancestral", "ancestral", "left_to_right"]
     assert len(notes) == 1
     assert notes[0].startswith("no row of real text: ")
-    assert "gone.txt" in notes[0] and notes[0].endswith("name one by --data FILE")
+    assert "gone.txt" in notes[0] and notes[0].endswith("give one with --data FILE")
     for data in (str(tmp_path / "gone.txt"), []):
         with pytest.raises(UnmaskError, match=r"gone\.txt$|texts are empty$"):
             run_compare(model, data=data)
@@ -217,7 +217,7 @@ def test_rows_by_a_run_that_counted_the_frame_are_measured_again(model, tmp_path
     notes: list[str] = []
     again = run_compare(model, samplers=["left_to_right"], file=file, say=notes.append)
     assert [row.nats for row in again] == [row.nats for row in rows]
-    assert "keeps 2 rows of another model, judge" in notes[-1]
+    assert "holds 2 rows of another model, judge" in notes[-1]
     assert len(file.read_text().splitlines()) == 4
 
 
@@ -256,7 +256,7 @@ def test_a_sampler_without_steps_runs_once(model):
         ({"length": 1}, "length must be 2 or more"),
         ({"temperatures": [1.0, -1.0]}, "temperature must be 0 or more"),
         ({"sampling": {"top_p": 0.0}}, "top_p must lie in"),
-        ({"sampling": {"steps": 3}}, "steps is an option of the comparison"),
+        ({"sampling": {"steps": 3}}, "sampling has steps, an option of the comparison"),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_is_written(model, calls, options, message):
@@ -340,7 +340,7 @@ def test_an_unknown_error_is_null_in_the_file(model, tmp_path):
 def test_a_file_of_other_things_is_left_alone(model, tmp_path):
     file = tmp_path / "diary.jsonl"
     file.write_text('{"dear": "diary"}\n')
-    with pytest.raises(UnmaskError, match="other things"):
+    with pytest.raises(UnmaskError, match="no rows of a comparison"):
         run_compare(model, file=file)
     assert file.read_text() == '{"dear": "diary"}\n'
 
@@ -427,7 +427,7 @@ def test_ctrl_c_says_where_the_rows_are(run, tmp_path, monkeypatch, capsys):
     line = capsys.readouterr().err.splitlines()[-1]
     assert (
         line
-        == f"unmask: interrupted; {tmp_path / 'x.jsonl'} keeps the rows; the same command goes on"
+        == f"unmask: interrupted; {tmp_path / 'x.jsonl'} holds the rows; the same command continues"
     )
 
 
@@ -435,10 +435,10 @@ def test_bad_arguments_are_one_line(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for argv, message in [
         (["--steps", "2,x"], "'2,x' is no list of numbers"),
-        (["--sampling", "top_p"], "--sampling 'top_p' has no value: write top_p=0.9"),
+        (["--sampling", "top_p"], "--sampling 'top_p' has no value: give NAME=VALUE"),
         (["--judge", "self", "--sampling", "top_q=1"], "unknown option 'top_q'"),
-        (["--judge", "self", "--judge-prefix", "a"], "--judge-prefix is for a --judge"),
-        (["--out", "x.txt"], "must end in .png"),
+        (["--judge", "self", "--judge-prefix", "a"], "--judge-prefix needs a --judge"),
+        (["--out", "x.txt"], "has an unknown ending: give .png"),
         (["--out", "x.png"], "pip install 'unmask[log]'"),
         (["--out", "x.svg"], "draw it on another machine"),
     ]:

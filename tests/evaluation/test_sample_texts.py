@@ -102,7 +102,7 @@ def test_rows_go_on_with_the_same_judge_only(model, judge, tmp_path):
     assert other.digest != judge.digest
     assert run_compare(model, other, file=file, say=notes.append) != rows
     assert notes == [
-        f"{file} keeps 2 rows of another model, judge, n, length, precision or machine: not shown"
+        f"{file} holds 2 rows of another model, judge, n, length, precision or machine: not shown"
     ]
 
 
@@ -136,7 +136,7 @@ def test_bytes_that_spell_nothing_are_told(model, judge, monkeypatch):
     notes: list[str] = []
     row = run_compare(model, judge, say=notes.append)[-1]
     assert notes == [
-        "ancestral, 4 steps, temperature 1: 1 of 2 texts are not UTF-8; a judge reads U+FFFD there"
+        "ancestral, 4 steps, temperature 1: 1 of 2 texts are not UTF-8; the judge scores U+FFFD there"
     ]
     assert math.isfinite(row.nats)
 
@@ -165,7 +165,7 @@ def test_an_empty_text_among_others_counts_as_none(model, judge, monkeypatch):
 def test_texts_that_are_all_empty_are_one_line(model, judge, monkeypatch):
     written(model, monkeypatch, [[model.tokenizer.vocabulary.eos_id]])
     for who in (judge, None):
-        with pytest.raises(UnmaskError, match="the texts are empty") as caught:
+        with pytest.raises(UnmaskError, match="all texts are empty") as caught:
             run_compare(model, who)
         one_line(caught)
 
@@ -190,7 +190,7 @@ def test_a_run_is_a_judge_too(model, run, folder):
     assert isinstance(load_judge(run), unmask.Model)
     row = run_compare(model, str(run), n=1)[-1]
     assert (row.judge, row.mauve) == (f"the model itself, mdlm, {model.digest[:8]}", None)
-    with pytest.raises(UnmaskError, match="a prefix is for a judge with a tokenizer of its own"):
+    with pytest.raises(UnmaskError, match="which takes no prefix"):
         load_judge(run, prefix="a")
     assert load_judge(folder, "cpu", "<other>").prefix == "<other>"
 
@@ -222,7 +222,7 @@ def test_the_suite_prints_a_table_and_draws(run, folder, tmp_path, capsys):
     assert "nats per token by tiny" in picture and "generative perplexity" in picture
     evaluate("generation", str(run), *options[:-2], "--samplers", "left_to_right", "--json")
     printed, told = capsys.readouterr()
-    assert told.count("--steps changes nothing: no sampler here takes it") == 1
+    assert told.count("--steps has no effect: none of the samplers has steps") == 1
     lines = [json.loads(line) for line in printed.splitlines()]
     assert [line["sampler"] for line in lines] == ["data", "left_to_right"]
     assert lines[1]["intervals"]["entropy"][0] <= lines[1]["entropy"]
@@ -242,7 +242,7 @@ def test_the_infilling_suite_prints_a_table(run, folder, tmp_path, capsys):
     evaluate("infilling", str(run), *few)
     assert "--steps" not in capsys.readouterr().err
     evaluate("infilling", str(run), *few, "--steps", "1")
-    assert "--steps changes nothing: no sampler here takes it\n" in capsys.readouterr().err
+    assert "--steps has no effect: none of the samplers has steps\n" in capsys.readouterr().err
     evaluate("infilling", str(run), "--samples", "2", "--gap", "2", "--json")
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["sampler"] for line in lines] == ["data", "ancestral", "left_to_right"]
@@ -273,7 +273,7 @@ def test_a_model_whose_text_is_missing_is_told_of_data(model, tmp_path, capsys):
     for suite in ([], ["infilling"]):
         assert main(["evaluate", *suite, str(tmp_path / "moved")]) == 2
         err = capsys.readouterr().err
-        assert "gone.txt" in err and err.rstrip().endswith("name one by --data FILE")
+        assert "gone.txt" in err and err.rstrip().endswith("give one with --data FILE")
 
 
 def test_models_are_shown_beside_each_other(model, judge, tmp_path, capsys):
@@ -432,9 +432,9 @@ def test_an_unknown_interval_is_a_question_mark(model, judge):
             ["--judge", "FOLDER", "--samples", "0"],
             "samples must be 1 or more, not 0",
         ),
-        ("generation", ["--judge", "FOLDER", "--out", "x.txt"], "must end in .png"),
-        ("infilling", ["--judge", "RUN"], "not by a run"),
-        ("infilling", ["--judge-prefix", "a"], "is for a --judge"),
+        ("generation", ["--judge", "FOLDER", "--out", "x.txt"], "has an unknown ending: give .png"),
+        ("infilling", ["--judge", "RUN"], "is a run: give a causal model"),
+        ("infilling", ["--judge-prefix", "a"], "needs a --judge"),
         ("infilling", ["--top-k", "3"], "unrecognized arguments: --top-k 3"),
     ],
 )

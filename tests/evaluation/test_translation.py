@@ -66,9 +66,9 @@ def test_short_references_have_no_score():
     [
         ([], [], "no text to score"),
         (["a"], [["a"], ["b"]], "1 texts cannot be scored by 2"),
-        (["a"], ["a"], "a list of references for each text"),
-        (["a"], [[]], "at least one reference"),
-        (["a b c d e"], [["a b c"]], "runs of 4 words, and no reference has 4"),
+        (["a"], ["a"], "a list of references per text"),
+        (["a"], [[]], "a text has no reference for BLEU"),
+        (["a b c d e"], [["a b c"]], "n-grams of 4 words, and no reference has 4"),
     ],
 )
 def test_a_mistake_is_one_line(hypotheses, references, message):

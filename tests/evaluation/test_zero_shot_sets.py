@@ -205,9 +205,13 @@ def test_the_whole_set_is_preferred_and_a_part_is_called_one(tmp_path):
 
 
 def test_what_cannot_be_had_says_where_it_is(tmp_path):
-    with pytest.raises(UnmaskError, match=r"^no lm1b.test.txt or the like in .*; without a folder"):
+    with pytest.raises(
+        UnmaskError, match=r"^no lm1b.test.txt or other file of the set in .*; without a folder"
+    ):
         find(SETS["lm1b"], tmp_path)
-    with pytest.raises(UnmaskError, match=r"^it is on no hub: give a folder that holds pubmed-abs"):
+    with pytest.raises(
+        UnmaskError, match=r"^the set is not on the hub: give a folder that holds pubmed-abs"
+    ):
         find(MORE_SETS["pubmed-abstracts"], None)
     with pytest.raises(UnmaskError, match=r"^unknown zero-shot set 'pdb'; did you mean 'ptb'\?$"):
         zero_shot_set("pdb")

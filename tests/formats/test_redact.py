@@ -80,8 +80,8 @@ def test_a_file_that_is_called_the_same_is_not_the_text_of_a_model_from_elsewher
         model.save_pretrained(name)
         model = unmask.load(name)
         assert refused(lambda model=model: model.perplexity(draws=1)) == (
-            "the text 'train.txt' is on the machine where the model was trained; the model's own text "
-            "cannot be read: name one by --data FILE"
+            "the text 'train.txt' is on the machine where the model was trained; the model's own "
+            "validation text cannot be read: give one with --data FILE"
         )
         card = Path(name, "README.md").read_text()
         assert "| data | train.txt |" in card and "elsewhere" not in card

@@ -89,7 +89,7 @@ def test_windows_can_be_set(model):
         ({"sampler": "ancestral:steps=three"}, "ancestral:steps: 'three' is not a whole number"),
         ({"sampler": "first_hitting", "steps": 3}, "first_hitting has no steps"),
         ({"sampler": "left_to_right", "grid": "cosine"}, "left_to_right has no grid"),
-        ({"sampler": FirstHitting(), "steps": 3}, "this one has its own"),
+        ({"sampler": FirstHitting(), "steps": 3}, "this sampler is an object"),
         ({"grid": "cosin"}, "did you mean 'cosine'?"),
         ({"grid": "1,0.5,0.7,0"}, "must fall from 1 to 0"),
         ({"grid": "1,0.5"}, "must fall from 1 to 0"),
@@ -105,14 +105,14 @@ def test_windows_can_be_set(model):
             {"sampler": "semi_autoregressive:lead=3"},
             "unknown setting of semi_autoregressive 'lead'",
         ),
-        ({"sampler": "remask", "strategy": "hybrid"}, "a sampler that revises has none"),
-        ({"allowed": {-1: ["T"]}}, "there is no place -1"),
-        ({"allowed": {0: []}}, "no token is allowed at place 0"),
+        ({"sampler": "remask", "strategy": "hybrid"}, "a sampler that revises lacks"),
+        ({"allowed": {-1: ["T"]}}, "allowed has position -1"),
+        ({"allowed": {0: []}}, "no token is allowed at position 0"),
         ({"strategy": "hybird"}, "did you mean 'hybrid'?"),
         ({"strategy": "hybrid", "tail": 1.5}, "tail must be 0 or more, and 1 at most"),
         ({"tail": 0.5}, "tail is for strategy hybrid"),
         ({"temprature": 1.0}, "did you mean 'temperature'?"),
-        ({"prompts": "The [MASK] sat"}, "has a gap: fill fills gaps"),
+        ({"prompts": "The [MASK] sat"}, "has a gap: use fill instead"),
         ({"length": "auto", "stop": False}, "length auto needs an end"),
     ],
 )
@@ -203,7 +203,7 @@ def test_words_that_must_occur_are_not_pushed_to_the_end(model):
         ({"include": ["a stone"], "ban": ["one"]}, "which is banned"),
         ({"include": ["stone " * 30]}, "stone"),
         ({"allowed": {0: ["The cat"]}}, "tokens, not one"),
-        ({"allowed": {99: ["T"]}}, "place"),
+        ({"allowed": {99: ["T"]}}, "allowed has position 99"),
     ],
 )
 def test_an_impossible_constraint_is_refused_before_any_call(model, options, message, monkeypatch):
@@ -309,8 +309,8 @@ def test_gibbs_revises_a_finished_text(model):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "say what to rewrite"),
-        ({"sampler": "remask"}, "say what to rewrite"),
+        ({}, "no token of the text is to be rewritten"),
+        ({"sampler": "remask"}, "no token of the text is to be rewritten"),
         ({"remask": 0.0}, "remask must lie in (0, 1]"),
         ({"remask": 0.5, "remask_span": (1, 2)}, "give one of"),
         ({"remask_span": (3, 99)}, "does not lie in the text's"),

@@ -341,7 +341,7 @@ def test_what_does_not_belong_together_is_not_added():
     for options, name in [({"draws": 3}, "draws"), ({"seed": 1}, "seed"), ({"steps": 4}, "of")]:
         with pytest.raises(UnmaskError, match=f"no parts of one measurement: {name} is"):
             first + likelihood(method, texts, shard=(1, 2), **{"draws": 2, **options})
-    with pytest.raises(UnmaskError, match="these figures have no sums"):
+    with pytest.raises(UnmaskError, match="a bound without sums cannot be added"):
         first + Bound(1.0, 0.1, "upper", 1, 1, 1, 2, {})
 
 

@@ -140,8 +140,8 @@ def test_an_order_of_other_places_than_the_texts_is_told_in_one_line(sizes, orde
     with pytest.raises(UnmaskError) as caught:
         likelihood(small_method("mdlm"), padded_rows(*sizes), order=order)
     assert str(caught.value) == (
-        "an order names each place once, counted from 0: all 8 of a row, or those of the text if "
-        f"all rows have the same number of tokens; these have {have}"
+        f"the order does not fit rows of 8 positions with {have} tokens: give each position once, "
+        "from 0, or each of the text if all rows have the same number of tokens"
     )
 
 
@@ -211,8 +211,8 @@ def test_an_autoregressive_model_has_its_own_order():
         ("sedd", {"orders": 2}, "reads the time"),
         ("sedd", {"order": "left_to_right"}, "reads the time"),
         ("mdlm", {"order": "left_to_rigth"}, "did you mean 'left_to_right'?"),
-        ("mdlm", {"order": [0, 1]}, "each of the 3 places of a row once"),
-        ("mdlm", {"order": [0, 1, 1]}, "each of the 3 places of a row once"),
+        ("mdlm", {"order": [0, 1]}, "each of the 3 positions of a row once"),
+        ("mdlm", {"order": [0, 1, 1]}, "each of the 3 positions of a row once"),
         ("mdlm", {"order": "random", "orders": 2}, "order and orders measure different things"),
         ("mdlm", {"estimator": "pseudo", "steps": 3}, "estimator and steps measure different"),
         ("mdlm", {"steps": 3, "orders": 2}, "steps and orders measure different things"),

@@ -152,10 +152,10 @@ def test_the_method_is_left_as_it_was_and_schedules_do_not_see_each_other():
     ids=["steps", "learned", "d3pm"],
 )
 def test_only_continuous_time_can_change_its_schedule(method):
-    with pytest.raises(UnmaskError, match="diffusion model of continuous time"):
+    with pytest.raises(UnmaskError, match="this model's schedule cannot be changed"):
         variance_by_schedule(method, Tokens(7), {"linear": SCHEDULES.build("linear")})
 
 
 def test_a_variance_needs_two():
-    with pytest.raises(UnmaskError, match="needs 2 draws and 2 rows, not 1 and 400"):
+    with pytest.raises(UnmaskError, match="1 draws of 400 rows have no variance"):
         variance_by_schedule(untrained(), Tokens(7), {}, draws=1)

@@ -92,9 +92,9 @@ def test_the_curve_is_what_each_T_measures_by_itself(schedule, kind):
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        (small_method("mdlm", steps=5), "continuous model that can take steps"),
-        (small_method("sedd"), "continuous model that can take steps"),
-        (small_method("mdlm", time_conditioning=True), "asked anew for every T"),
+        (small_method("mdlm", steps=5), "this model has no bound by T"),
+        (small_method("sedd"), "this model has no bound by T"),
+        (small_method("mdlm", time_conditioning=True), "measure each T by itself"),
     ],
     ids=["steps", "sedd", "time"],
 )

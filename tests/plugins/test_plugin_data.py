@@ -230,7 +230,7 @@ def test_a_format_that_does_not_fit_is_refused_in_one_line(dna, tmp_path, capsys
         ("full", ["--format", "npz"], "already exists and is no unmask model"),
         ("out", ["--format", "nzp"], "unknown format 'nzp'; did you mean 'npz'?"),
         ("out", ["--format", "gpt2"], "the format gpt2 can be read and not written"),
-        ("out", ["--format", "npz", "--precision", "bf16"], "go with a folder of our own layout"),
+        ("out", ["--format", "npz", "--precision", "bf16"], "are for a folder of format unmask"),
         ("out", ["--format", "npz", "--pretrained"], "not allowed with"),
     ):
         assert main(["export", str(run), str(tmp_path / where), *options]) == 2

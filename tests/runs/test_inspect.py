@@ -294,15 +294,15 @@ def test_the_commands_say_it(run, capsys):
     assert json.loads(said.out)["checkpoints/step-00000012"] == [
         "ema.safetensors is not what was written"
     ]
-    assert said.err.endswith("1 of 7 parts are damaged; training would go on from step 8\n")
+    assert said.err.endswith("1 of 7 parts are damaged; training would resume from step 8\n")
     assert main(["runs", str(run)]) == 0
     assert "checkpoints/step-00000012" in capsys.readouterr().out
     assert main(["runs", str(run), "--fast"]) == 0
-    assert "not looked" in capsys.readouterr().out
+    assert "not checked" in capsys.readouterr().out
     assert main(["runs", str(run / "tokenizer")]) == 0
     assert "no runs in" in capsys.readouterr().out
     for arguments in (["runs", "nowhere"], ["check", "nowhere"], ["check", str(run.parent)]):
         assert main(arguments) == 2
         assert capsys.readouterr().err.count("\n") == 1
     assert main(["train", "demo", "--resume", str(run / "tokenizer")]) == 2
-    assert "nothing to resume" in capsys.readouterr().err
+    assert "has no checkpoint to resume" in capsys.readouterr().err

@@ -257,7 +257,7 @@ def test_models_are_listed(client):
         ({"extra_body": {"sampler": "no such"}}, "unknown sampler"),
         ({"extra_body": {"temprature": 1}}, "temprature: Extra inputs"),
         ({"temperature": -1}, "temperature: Input should be greater"),
-        ({"prompt": "The [MASK]"}, "has a gap: fill fills gaps"),
+        ({"prompt": "The [MASK]"}, "has a gap: use fill instead"),
         ({"prompt": [1, 2, 3]}, "prompt"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The command `unmask`: every mistake of a user is one line and exit code 2."""
+"""The command `unmask`. An error of the user is one line on standard error, with exit code 2."""
 
 import atexit
 import gc
@@ -18,7 +18,7 @@ from unmask.errors import UnmaskError, UnmaskWarning, unknown
 from unmask.registry import PLUGINS
 from unmask.runtime.cores import limit_threads
 
-# the commands of each module of `cli.commands`: a module is imported when one of its commands is asked for
+# the commands of each module of `cli.commands`; a module is imported when one of its commands runs
 _COMMANDS = {
     "train": ("train", "config"),
     "evaluate": ("evaluate",),
@@ -40,20 +40,20 @@ _COMMANDS = {
 
 _START = """\
 start here:
-  unmask generate stories --watch           a model that is in the box writes a story, as you watch
-  unmask fill stories "Tom has [MASK:2]."   it fills gaps
-  unmask play                               play with it in the browser
-  unmask train demo                         train a small model of your own on a bundled corpus
-  unmask generate runs/demo                 let it write
-  unmask serve stories                      answer over HTTP
+  unmask generate stories --watch           generate a story with a shipped model, step by step
+  unmask fill stories "Tom has [MASK:2]."   fill the gaps of a text
+  unmask play                               open the playground in the browser
+  unmask train demo                         train a small model on a bundled corpus
+  unmask generate runs/demo                 generate text with it
+  unmask serve stories                      serve a model over HTTP
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command: 0 is success, 2 a mistake that the user can mend, 130 Ctrl-C."""
-    # torch's threads spin while they wait, which on a busy machine costs far more than it saves
+    """Runs a command and returns its exit code: 0 success, 2 error of the user, 130 Ctrl-C, 141 closed pipe."""
+    # torch's threads busy-wait by default, which slows other processes down
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # the interpreter, as it ends, would look for garbage in all of torch: half a second
+    # without it, garbage collection at exit visits all of torch: half a second
     atexit.register(gc.freeze)
     limit_threads()
     spell_what_is_missing()
@@ -61,9 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = _parse(sys.argv[1:] if argv is None else argv)
         with _warnings_in_one_line():
             args.execute(args)
-        print(end="", flush=True)  # there may be no output: >&- closes it
+        print(end="", flush=True)  # raises an error here if standard output is closed (>&-)
     except BrokenPipeError:
-        # whoever read our output has left; the interpreter's own flush at exit must not complain
+        # the reader of the pipe is gone; without this the flush at exit would print an error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (UnmaskError, OSError) as error:
@@ -74,17 +74,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser(modules: Iterable[str] = _COMMANDS) -> tuple[Parser, Commands]:
-    """The parser of the whole command, or of the commands of some modules, and their parsers."""
+    """The parser of `unmask` with the commands of some modules, and the action that holds these."""
     parser = Parser(
         prog="unmask",
-        description="Masked diffusion language models: train, measure, sample, infill.",
+        description="Train, evaluate and serve masked diffusion language models; generate and infill text.",
         epilog=_START,
     )
     parser.add_argument("--version", action="version", version=f"unmask {__version__}")
     parser.add_argument(
         "--plugin",
         metavar="FILE",
-        help="import a Python file or module that registers components; before the command, repeatable",
+        help="Python file or module that registers components; repeatable, stands before the command",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in modules:
@@ -94,7 +94,7 @@ def build_parser(modules: Iterable[str] = _COMMANDS) -> tuple[Parser, Commands]:
 
 def _parse(argv: Sequence[str]) -> Namespace:
     while len(argv) > 1 and argv[0] == "--plugin":
-        # processes that this one starts need the plugins too
+        # in the environment, so that child processes import the plugins too
         named = filter(None, (os.environ.get(PLUGINS), argv[1]))
         os.environ[PLUGINS] = os.pathsep.join(named)
         argv = argv[2:]
@@ -108,7 +108,7 @@ def _parse(argv: Sequence[str]) -> Namespace:
 
 @contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Prints a warning of ours without the file and the line that it comes from."""
+    """Prints warnings of unmask in one line, without file and line number."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 

@@ -1,4 +1,4 @@
-"""argparse, with complaints of one line and with dotted overrides."""
+"""The argument parser: errors of one line, dotted overrides, options from dataclasses, examples."""
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ A component is chosen by its name, which resets its fields to their defaults:
 
 
 class _Layout(argparse.RawDescriptionHelpFormatter):
-    """Texts as they are written, and room for the longest name of a sub-command."""
+    """Help layout that keeps line breaks and fits the longest name of a sub-command."""
 
     def add_argument(self, action: argparse.Action) -> None:
         super().add_argument(action)
@@ -35,9 +35,10 @@ class _Layout(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are raised, and which can set long options that it does not know aside.
+    """A parser that raises its errors.
 
-    `usual` is the sub-command that is meant where the first argument names none.
+    With `overrides`, unknown options `--a.b value` are collected as overrides of the configuration. `usual`
+    is the default sub-command, for a first argument that is no sub-command.
     """
 
     def __init__(self, *, overrides: bool = False, usual: str = "", **settings: Any) -> None:
@@ -49,7 +50,7 @@ class Parser(argparse.ArgumentParser):
         self.overrides, self.usual = overrides, usual
         if overrides:
             self.add_argument(
-                "recipe", metavar="RECIPE", help="a name ('unmask recipes') or a .yaml file"
+                "recipe", metavar="RECIPE", help="name of a recipe ('unmask recipes') or .yaml file"
             )
 
     def error(self, message: str) -> NoReturn:
@@ -62,7 +63,9 @@ class Parser(argparse.ArgumentParser):
             args = self._with_usual(args or ())
         if not self.overrides:
             parsed, extras = super().parse_known_args(args, namespace)
-            if extras and self._subparsers is None:  # the command's own page helps, not that of all
+            if (
+                extras and self._subparsers is None
+            ):  # names the help of the command, not of `unmask`
                 self._refuse(extras)
             return parsed, extras
         own, overrides = self._split(args or ())
@@ -71,14 +74,17 @@ class Parser(argparse.ArgumentParser):
         return parsed, extras
 
     def _refuse(self, extras: Sequence[str]) -> NoReturn:
-        """Raises an error for unknown arguments, with the nearest name that an option has."""
+        """Raises an error for unknown arguments, with the nearest option."""
         flag = next((extra.partition("=")[0] for extra in extras if extra.startswith("--")), "")
         near = get_close_matches(flag, self._option_string_actions, 1, 0.75)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         self.error(f"unrecognized arguments: {' '.join(extras)}{hint}")
 
     def _with_usual(self, args: Sequence[str]) -> Sequence[str]:
-        """The arguments, with the usual sub-command where they name none; two names are no model."""
+        """The arguments, with the default sub-command in front if they name none.
+
+        Two names in front are an error: the first one is an unknown suite.
+        """
         assert self._subparsers is not None
         known = list(self._subparsers._group_actions[0].choices or ())
         if args[:1] and args[0] in (*known, "-h", "--help"):
@@ -88,7 +94,7 @@ class Parser(argparse.ArgumentParser):
         return [self.usual, *args]
 
     def _split(self, args: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-        """Our own arguments, and the pairs of `--a.b value` and `--a.b=value`."""
+        """The parser's own arguments, and the overrides `--a.b value` and `--a.b=value` as pairs."""
         own: list[str] = []
         overrides: list[tuple[str, str]] = []
         tokens = iter(args)
@@ -107,17 +113,25 @@ class Parser(argparse.ArgumentParser):
         return value
 
 
+def add_examples(parser: Parser, *commands: str) -> None:
+    """Adds example commands to the end of a parser's help."""
+    lines = [f"  {command}\n" for command in commands]
+    parser.epilog = "\n".join(filter(None, (parser.epilog, "".join(["examples:\n", *lines]))))
+
+
 def add_options(
     parser: argparse.ArgumentParser, options: Iterable[Option], group: str = "options"
 ) -> None:
-    """Adds an argument for each option, in its group, or in `group` where it has none.
+    """Adds an argument for each option, in the option's group or else in `group`.
 
-    An option that is not given is absent from the namespace, so that its dataclass has the default.
+    An option that is not given is absent from the namespace: its dataclass sets the default.
     """
     for one in options:
         name = one.name if "." in one.name else one.name.replace("_", "-")
         if one.name in {*(action.dest for action in parser._actions), *parser._defaults}:
-            raise UnmaskError(f"{parser.prog} has an option {one.name} already: rename the new one")
+            raise UnmaskError(
+                f"{parser.prog} has an option {one.name} already: rename the new option"
+            )
         group_of(parser, one.group or group).add_argument(
             _FLAGS.get(name, f"--{name}"),
             dest=one.name,
@@ -131,13 +145,13 @@ _FLAGS = {"include": "--must-include"}
 
 
 def group_of(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
-    """The group of arguments that has a title, made where there is none."""
+    """The argument group of a title; it is created if there is none."""
     found = [group for group in parser._action_groups if group.title == title]
     return found[0] if found else parser.add_argument_group(title)
 
 
 def help_of(one: Option) -> str:
-    """The help of an option with its default, where there is one to show."""
+    """The help of an option, followed by its default in brackets if it has one to show."""
     if one.required or isinstance(one.default, bool) or one.default in (None, "", (), []):
         return one.help.replace("%", "%%")
     values = one.default if one.many else [one.default]
@@ -146,7 +160,7 @@ def help_of(one: Option) -> str:
 
 
 def _argument(one: Option) -> dict[str, Any]:
-    """The settings of `add_argument` that follow from the type of an option."""
+    """The arguments of `add_argument` that follow from the type of an option."""
     kind: Any = one.kind
     if kind is bool:
         plain = one.default is False
@@ -163,19 +177,19 @@ def _argument(one: Option) -> dict[str, Any]:
 
 
 def _checked(one: Option, read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A reader of an argument that refuses values out of the option's range."""
+    """A parser of an argument that raises an error for values out of the option's range."""
 
     def checked(text: str) -> Any:
         value = read(text)
         one.check(value)
         return value
 
-    checked.__name__ = getattr(read, "__name__", "")  # argparse names it: invalid int value
+    checked.__name__ = getattr(read, "__name__", "")  # for argparse's error: invalid int value
     return checked
 
 
 def add_sampling(parser: Parser) -> None:
-    """The options of everything that writes; one that is not given keeps the API's default."""
+    """Adds the sampling options and those of logits processors. Defaults are those of the Python API."""
     group = parser.add_argument_group("sampling", argument_default=argparse.SUPPRESS)
     add_options(parser, options_of(SamplingParams, "cli"), "sampling")
     add_arithmetic(group)
@@ -185,51 +199,57 @@ def add_sampling(parser: Parser) -> None:
     parser.add_argument(
         "--watch",
         action=argparse.BooleanOptionalAction,
-        help="show the text forming, slowly enough to follow; by default a single text on a screen, at full speed",
+        help="show each step, with pauses; by default a single text in a terminal shows them without pauses",
     )
     parser.add_argument(
-        "--time", action="store_true", help="tell how long the first text and all of it took"
+        "--time", action="store_true", help="print the seconds until the first text and in all"
     )
 
 
 def list_of(kind: type[T]) -> Callable[[str], list[T]]:
-    """Numbers with commas between them."""
+    """A parser of numbers separated by commas."""
 
     def parse(text: str) -> list[T]:
         try:
             return [kind(part) for part in text.split(",")]
         except ValueError:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is no list of numbers such as 8,16,32"
+                f"{text!r} is no list of numbers: give one such as 8,16,32"
             ) from None
 
     return parse
 
 
 def add_arithmetic(group: argparse._ArgumentGroup) -> None:
-    """How the network computes; what `load` takes beside a device."""
+    """Adds the options of `load` for precision and compilation."""
     add = group.add_argument
     add(
         "--precision",
         metavar="TYPE",
-        help="of the arithmetic: fp32 (default), bf16, or auto, the fastest that is native",
+        help="precision of the network: fp32, bf16, or auto for the fastest native one (fp32)",
     )
-    add("--compile", action="store_true", help="half a minute of waiting, then faster on a GPU")
+    add(
+        "--compile",
+        action="store_true",
+        help="compile the network: half a minute, then faster on a GPU",
+    )
 
 
 def add_model(parser: Parser) -> None:
-    """The model that a command reads, and how it answers."""
+    """Adds the arguments MODEL, --device and --json."""
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="a shipped model ('unmask models'), a run folder or an exported one",
+        help="shipped model ('unmask models'), run folder or exported model",
     )
     parser.add_argument(
-        "--device", default=argparse.SUPPRESS, help="cpu, cuda, mps; by default the best there is"
+        "--device",
+        default=argparse.SUPPRESS,
+        help="cpu, cuda or mps; by default the fastest available",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def given(args: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Those of the options that the user gave."""
+    """The options among `names` that the command line has, by name."""
     return {name: getattr(args, name) for name in names if hasattr(args, name)}

@@ -1,1 +1,1 @@
-"""Measurements of texts: judges, metrics and suites."""
+"""Evaluation of models: judges, metrics and suites."""

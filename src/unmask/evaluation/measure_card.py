@@ -1,4 +1,4 @@
-"""What a model's card says: its figures, measured here, and samples that nobody picked."""
+"""Measurements for a model card: bound, sample quality, and samples of fixed seeds."""
 
 import platform
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from unmask.formats.model_card import card_facts
 from unmask.likelihood.bound import Bound
 from unmask.model import Model
 
-PICTURED = range(10)  # the seeds whose texts are shown
+PICTURED = range(10)  # seeds of the samples on the card
 
 
 def measure_card(
@@ -29,10 +29,20 @@ def measure_card(
     batch: int = 32,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """The bound on `data`, what `n` texts are like to a judge, and a text of each of ten seeds."""
-    say(f"the bound on {data}, {draws} draw{'s' * (draws > 1)}")
+    """Facts of a model card: the bound on `data`, the quality of `n` texts, and ten samples.
+
+    Args:
+        model: The model.
+        data: Source of held-out text.
+        judge: Judge of the texts.
+        draws: Noise draws per row of the bound.
+        n: Texts to judge.
+        batch: Rows of one pass of the network.
+        say: Receives a line before each measurement.
+    """
+    say(f"measuring the bound on {data}, {draws} draw{'s' * (draws > 1)}")
     bound = model.perplexity(source=data, draws=draws, batch=batch)
-    say(f"{n} texts")
+    say(f"generating and judging {n} texts")
     rows = _texts(model, judge, n, say)
     texts = model.generate(n=len(PICTURED), seed=list(PICTURED))
     return card_facts(model) | {
@@ -65,7 +75,7 @@ def _bound(model: Model, bound: Bound, data: str) -> dict[str, Any]:
 def _texts(
     model: Model, judge: Model | CausalJudge | str, n: int, say: Callable[[str], None]
 ) -> list[Row]:
-    """The model's usual texts, and real ones where its validation text is at hand."""
+    """Quality of texts by the model's defaults, and of real text if the validation text is available."""
     usual = model.defaults
     length = usual.get("length", model.length)
     samplers = [usual["sampler"]] if "sampler" in usual else usual_samplers(model)

@@ -1,1 +1,1 @@
-"""Texts from a bundle: prompts and gaps in, results out."""
+"""Generation, infilling and editing of texts with a bundle."""

@@ -1,4 +1,4 @@
-"""A constraint on a job: refused before any network call, or a plan and canvases that lead to it."""
+"""Applies a constraint to rows and sampling; an impossible one is an error before any network call."""
 
 from dataclasses import replace
 
@@ -17,25 +17,29 @@ from unmask.samplers.core.token_sampler import SamplingTask
 def constrained(
     tokenizer: Tokenizer, job: FillRequest, sampling: SamplingParams, task: SamplingTask, near: int
 ) -> tuple[FillRequest, SamplingTask]:
-    """The job with the phrases that must occur written in, and a plan that keeps to the constraint.
+    """The rows with the phrases of `include` written in, and sampling restricted to the allowed tokens.
 
-    Where a text may end, phrases are put among its first `near` tokens if they fit there.
+    In a text that may end, phrases go among its first `near` tokens if they fit there.
     """
     if sampling.regex is None and not (sampling.ban or sampling.include or sampling.allowed):
         return job, task
     room = min(map(len, job.canvases)) - job.lead
     constraint = _constraint(tokenizer, job.lead, room, sampling)
-    if job.answers and len(set(job.fixed)) > 1:  # `lead` is of all rows
-        raise UnmaskError("targets are constrained for one source at a time: give one")
+    if job.answers and len(set(job.fixed)) > 1:  # all rows share `lead`
+        raise UnmaskError("targets are constrained for one source at a time: give one source")
     if job.rows > 1:
-        raise UnmaskError("the text is longer than the model: its rows cannot be constrained")
+        raise UnmaskError(
+            "the text is longer than the model and cannot be constrained: shorten it to the model's length"
+        )
     compiled = compile_constraint(constraint, tokenizer.pieces(), tokenizer.vocabulary, task.banned)
     z = torch.tensor(job.canvases)
     compiled.check(z.unique(dim=0), job.lead)
     if constraint.include:
         phrases, length = len(constraint.include), z.shape[1]
         uniforms = row_uniforms(task.seeds, "place", phrases * length).view(-1, phrases, length)
-        if job.ends:  # a phrase far behind would keep the text from ending before it
+        if (
+            job.ends
+        ):  # a text cannot end before its last phrase: positions far behind get a low rank
             uniforms[:, :, near:] *= 1e-9
         ways = [_ways(tokenizer, phrase) for phrase in constraint.include]
         z = compiled.place(z, job.lead, ways, uniforms)
@@ -46,26 +50,28 @@ def _constraint(tokenizer: Tokenizer, lead: int, room: int, sampling: SamplingPa
     allowed: dict[int, set[int]] = {}
     for place, tokens in (sampling.allowed or {}).items():
         if not 0 <= place < room:
-            raise UnmaskError(f"there is no place {place} to allow tokens at: 0 to {room - 1}")
+            raise UnmaskError(
+                f"allowed has position {place}, which the text lacks: give 0 to {room - 1}"
+            )
         if not tokens:
-            raise UnmaskError(f"no token is allowed at place {place}")
+            raise UnmaskError(f"no token is allowed at position {place}: give at least one")
         allowed[lead + place] = {_token(tokenizer, token) for token in tokens}
     return Constraint(sampling.regex, tuple(sampling.ban), tuple(sampling.include), allowed)
 
 
 def _token(tokenizer: Tokenizer, token: str | int) -> int:
-    """The id of a token, by number or by its text."""
+    """The id of a token, given as id or text."""
     if isinstance(token, int):
         return token
     ids = tokenizer.encode(token)
     if len(ids) != 1:
         raise UnmaskError(
-            f"{token!r} is {len(ids)} tokens, not one: it cannot be allowed at a place"
+            f"{token!r} in allowed is {len(ids)} tokens, not one: give single tokens, or ids"
         )
     return ids[0]
 
 
 def _ways(tokenizer: Tokenizer, phrase: str) -> list[list[int]]:
-    """A phrase as tokens, after a space where tokens carry theirs."""
+    """The token ids of a phrase, with and without a space before it where tokens include the space."""
     spaced = [f" {phrase}"] if tokenizer.leading_space else []
     return [tokenizer.encode(text) for text in (*spaced, phrase)]

@@ -1,4 +1,4 @@
-"""Text forming in the terminal or a notebook: masked tokens as blocks, what is new in colour."""
+"""Live display of sampling in a terminal or a notebook: masks as blocks, new tokens in colour."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 MASK = "░"
 _MASKED = "dim"
-_TAKEN_BACK = "bold magenta"  # was written, and is masked again
+_TAKEN_BACK = "bold magenta"  # tokens that are masked again
 _FOOTER = "dim italic"
 _CONFIDENT = ((0.7, "bold green"), (0.3, "bold yellow"), (0.0, "bold red"))
-# what a terminal would obey instead of showing it
+# control characters, which a terminal would execute
 _CONTROLS = dict.fromkeys([*range(9), *range(11, 32), 127], BROKEN)
-_PAUSE = 0.08  # seconds from one picture to the next
-_PATIENCE = 5.0  # seconds in all to wait for them
+_PAUSE = 0.08  # seconds between two pictures
+_PATIENCE = 5.0  # seconds of all pauses together
 
 
 def watch(
@@ -39,10 +39,21 @@ def watch(
     on_screen: Callable[[], None] = lambda: None,
     brief: bool = False,
 ) -> "Frame | None":
-    """Shows frames as they come and prints the finished texts; elsewhere than on a screen only these.
+    """Shows each frame in place of the one before, then prints the finished texts.
 
-    `on_screen` is called whenever text has been shown. `brief` waits for nobody's eye, and has nothing
-    to say below the finished texts.
+    Without a terminal or notebook only the finished texts are printed.
+
+    Args:
+        frames: Frames of one batch.
+        tokenizer: Decodes the tokens.
+        console: Console to print to; by default standard output.
+        pause: Seconds between two pictures.
+        conditional: True for a model of pairs: only the target is shown.
+        on_screen: Called after each text that is shown.
+        brief: Adds no pauses and no line below the finished texts.
+
+    Returns:
+        The last frame, or None if there is none.
     """
     console = Console(highlight=False) if console is None else console
     picture = Picture(tokenizer, console, conditional)
@@ -52,9 +63,7 @@ def watch(
         for last in frames:
             picture.add(last)
             wait = drawn + pause - time.monotonic()
-            if (
-                show and 0 < wait <= patience
-            ):  # a fast model is slowed down for the eye, for a while
+            if show and 0 < wait <= patience:  # slows a fast model down for the eye
                 time.sleep(wait)
                 patience, wait = patience - wait, 0.0
             if show and wait <= 0:
@@ -73,7 +82,7 @@ def watch(
 
 @contextmanager
 def _screen(console: Console) -> Iterator[Callable[[RenderableType], object] | None]:
-    """What shows a picture in place of the one before, if there is a screen."""
+    """A function that replaces the picture on the screen; None without a screen."""
     if console.is_jupyter:
         place = Place(pause=0)
         yield lambda picture: place.show(picture)
@@ -85,7 +94,7 @@ def _screen(console: Console) -> Iterator[Callable[[RenderableType], object] | N
 
 
 class Picture:
-    """A frame as text in colour; what changed in frames that were not drawn counts as new."""
+    """Frames as coloured text. Tokens are new if they changed since the last frame that was drawn."""
 
     def __init__(self, tokenizer: "Tokenizer", console: Console, conditional: bool = False) -> None:
         self._tokenizer = tokenizer
@@ -95,12 +104,12 @@ class Picture:
         self.frames = 0
 
     def add(self, frame: "Frame") -> None:
-        """A frame that may or may not be drawn."""
+        """Records the changes of a frame, drawn or not."""
         self._new = frame.changed if self._new is None else self._new | frame.changed
         self.frames += 1
 
     def texts(self, frame: "Frame") -> str:
-        """The finished texts alone."""
+        """The finished texts without colour."""
         rows = frame.tokens.tolist()
         starts = [start(ids, self._tokenizer) if self._conditional else 0 for ids in rows]
         decoded = (
@@ -110,12 +119,12 @@ class Picture:
         return "\n\n".join(decoded)
 
     def finished(self, frame: "Frame", brief: bool = False) -> Text:
-        """The finished texts on a screen, and the line below."""
+        """The finished texts for a screen, with the status line below unless `brief`."""
         text = Text(self.texts(frame).translate(_CONTROLS))
         return text if brief else text.append(f"\n{footer(frame, self.frames)}", _FOOTER)
 
     def draw(self, frame: "Frame") -> Text:
-        """As many rows as fit, and a line below."""
+        """The rows that fit on the screen, with the status line below."""
         new = frame.changed if self._new is None else self._new
         self._new = None
         room = max(self._console.height - 3, 1)
@@ -136,7 +145,7 @@ class Picture:
         return Text("\n").join([*lines[:room], foot])
 
     def row(self, ids: list[int], new: Sequence[bool], confidence: Sequence[float]) -> Text:
-        """One text; tokens that have not become a whole character yet are shown with its last piece."""
+        """One row in colour. A character of several tokens is shown with its last token."""
         first = start(ids, self._tokenizer) if self._conditional else 0
         new, confidence = new[first:], confidence[first:]
         ids = shown(ids[first:], self._tokenizer)
@@ -156,7 +165,7 @@ class Picture:
 
 
 def footer(frame: "Frame", frames: int) -> str:
-    """Where the text stands: of several, the busiest and the noisiest."""
+    """The status line: frame number, network calls and noise level (maxima over the rows), seconds."""
     calls, t = int(frame.calls.max()), float(frame.t.max())
     return f"frame {frames} · calls {calls} · t {t:.2f} · {frame.seconds:.1f} s"
 

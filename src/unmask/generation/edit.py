@@ -1,4 +1,4 @@
-"""A text to be edited: what of it is masked, and written again."""
+"""Editing: the choice of the tokens of a text to mask again, and the rows to fill."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from unmask.randomness import row_seeds, row_uniforms
 
 @dataclass(frozen=True)
 class Edit:
-    """Which tokens of a text are to be rewritten: a share, a span, or the least likely ones."""
+    """Choice of the tokens to rewrite: a random share, a span, or the least likely ones."""
 
     remask: float | None = None
     remask_span: tuple[int, int] | None = None
@@ -27,7 +27,9 @@ class Edit:
 
     def __post_init__(self) -> None:
         if sum(choice is not None for choice in vars(self).values()) > 1:
-            raise UnmaskError("give one of remask, remask_span and remask_uncertain")
+            raise UnmaskError(
+                "remask, remask_span and remask_uncertain exclude each other: give one of them"
+            )
         if self.remask is not None and not 0 < self.remask <= 1:
             raise UnmaskError(f"remask must lie in (0, 1], not {self.remask}")
         if self.remask_uncertain is not None and self.remask_uncertain < 1:
@@ -36,12 +38,13 @@ class Edit:
     def places(
         self, ids: list[int], seed: int, confidence: Callable[[], Float[Tensor, "tokens"]]
     ) -> list[int]:
-        """Where the text is masked before it is written again."""
+        """The positions of the text to mask."""
         if self.remask_span is not None:
             start, stop = self.remask_span
             if not 0 <= start < stop <= len(ids):
                 raise UnmaskError(
-                    f"the span {start}:{stop} does not lie in the text's {len(ids)} tokens"
+                    f"the span {start}:{stop} does not lie in the text's {len(ids)} tokens: give A:B "
+                    f"with 0 <= A < B <= {len(ids)}"
                 )
             return list(range(start, stop))
         if self.remask_uncertain is not None:
@@ -56,7 +59,7 @@ class Edit:
 def _rows(
     bundle: Bundle, first: list[int], ids: list[int], masked: Sequence[Sequence[int]]
 ) -> FillRequest:
-    """A text, masked in one way for each of `masked`; as many rows as it needs."""
+    """Rows of a text, once for each list of positions in `masked`; a long text takes several rows."""
     tokenizer, longest = bundle.tokenizer, bundle.length
     mask_id = tokenizer.vocabulary.mask_id
     body = longest - len(framed(tokenizer, first, []))
@@ -80,7 +83,7 @@ def _rows(
 def leave_one_out(
     denoiser: Callable[..., Tensor], row: Tensor, columns: Tensor, mask_id: int, t: float
 ) -> Float[Tensor, "columns"]:
-    """log p(x_l | all other tokens) at the given columns, each masked in a row of its own."""
+    """log p(x_l | all other tokens) at the given columns. Each column is masked in its own row."""
     rows = row.repeat(len(columns), 1)
     each = torch.arange(len(columns), device=row.device)
     rows[each, columns] = mask_id
@@ -89,13 +92,13 @@ def leave_one_out(
 
 
 def rows_to_edit(bundle: Bundle, text: str, edit: Edit, sampling: SamplingParams) -> FillRequest:
-    """The text in `n` ways, each with its places masked."""
+    """`n` masked versions of a text, as rows to fill."""
     refuse_one_sided(bundle, "edit")
     ids = bundle.tokenizer.encode(text)
     if not ids:
-        raise UnmaskError("the text is empty")
+        raise UnmaskError("the text is empty: give a text to edit")
     first = first_tokens(bundle, sampling)
-    if edit.remask_uncertain is not None:  # mistakes are told before the network is asked
+    if edit.remask_uncertain is not None:  # raises errors of the options before any network call
         everything = [range(len(ids))] * sampling.n
         Generator(bundle, _rows(bundle, first, ids, everything), sampling)
     confidence = cache(lambda: _confidence(bundle, first, ids))
@@ -106,7 +109,7 @@ def rows_to_edit(bundle: Bundle, text: str, edit: Edit, sampling: SamplingParams
 
 @torch.inference_mode()
 def _confidence(bundle: Bundle, first: list[int], ids: list[int]) -> torch.Tensor:
-    """log p of each token given all others of its row, each masked once."""
+    """log p of each token given all other tokens of its row."""
     mask_id = bundle.tokenizer.vocabulary.mask_id
     job = _rows(bundle, first, ids, [[]])
     parts = []

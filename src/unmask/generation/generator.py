@@ -1,4 +1,4 @@
-"""A job on its way: the sampler, the plan and the constraint that fit it, checked before any network call."""
+"""Generation: fills rows with a sampler, in batches. Options are checked before any network call."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,18 +23,18 @@ from unmask.samplers.core.token_sampler import TAIL, SamplingTask
 from unmask.samplers.length_first import LengthFirst
 from unmask.samplers.sampler import Sampler
 
-_BUSY = 512  # tokens that a CPU computes at once as fast, each, as more of them
+_BUSY = 512  # tokens of a batch beyond which a CPU is not faster per token
 
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """A generated text: `str()` of it is the text; `calls` counts the network calls it took."""
+    """A generated text. `str()` gives the text; `calls` is its number of network calls."""
 
     text: str
-    ids: list[int]  # from the first to the end of the text, EOS included where it was drawn
+    ids: list[int]  # tokens of the text, with its EOS if one was drawn
     calls: int
-    seconds: float  # of the batch that it was made in
-    seed: int  # makes this text again, alone
+    seconds: float  # of the text's batch
+    seed: int  # generates this text again, by itself
 
     def __str__(self) -> str:
         return self.text
@@ -49,7 +49,7 @@ class Result:
 
 
 class Generator:
-    """Fills the rows of a job."""
+    """Fills rows with a sampler."""
 
     def __init__(self, bundle: Bundle, job: FillRequest, sampling: SamplingParams) -> None:
         self.bundle, self.job, self.sampling = bundle, job, sampling
@@ -64,19 +64,21 @@ class Generator:
                 "a model that diffuses vectors takes no regex, ban, include or allowed: leave them out"
             )
         if self.task.allow is not None and sampling.ending == "first":
-            raise UnmaskError("a constraint may need a longer text: ending free")
+            raise UnmaskError(
+                "a constraint may need a longer text than ending first fixes: give ending free"
+            )
 
     def frames(self) -> Iterator[Frame]:
-        """Every step of all rows side by side."""
+        """Every step of all rows, in one batch."""
         if len({len(row) for row in self.job.canvases}) > 1:
             raise UnmaskError(
-                "the text is longer than the model: its parts do not form together, so it cannot be "
-                "watched"
+                "the text is longer than the model and its rows differ in length: its steps cannot be "
+                "streamed; leave streaming out or shorten the text"
             )
         if len(self.job.canvases) > self.sampling.batch:
             raise UnmaskError(
-                f"{len(self.job.canvases)} texts are to form side by side, and batch is "
-                f"{self.sampling.batch}"
+                f"{len(self.job.canvases)} texts are streamed in one batch, and batch is "
+                f"{self.sampling.batch}: raise batch or lower n"
             )
         return self._batch(range(len(self.job.canvases)), watched=True)
 
@@ -85,12 +87,12 @@ class Generator:
         return list(self._finished(lambda length: self.sampling.batch))
 
     def one_by_one(self) -> Iterator[Result]:
-        """The finished texts in their order, each as soon as it is there."""
+        """The finished texts in order, each as soon as its batch is done."""
         return self._finished(self._enough)
 
     def _finished(self, together: Callable[[int], int]) -> Iterator[Result]:
         rows: dict[int, tuple[list[int], int, float]] = {}
-        told = 0
+        yielded = 0
         for part in self._batches(together):
             start = time.perf_counter()
             last = last_frame(self._batch(part, watched=False), self._canvas(part))
@@ -99,20 +101,20 @@ class Generator:
                 part, last.tokens.tolist(), last.calls.tolist(), strict=True
             ):
                 rows[row] = (ids, calls, seconds)
-            while told < self.texts and all(i in rows for i in self._rows_of(told)):
-                yield self._result([rows.pop(i) for i in self._rows_of(told)], told)
-                told += 1
+            while yielded < self.texts and all(i in rows for i in self._rows_of(yielded)):
+                yield self._result([rows.pop(i) for i in self._rows_of(yielded)], yielded)
+                yielded += 1
 
     def _rows_of(self, text: int) -> range:
         return range(text * self.job.rows, (text + 1) * self.job.rows)
 
     def _enough(self, length: int) -> int:
-        """How many rows keep the device busy: with more of them the first text would only come later."""
+        """Rows of a batch: on a CPU few, so that the first text comes early; elsewhere `batch`."""
         few = self.bundle.device.type == "cpu" and not self.bundle.method.capabilities.causal
         return min(max(_BUSY // length, 1), self.sampling.batch) if few else self.sampling.batch
 
     def _batches(self, together: Callable[[int], int]) -> Iterator[list[int]]:
-        """Rows of one length, as many as go side by side."""
+        """Batches of rows of equal length; `together` gives the size for a length."""
         canvases = self.job.canvases
         by_length = sorted(range(len(canvases)), key=lambda row: len(canvases[row]))
         for length, group in groupby(by_length, key=lambda row: len(canvases[row])):
@@ -123,7 +125,7 @@ class Generator:
         seeds = [self._row_seed(row) for row in rows]
         task = replace(self.task, seeds=seeds, watched=watched)
         denoiser = guided(self.bundle, self.sampling)
-        # a sampler that cannot use this denoiser says so here, not with the first frame
+        # a sampler that cannot use this denoiser raises its error here, before the first frame
         return inferring(self.sampler.generate(denoiser, self._canvas(rows), task))
 
     def _row_seed(self, row: int) -> int:
@@ -137,7 +139,7 @@ class Generator:
         )
 
     def _revisable(self, tokens: Tensor, rows: list[int] | range) -> Tensor | None:
-        """All of the text, none of its frame."""
+        """Mask of the tokens that the sampler may rewrite: the text without BOS and EOS; None for none."""
         if not self.job.revisable:
             return None
         places = torch.zeros_like(tokens, dtype=torch.bool)
@@ -153,7 +155,7 @@ class Generator:
             min(self.job.openings, bundle.length),
         )
         if self.job.answers and sampler.windowed:
-            raise UnmaskError("a target is written in one row: take a sampler without windows")
+            raise UnmaskError("a target is written in one row: give a sampler without windows")
         if longest > bundle.length or sampler.windowed:
             sampler = in_windows(
                 sampler, bundle.length, self.job.lead, bundle.tokenizer.vocabulary.eos_id
@@ -163,23 +165,26 @@ class Generator:
         inner = sampler.unwrapped()
         if inner.revises and self.sampling.strategy == "hybrid":
             raise UnmaskError(
-                "strategy hybrid is for the tail of a text, and a sampler that revises has none: "
-                "take stochastic or deterministic"
+                "strategy hybrid needs a tail, which a sampler that revises lacks: give strategy "
+                "stochastic or deterministic"
             )
         if self.job.revisable and not sampler.rewrites:
             raise UnmaskError(
-                "say what to rewrite (remask, remask_span or remask_uncertain), or take a sampler "
-                "that revises a finished text: gibbs"
+                "no token of the text is to be rewritten: give remask, remask_span or "
+                "remask_uncertain, or sampler gibbs, which revises a finished text"
             )
         return sampler
 
     def _end_first(self, sampler: Sampler) -> Sampler:
         if not (self.job.answers and self.job.ends and self.bundle.method.capabilities.any_order):
             raise UnmaskError(
-                "ending first is for diffusion models of pairs, whose rows are EOS from a target's end on"
+                "ending first is for diffusion models of pairs, whose rows hold EOS behind a target: "
+                "give ending free"
             )
         if sampler.revises:
-            raise UnmaskError("a sampler that revises may change where a text ends: ending free")
+            raise UnmaskError(
+                "a sampler that revises may change where a text ends: give ending free"
+            )
         return LengthFirst(sampler)
 
     def _plan(self) -> SamplingTask:
@@ -198,7 +203,7 @@ class Generator:
         )
 
     def _result(self, rows: list[tuple[list[int], int, float]], text: int) -> Result:
-        """The text of its rows, up to the first EOS behind the prompt."""
+        """The text of its filled rows, up to the first EOS behind the prompt."""
         tokenizer, job = self.bundle.tokenizer, self.job
         first, eos = job.fixed[text * job.rows], tokenizer.vocabulary.eos_id
         ids = rows[0][0] if len(rows) == 1 else [i for row, _, _ in rows for i in row[first:-1]]
@@ -211,7 +216,7 @@ class Generator:
 
 
 def inferring(frames: Iterator[Frame]) -> Iterator[Frame]:
-    """Frames made in inference mode, which must not be left on between them."""
+    """The frames, computed in inference mode; the mode is off in the caller between two frames."""
     while True:
         with torch.inference_mode():
             frame = next(frames, None)

@@ -1,8 +1,8 @@
-"""Guidance towards a class: denoisers around denoisers, so that every sampler can be guided.
+"""Classifier-free guidance and classifier guidance, as wrappers of a denoiser for every sampler.
 
-x_theta becomes x_theta(v) p(y | v)^weight, normalised at each place. Classifier-free guidance has the
-likelihood ratio from the model itself, with its class token and without; classifier guidance takes it
-from another network, to first order.
+x_theta becomes x_theta(v) p(y | v)^weight, normalised at each position. Classifier-free guidance computes
+the likelihood ratio with the model itself, with and without its class token. Classifier guidance computes
+it with another network, to first order.
 """
 
 import math
@@ -25,17 +25,17 @@ STRONGEST = 1000.0
 
 @runtime_checkable
 class Classifier(Protocol):
-    """A noise-aware classifier log p(y | z_t), which tells how each token would change it."""
+    """A noise-aware classifier log p(y | z_t) with its gradient in the tokens."""
 
     def slopes(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
-        """Its gradient with respect to the one-hot tokens at chosen places."""
+        """Gradient of log p(y | z_t) with respect to the one-hot tokens at chosen positions."""
 
 
 @dataclass(frozen=True)
 class ClassifierFree:
-    """x_theta(class)^weight x_theta(null)^(1 - weight): 1 samples the class, 0 text of any kind.
+    """x_theta(class)^weight x_theta(null)^(1 - weight): weight 1 samples the class, 0 text of any class.
 
-    Rows hold the class token at `place`; `null_id` there is text without a class.
+    Rows hold the class token at column `place`; `null_id` in its place means no class.
     """
 
     denoiser: Denoiser
@@ -48,7 +48,7 @@ class ClassifierFree:
 
     @property
     def cost(self) -> int:
-        """Network calls of a row in each call."""
+        """Network calls per row in each denoiser call."""
         return 1 if self.weight in (0, 1) else 2
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
@@ -61,7 +61,7 @@ class ClassifierFree:
         rows, columns = at
         both = (torch.cat([rows, rows + len(z_t)]), columns.repeat(2))
         given, free = self.denoiser(torch.cat([z_t, null]), t.repeat(2), both).chunk(2)
-        # MASK, and whatever else has no chance, keeps none: -inf - -inf is nothing to weigh
+        # MASK and other tokens of probability 0 keep it: -inf - -inf would be NaN
         impossible = given.isneginf() | free.isneginf()
         return (
             (free + self.weight * (given - free)).masked_fill(impossible, -math.inf).log_softmax(-1)
@@ -70,7 +70,7 @@ class ClassifierFree:
 
 @dataclass(frozen=True)
 class ClassifierGuided:
-    """x_theta(v) p(y | z_t with v)^weight, the classifier to first order around z_t."""
+    """x_theta(v) p(y | z_t with v)^weight, with the classifier to first order around z_t."""
 
     denoiser: Denoiser
     classifier: Classifier
@@ -81,14 +81,14 @@ class ClassifierGuided:
 
     @property
     def cost(self) -> int:
-        """Network calls of a row in each call."""
+        """Network calls per row in each denoiser call."""
         return 1 if self.weight == 0 else 2
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         log_x_theta = self.denoiser(z_t, t, at)
         if self.weight == 0:
             return log_x_theta
-        # log p(y | z_t) and the slope of the token that stands there now are the same for every v
+        # log p(y | z_t) and the slope of the present token do not depend on v: log_softmax drops them
         slopes = self.classifier.slopes(z_t, t, at).to(log_x_theta)
         return (log_x_theta + self.weight * slopes).log_softmax(-1)
 
@@ -99,20 +99,20 @@ def _check(weight: float) -> None:
 
 
 def first_tokens(bundle: Bundle, sampling: SamplingParams) -> list[int]:
-    """What rows begin with: the class, unless another model knows it better, or BOS."""
+    """The first token of rows, if any: BOS without a label or with a guide, else the class token."""
     label_id, bos = _label_id(bundle, sampling), bundle.tokenizer.vocabulary.bos_id
     first = bos if label_id is None or sampling.guide is not None else label_id
     return [] if first is None else [first]
 
 
 def guided(bundle: Bundle, sampling: SamplingParams) -> Denoiser:
-    """The model's denoiser, guided towards the label."""
+    """The model's denoiser, guided towards the class label of the options."""
     denoiser, label_id = bundle.method.denoiser(), _label_id(bundle, sampling)
     weight = float(sampling.guidance)
     if label_id is None or (sampling.guide is None and weight == 1):
         return denoiser
     if bundle.method.capabilities.latent:
-        raise UnmaskError("guidance weighs tokens, and this model diffuses vectors: leave it out")
+        raise UnmaskError("guidance is for tokens, and this model diffuses vectors: leave it out")
     if sampling.guide is None:
         assert bundle.tokenizer.vocabulary.bos_id is not None
         return ClassifierFree(denoiser, bundle.tokenizer.vocabulary.bos_id, weight)
@@ -122,11 +122,11 @@ def guided(bundle: Bundle, sampling: SamplingParams) -> Denoiser:
 
 
 def _label_id(bundle: Bundle, sampling: SamplingParams) -> int | None:
-    """The class token that was asked for, if the model has it."""
+    """The id of the class token of the options, or None without a label."""
     label, guide = sampling.label, sampling.guide
     if label is None:
         if guide is not None or sampling.guidance != 1:
-            raise UnmaskError("guidance needs a label to guide towards")
+            raise UnmaskError("guidance needs a label: give label, or leave guidance and guide out")
         return None
     labels = bundle.tokenizer.labels
     if not labels:
@@ -134,7 +134,11 @@ def _label_id(bundle: Bundle, sampling: SamplingParams) -> int | None:
     if label not in labels:
         raise unknown("label", label, labels)
     if guide is not None and guide.tokenizer.fingerprint != bundle.tokenizer.fingerprint:
-        raise UnmaskError("the guide has another tokenizer than the model: they cannot be combined")
+        raise UnmaskError(
+            "the guide has another tokenizer than the model: give a guide trained with the model's"
+        )
     if guide is not None and guide.device != bundle.device:
-        raise UnmaskError(f"the guide is on {guide.device} and the model on {bundle.device}")
+        raise UnmaskError(
+            f"the guide is on {guide.device} and the model on {bundle.device}: load both on one device"
+        )
     return labels[label]

@@ -1,6 +1,6 @@
 """Logits processors: registered changes of the distribution that a token is drawn from.
 
-Reading their options needs no torch, so that `unmask generate --help` starts at once.
+Their options import no torch, so `unmask generate --help` starts at once.
 """
 
 from abc import ABC, abstractmethod
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 class LogitsProcessor(ABC):
     """Changes distributions before tokens are drawn, with every sampler.
 
-    A processor NAME adds its options to those of `Sampling` on every surface: `--NAME.field value`,
+    A processor NAME adds its options to the sampling options on every surface: `--NAME.field value`,
     `{"NAME": {"field": value}}` over HTTP, `NAME.field=value` in the harness, a control of the
     playground, and `generate(NAME={"field": value})`. It is active if one of them is given.
 
     Temperature, top-k, top-p and banned tokens are no processors. They are fused into the draw, which
-    CUDA graphs replay; a processor is called from Python at every step.
+    CUDA graphs replay. A processor is called from Python at every step.
 
     Example:
         >>> @LOGITS_PROCESSORS.register("flat")
@@ -46,12 +46,12 @@ class LogitsProcessor(ABC):
         """The changed distributions, after temperature, top-k and top-p.
 
         Args:
-            log_probs: a distribution over the vocabulary for each place, -inf for tokens barred so far.
-            ids: the rows as they stand, whole ones in a window too, with the mask id at open places.
-            at: the row and the column of each place.
+            log_probs: Log-probabilities [positions, vocabulary]; -inf for tokens excluded so far.
+            ids: The rows [rows, length], whole rows also in a window, with the mask id at open positions.
+            at: Row and column of each position.
 
         Returns:
-            Log-probabilities of the same shape, normalised or not. Barred tokens stay barred.
+            Log-probabilities of the same shape, normalised or not. Excluded tokens stay excluded.
         """
 
 
@@ -59,7 +59,7 @@ LOGITS_PROCESSORS: Registry[LogitsProcessor] = Registry("logits processor")
 
 
 def processor_options(surface: str | None = None) -> dict[str, list[Option]]:
-    """The options of each registered processor, named NAME.field, all or those of one surface."""
+    """The options of each registered processor, named NAME.field; with `surface`, only those it has."""
     return {
         name: [
             replace(one, name=f"{name}.{one.name}")
@@ -70,7 +70,7 @@ def processor_options(surface: str | None = None) -> dict[str, list[Option]]:
 
 
 def flat_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with those of processors as NAME.field, also where they were given as NAME={field: value}."""
+    """The options with NAME={field: value} of processors spread out to NAME.field."""
     flat: dict[str, Any] = {}
     groups = dict(options.get("processors") or {})
     for name, value in options.items():
@@ -84,15 +84,15 @@ def flat_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_processors(given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The options of each active processor, read and checked; processors stand in the order of names.
+    """The options of each active processor, parsed and checked, in alphabetical order of processors.
 
     Args:
-        given: the fields of each processor, by its name.
+        given: The fields of each processor, by its name.
 
     Returns:
-        The same with values of the declared types; a processor without a field is left out.
+        The fields with values of the declared types; a processor without a field is left out.
     """
-    from unmask.config.values import read_option  # torch comes with it
+    from unmask.config.values import read_option  # it imports torch
 
     read: dict[str, dict[str, Any]] = {}
     for name in sorted(given):
@@ -111,6 +111,6 @@ def read_processors(given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
 
 
 def build_processors(read: Mapping[str, Mapping[str, Any]]) -> tuple[LogitsProcessor, ...]:
-    """The processors of options that `read_processors` has checked."""
+    """Processors from options that `read_processors` has checked."""
     kinds = {name: LOGITS_PROCESSORS[name] for name in read}
     return tuple(kind(kind.Options(**read[name])) for name, kind in kinds.items())

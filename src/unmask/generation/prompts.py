@@ -1,4 +1,4 @@
-"""Rows to fill from prompts, sources and gaps, framed as the training rows are."""
+"""Rows to fill from prompts, sources and texts with gaps, with the BOS and EOS of training rows."""
 
 import operator
 from collections.abc import Sequence
@@ -12,41 +12,45 @@ from unmask.generation.guidance import first_tokens
 from unmask.generation.sampling_params import Length, SamplingParams
 
 Prompts = str | Sequence[str] | None
-LONGEST = 16  # model lengths that a text of automatic length may take
-MOST_TOKENS = 2**20  # of a text
+LONGEST = 16  # longest text of automatic length, in model lengths
+MOST_TOKENS = 2**20  # tokens of the longest text
 
 
 @dataclass(frozen=True)
 class FillRequest:
-    """Rows to fill."""
+    """Rows of ids to fill, with mask ids at the positions to fill."""
 
     canvases: list[list[int]]
-    lead: int  # tokens before the text: BOS, or a class
-    fixed: list[int]  # tokens at the start of each row that are given: behind them a text may end
-    ends: bool  # whether EOS may be drawn
-    openings: int  # places to fill in a text
-    revisable: bool = False  # whether what is there may be rewritten
-    rows: int = 1  # that make up a text
-    answers: bool = False  # whether the text is what stands behind what is given, alone
+    lead: int  # tokens before the text: BOS or class token
+    fixed: list[int]  # given tokens at the start of each row; EOS ends a text only behind them
+    ends: bool  # True if EOS may be drawn
+    openings: int  # positions to fill in a text
+    revisable: bool = False  # True if the sampler may rewrite tokens that are not masked
+    rows: int = 1  # rows of one text
+    answers: bool = False  # True if the result is the text behind the given tokens only
 
 
 def rows_to_write(
     bundle: Bundle, prompts: Prompts, length: Length, stop: bool, sampling: SamplingParams
 ) -> FillRequest:
-    """Rows of `length` tokens, `n` after each prompt, or behind each source of a model of pairs.
+    """Rows of `length` tokens, `n` for each prompt, or for each source of a model of pairs.
 
-    Length None is the model's own, and "auto" leaves room for a text that ends itself.
+    Length None is the model's own. Length "auto" is `LONGEST` model lengths, and EOS ends the text.
     """
     prompts = [prompts or ""] if prompts is None or isinstance(prompts, str) else prompts
     length = bundle.length if length is None else length
     first = first_tokens(bundle, sampling)
     if bundle.conditional:
         if length == "auto" or length > bundle.length:
-            raise UnmaskError(f"source and target share a row of {bundle.length} tokens at most")
+            raise UnmaskError(
+                f"source and target share a row of {bundle.length} tokens: give no larger length"
+            )
         return _targets(bundle.tokenizer, first, prompts, sampling.n, length, stop)
     if length == "auto":
         if bundle.tokenizer.vocabulary.eos_id is None or not stop:
-            raise UnmaskError("length auto needs an end: this text has none")
+            raise UnmaskError(
+                "length auto needs an end, and this text has none: give a number of tokens"
+            )
         length = LONGEST * bundle.length
     return _continuations(bundle.tokenizer, first, prompts, sampling.n, length, stop)
 
@@ -54,13 +58,13 @@ def rows_to_write(
 def _continuations(
     tokenizer: Tokenizer, first: list[int], prompts: Sequence[str], n: int, length: int, ends: bool
 ) -> FillRequest:
-    """`n` texts of `length` tokens after each prompt."""
+    """`n` rows of `length` tokens that begin with each prompt."""
     if not 2 <= length <= MOST_TOKENS:
         raise UnmaskError(f"length must be 2 or more, and {MOST_TOKENS} at most, not {length}")
     canvases, fixed = [], []
     for prompt in prompts:
         if count_blanks(prompt):
-            raise UnmaskError(f"the prompt {prompt[:40]!r} has a gap: fill fills gaps")
+            raise UnmaskError(f"the prompt {prompt[:40]!r} has a gap: use fill instead")
         ids = first + tokenizer.encode(prompt)
         if len(ids) >= length:
             raise UnmaskError(
@@ -76,18 +80,20 @@ def _continuations(
 def _targets(
     tokenizer: Tokenizer, first: list[int], sources: Sequence[str], n: int, length: int, ends: bool
 ) -> FillRequest:
-    """`n` targets for each source, in rows as the pairs of training have them."""
+    """`n` rows of source, EOS and masked target for each source, like the pairs of training."""
     v = tokenizer.vocabulary
-    assert v.eos_id is not None  # pairs cannot be packed without
+    assert v.eos_id is not None  # the tokenizer of a model of pairs has an EOS
     canvases, fixed = [], []
     for source in sources:
         if not source.strip():
-            raise UnmaskError("the source is empty: this model writes a target for a source")
+            raise UnmaskError(
+                "the source is empty: give a text, for which the model writes a target"
+            )
         given = [*first, *tokenizer.encode(source), v.eos_id]
         if len(given) >= length:
             raise UnmaskError(
                 f"the source {source[:20]!r} has {len(given)} tokens with its frame and leaves no "
-                f"room for a target in a row of {length}"
+                f"room for a target in a row of {length}: shorten it"
             )
         canvases += [given + [v.mask_id] * (length - len(given))] * n
         fixed += [len(given)] * n
@@ -97,12 +103,14 @@ def _targets(
 def rows_to_fill(
     bundle: Bundle, text: str | Sequence[int], sampling: SamplingParams
 ) -> FillRequest:
-    """A text with gaps, or its ids, `n` times; a gap holds words and no end of a text."""
+    """`n` rows of a text with gaps, or of its ids. No EOS is drawn in a gap."""
     refuse_one_sided(bundle, "fill")
     first, tokenizer, longest = first_tokens(bundle, sampling), bundle.tokenizer, bundle.length
     if isinstance(text, str):
-        if (gaps := count_blanks(text)) > longest:  # before anything as long as they are is made
-            raise UnmaskError(f"the text has {gaps} tokens to fill and the model reads {longest}")
+        if (gaps := count_blanks(text)) > longest:  # before lists of that length are built
+            raise UnmaskError(
+                f"the text has {gaps} tokens to fill and the model reads {longest}: shorten the gaps"
+            )
         ids = parse_blanks(text, tokenizer)
     else:
         ids = checked_ids(tokenizer, text)
@@ -110,7 +118,9 @@ def rows_to_fill(
         raise UnmaskError("the text has no gap: write [MASK] or [MASK:4] where to fill")
     row = framed(tokenizer, first, ids)
     if len(row) > longest:
-        raise UnmaskError(f"the text has {len(row)} tokens and the model reads {longest}")
+        raise UnmaskError(
+            f"the text has {len(row)} tokens and the model reads {longest}: shorten it"
+        )
     gaps = ids.count(tokenizer.vocabulary.mask_id)
     return FillRequest(
         [row] * sampling.n, len(first), [len(first)] * sampling.n, ends=False, openings=gaps
@@ -118,26 +128,28 @@ def rows_to_fill(
 
 
 def checked_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
-    """The ids of a text as whole numbers of the vocabulary."""
+    """The ids as ints; raises an error for one that is not in the vocabulary."""
     size = tokenizer.vocabulary.size
     for token in ids:
         if isinstance(token, bool) or not hasattr(token, "__index__"):
-            raise UnmaskError(f"{token!r} is no token: a text is given as ids, or as one string")
+            raise UnmaskError(f"{token!r} is no token: give a text as ids, or as one string")
         if not 0 <= token < size:
             raise UnmaskError(f"{token} is no token: ids run from 0 to {size - 1}")
     return [operator.index(token) for token in ids]
 
 
 def framed(tokenizer: Tokenizer, first: list[int], ids: list[int]) -> list[int]:
-    """A text as a training row holds it."""
+    """A text with the first tokens and the EOS of a training row."""
     eos = tokenizer.vocabulary.eos_id
     return first + ids + ([] if eos is None else [eos])
 
 
 def refuse_one_sided(bundle: Bundle, verb: str) -> None:
-    """Raises an error if the model cannot see the text behind a gap."""
+    """Raises an error if the model does not condition on the text behind a gap."""
     if bundle.conditional:
-        raise UnmaskError(f"this model writes targets for sources: generate, not {verb}")
+        raise UnmaskError(
+            f"this model writes targets for sources and cannot {verb}: use generate instead"
+        )
     if not bundle.method.capabilities.infill:
         raise UnmaskError(
             f"an autoregressive model cannot see what follows a gap: {verb} with a diffusion model"

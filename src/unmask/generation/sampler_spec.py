@@ -1,4 +1,4 @@
-"""Samplers by name: "NAME:field=value,…" and the fields that it sets."""
+"""Samplers from a text such as "NAME:field=value,…", and the choice of one for a method."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,39 +14,52 @@ from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 
 def choose_sampler(sampling: SamplingParams, method: Method, openings: int) -> Sampler:
-    """The sampler of some options, or else the method's own.
+    """The sampler of the options, or the method's default sampler.
 
-    It takes as many steps as there are open places unless a number is given.
+    The default number of steps is `openings`, the number of positions to fill.
     """
     if not method.capabilities.generate:
-        raise UnmaskError(f"the method {METHODS.name_of(method)} writes no text")
+        raise UnmaskError(
+            f"the method {METHODS.name_of(method)} writes no text: give a model of another method"
+        )
     usual = method.sampler
     chosen = sampling.sampler
     if chosen is not None and not isinstance(chosen, str):
         if sampling.steps is not None or sampling.grid is not None:
-            raise UnmaskError("steps and grid go with a sampler's name: this one has its own")
+            raise UnmaskError(
+                "steps and grid go with the name of a sampler, and this sampler is an object: set its fields"
+            )
     else:
         clock = {"steps": sampling.steps, "grid": sampling.grid}
         clock = {option: value for option, value in clock.items() if value is not None}
         chosen = read_sampler(chosen or usual, clock, openings, usual)
     if not _suits(chosen.unwrapped(), method):
-        raise UnmaskError(f"the method {METHODS.name_of(method)} takes the sampler {usual} only")
+        raise UnmaskError(
+            f"the method {METHODS.name_of(method)} takes the sampler {usual} only: give that or none"
+        )
     return chosen
 
 
 def suitable_samplers(method: Method) -> list[str]:
-    """The names of the samplers that can write with a method."""
+    """The names of the samplers that work with a method."""
     return [name for name in SAMPLERS if _suits(SAMPLERS[name], method)]
 
 
 def _suits(sampler: Sampler | type[Sampler], method: Method) -> bool:
-    """True if the sampler works on what the method diffuses and in the order that it writes in."""
+    """True if sampler and method agree: tokens or vectors, and any order or left to right."""
     capabilities = method.capabilities
     return sampler.latent == capabilities.latent and (sampler.causal or not capabilities.causal)
 
 
 def read_sampler(spec: str, clock: dict[str, Any], openings: int, usual: str) -> Sampler:
-    """A sampler from `NAME` or `NAME:field=value,…`; `clock` is the steps and grid asked for."""
+    """A sampler from `NAME` or `NAME:field=value,…`.
+
+    Args:
+        spec: Name and fields.
+        clock: Given values of steps and grid.
+        openings: Default number of steps.
+        usual: Default inner sampler.
+    """
     name, _, rest = spec.partition(":")
     known = {one.name: one for one in sampler_options(name)}
     given = dict(part.partition("=")[::2] for part in rest.split(",") if part)
@@ -54,11 +67,11 @@ def read_sampler(spec: str, clock: dict[str, Any], openings: int, usual: str) ->
         if field not in known:
             raise unknown(f"setting of {name}", field, known)
     values: dict[str, Any] = {}
-    if "inner" in known:  # which runs by the clock where the outer one has none
+    if "inner" in known:  # steps and grid go to the inner sampler if the outer one has no steps
         inner_clock, clock = ({}, clock) if "steps" in known else (clock, {})
         inner = given.pop("inner", usual)
         if inner.partition(":")[0] == name:
-            raise UnmaskError(f"{name} cannot be its own inner sampler")
+            raise UnmaskError(f"{name} cannot be its own inner sampler: give another inner")
         values["inner"] = read_sampler(inner, inner_clock, openings, usual)
     values |= {
         field: read_option(replace(known[field], name=f"{name}:{field}"), text)
@@ -75,12 +88,12 @@ def read_sampler(spec: str, clock: dict[str, Any], openings: int, usual: str) ->
 
 
 def sampler_options(name: str) -> list[Option]:
-    """The fields of a sampler that "NAME:field=value" sets; `lead` and `end` follow the model."""
+    """The fields that "NAME:field=value" can set; the model sets `lead` and `end`."""
     return [one for one in options_of(SAMPLERS[name]) if one.name not in ("lead", "end")]
 
 
 def spelled_samplers() -> str:
-    """Every sampler with its fields, and their help where they have one, in one line."""
+    """All samplers with their fields and the fields' help, in one line."""
     spelled = []
     for name in SAMPLERS:
         fields = [
@@ -91,7 +104,7 @@ def spelled_samplers() -> str:
 
 
 def in_windows(sampler: Sampler, window: int, lead: int, end: int | None) -> Sampler:
-    """The sampler in windows of the model's length, framed as the training rows are."""
+    """The sampler in windows of the model's length, each with the BOS and EOS of training rows."""
     if not sampler.windowed:
         return SemiAutoregressive(window, inner=sampler, lead=lead, end=end)
     outer: Any = sampler

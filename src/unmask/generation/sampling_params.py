@@ -1,6 +1,6 @@
-"""The options that generate, fill, edit and stream share, declared once for every surface.
+"""Options of generate, fill, edit and stream, for the Python API, the command line, HTTP and the harness.
 
-Reading the declarations needs no torch, so that `unmask generate --help` starts at once.
+The declarations import no torch, so `unmask generate --help` starts at once.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,14 +20,14 @@ from unmask.options import Option, check_options, option, options_of
 if TYPE_CHECKING:
     from unmask.bundle import Bundle
     from unmask.samplers.sampler import Sampler
-else:  # no surface reads values of these types, and torch would come with them
+else:  # their modules import torch, and no surface parses values of these types
     Bundle = Sampler = Any
 
 Length = int | Literal["auto"] | None
 _CLOCK = ("sampler", "steps")
 _SIZE = ("length", "steps")
-_WRITING = ("prompts", "length", "stop")  # what `generate` takes beside the fields of Sampling
-EDITING = ("remask", "remask_span", "remask_uncertain")  # and `edit`
+_WRITING = ("prompts", "length", "stop")  # further arguments of `generate`
+EDITING = ("remask", "remask_span", "remask_uncertain")  # further arguments of `edit`
 
 MOST_TEXTS = 2**20
 SHARPNESS = ("temperature", "top_k", "top_p")  # of the distribution that a token is drawn from
@@ -36,71 +36,81 @@ _WRITERS = ("cli", "http")
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """Every field is an option of generate, fill, edit and stream; `on` names the surfaces that show it."""
+    """Sampling options of generate, fill, edit and stream; `on` lists the surfaces that have a field."""
 
     n: int = option(1, ge=1, le=MOST_TEXTS, help="texts for each prompt", on=_WRITERS)
     sampler: str | Sampler | None = option(
-        None, metavar="NAME", help="'unmask samplers' lists them; NAME:field=value,… sets fields"
+        None,
+        metavar="NAME",
+        help="sampler, as in 'unmask samplers'; NAME:field=value,… sets its fields",
     )
-    steps: int | None = option(None, ge=1, help="denoising steps; as many as tokens unless given")
+    steps: int | None = option(
+        None, ge=1, help="denoising steps; by default the number of tokens to fill"
+    )
     grid: str | None = option(
         None,
         metavar="GRID",
-        help="times of the steps: uniform, cosine, or a list such as 1,0.5,0",
+        help="time grid of the steps: uniform, cosine, or times such as 1,0.5,0",
         on=("cli", "http", "harness"),  # the playground has it as a field of the sampler
     )
     temperature: float = option(
-        1.0, ge=0, le=1e6, help="below 1 is safer, above 1 is wilder; 0 takes the likeliest token"
+        1.0, ge=0, le=1e6, help="softmax temperature; 0 takes the likeliest token"
     )
     top_k: int | None = option(
         None, ge=1, le=2**31, metavar="K", help="draw from the K likeliest tokens only"
     )
     top_p: float | None = option(
-        None, gt=0, le=1, metavar="P", help="draw from the likeliest tokens that make up P"
+        None, gt=0, le=1, metavar="P", help="nucleus: draw from the likeliest tokens of mass P"
     )
     strategy: Literal["stochastic", "deterministic", "hybrid"] = option(
         "stochastic",
         metavar="NAME",
-        help="stochastic draws tokens, deterministic takes the likeliest, hybrid does so at the tail",
+        help="stochastic draws tokens, deterministic takes the likeliest, hybrid takes it in the tail",
     )
     tail: float | None = option(
-        None, ge=0, le=1, help="the share of the text, its end, where hybrid draws no tokens (0.1)"
+        None, ge=0, le=1, help="share of the text, at its end, that hybrid does not draw (0.1)"
     )
     ending: Literal["free", "first"] = option(
         "free",
         metavar="NAME",
-        help="first settles the end of a target before its words",
+        help="first fixes the length of a target before its tokens; free does not",
         on=("cli", "http", "play"),
     )
     seed: int | Sequence[int] = option(
-        0, help="the same seed writes the same text", on=("cli", "http", "play")
+        0, help="seed; equal seeds give equal texts", on=("cli", "http", "play")
     )
-    batch: int = option(64, ge=1, help="texts side by side", on=())
+    batch: int = option(64, ge=1, help="texts of one batch", on=())
 
     regex: str | None = option(
         None,
         metavar="PATTERN",
-        help="a pattern that the whole text must match",
+        help="regular expression that the whole text must match",
         on=("cli", "http", "play"),
     )
     ban: Sequence[str] = option(
-        (), help="a phrase that must not occur; repeatable", repeat=True, on=_WRITERS
+        (), help="phrase that must not occur; repeatable", repeat=True, on=_WRITERS
     )
     include: Sequence[str] = option(
-        (), help="a phrase that must occur; repeatable", repeat=True, on=_WRITERS
+        (), help="phrase that must occur; repeatable", repeat=True, on=_WRITERS
     )
     allowed: Mapping[int, Collection[str | int]] | None = option(
-        None, help="tokens by place in the text", on=()
+        None, help="allowed tokens, by position in the text", on=()
     )
 
     label: str | None = option(
-        None, metavar="NAME", help="the class of a model trained with labels"
+        None, metavar="NAME", help="class label, for a model trained with labels"
     )
     guidance: float = option(
-        1.0, ge=0, le=1000, help="strength of the label; 1 is the model itself"
+        1.0,
+        ge=0,
+        le=1000,
+        help="guidance weight of the label; without a guide, 1 is the model itself",
     )
     guide: Bundle | None = option(
-        None, metavar="MODEL", help="a labelled model whose gradient guides", on=("cli",)
+        None,
+        metavar="MODEL",
+        help="labelled model for classifier guidance, by its gradient",
+        on=("cli",),
     )
     processors: Mapping[str, Mapping[str, Any]] = option(
         {}, help="fields of logits processors, by the processor's name", on=()
@@ -109,27 +119,30 @@ class SamplingParams:
     def __post_init__(self) -> None:
         check_options(self)
         if self.tail is not None and self.strategy != "hybrid":
-            raise UnmaskError("tail is for strategy hybrid, which takes the likeliest tokens there")
+            raise UnmaskError("tail is for strategy hybrid: give strategy hybrid, or no tail")
         for name in ("ban", "include"):
             phrases = getattr(self, name)
             phrases = (phrases,) if isinstance(phrases, str) else tuple(phrases)
             if not all(isinstance(phrase, str) for phrase in phrases):
-                raise UnmaskError(f"{name} takes phrases, not {phrases}")
+                raise UnmaskError(f"{name} takes phrases, not {phrases}: give strings")
             object.__setattr__(self, name, phrases)
         object.__setattr__(self, "processors", read_processors(self.processors))
 
     @classmethod
     def of(cls, options: Mapping[str, Any], others: Collection[str] = ()) -> "SamplingParams":
-        """Options from keyword arguments and from text.
+        """Options from values by name; text is parsed to the type of its field.
 
         Args:
-            options: values by name; those of a logits processor as NAME.field or NAME={field: value}.
-            others: names that the caller takes elsewhere, suggested for a misspelled one.
+            options: Values by name; those of a logits processor as NAME.field or NAME={field: value}.
+            others: Further names that the caller accepts. The error for an unknown name may suggest them.
+
+        Returns:
+            The checked options.
 
         Raises:
             UnmaskError: for an unknown name, with the nearest one, and for a value out of range.
         """
-        from unmask.config.values import read_option  # torch comes with it
+        from unmask.config.values import read_option  # it imports torch
 
         known = {one.name: one for one in options_of(cls)}
         values: dict[str, Any] = {}
@@ -141,7 +154,9 @@ class SamplingParams:
             elif name in known:
                 values[name] = read_option(known[name], value)
             elif name in LOGITS_PROCESSORS:
-                raise UnmaskError(f"{name} takes its options by name, such as {{'field': 1}}")
+                raise UnmaskError(
+                    f"{name} takes its options by name, not {value!r}: give {{'field': value}}"
+                )
             elif SYNONYMS.get(name) in {*known, *others}:
                 raise UnmaskError(f"unknown option {name!r}; did you mean {SYNONYMS[name]!r}?")
             else:
@@ -189,16 +204,16 @@ SYNONYMS = {
 
 
 def sampling_options(surface: str) -> list[Option]:
-    """The options of one surface: those of Sampling, then those of logits processors as NAME.field."""
+    """The options of one surface: the sampling options, then those of logits processors as NAME.field."""
     return [*options_of(SamplingParams, surface), *chain(*processor_options(surface).values())]
 
 
-# options of `generate` that a model may have defaults of; those of logits processors come beside them
+# options for which a model may have defaults, beside those of logits processors
 USUAL = ("length", "sampler", "steps", *SHARPNESS)
 
 
 def checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Default values of options, each of its type; those of processors as NAME.field."""
+    """A model's default values, parsed and checked; those of logits processors as NAME.field."""
     given = flat_options(defaults)
     for name in given:
         if name not in USUAL and "." not in name:
@@ -223,9 +238,9 @@ def _length(value: Any) -> int:
 def params_to_generate(
     defaults: Mapping[str, Any], options: Mapping[str, Any], length: Length = None
 ) -> tuple[SamplingParams, Length]:
-    """The options and the length of `generate`: those given, then the model's defaults.
+    """The options and the length of `generate`: the given ones, completed by the model's defaults.
 
-    A sampler that is given has its own number of steps: the default one goes with the default sampler.
+    With a given sampler the model's default for `steps` is dropped: it belongs to the default sampler.
     """
     usual = dict(defaults)
     most = usual.pop("length", None)
@@ -237,11 +252,11 @@ def params_to_generate(
 def params_to_fill(
     defaults: Mapping[str, Any], options: Mapping[str, Any], others: Collection[str] = ()
 ) -> SamplingParams:
-    """The options of `fill` and `edit`: those given, then the model's defaults without length and steps."""
+    """The options of `fill` and `edit`: the given ones, then the model's defaults but length and steps."""
     usual = {name: defaults[name] for name in defaults if name not in _SIZE}
     return SamplingParams.of(usual | _given(options), others)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options that are not None, in the flat form of a model's defaults."""
+    """The options that are not None, with those of logits processors as NAME.field."""
     return {name: value for name, value in flat_options(options).items() if value is not None}

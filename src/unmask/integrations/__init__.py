@@ -1,1 +1,1 @@
-"""Other libraries' interfaces to our models."""
+"""Interfaces of other libraries: transformers, lm-evaluation-harness, ONNX."""

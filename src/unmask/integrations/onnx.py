@@ -1,4 +1,4 @@
-"""A network as an ONNX file: tokens in, logits out, any batch and any length."""
+"""Export of a network to ONNX: tokens in, logits out, for any batch size and length."""
 
 import json
 import logging
@@ -21,11 +21,11 @@ from unmask.methods.masked_diffusion import LARGEST_SIGMA
 from unmask.model import Model
 
 OPSET = 18
-ALPHAS = 1001  # times at which alpha is written down, from 0 to 1
+ALPHAS = 1001  # times from 0 to 1 at which alpha is tabulated
 
 
 class Network(nn.Module):
-    """Tokens, and the time where the network reads it, to logits; MASK has none."""
+    """Logits from tokens, and from sigma with time conditioning; the logit of MASK is -inf."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Network(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "rows length"], sigma: Float[Tensor, "rows"] | None = None
     ) -> Float[Tensor, "rows length vocabulary"]:
-        # given, so that they are computed from the length and not looked up in a table of today's
+        # explicit positions: a cached table would fix the length in the exported graph
         positions = torch.arange(tokens.shape[1])
         rule = sees_the_past if self.backbone.causal else None
         h = self.backbone.features(tokens, sigma, positions=positions, rule=rule)
@@ -43,10 +43,10 @@ class Network(nn.Module):
 
 
 def export(model: Model, file: str | Path) -> None:
-    """Writes the model's network to a file that onnxruntime runs, with the same logits.
+    """Writes the model's network to an ONNX file, which gives the same logits in onnxruntime.
 
-    Its input is `tokens`, and `sigma` for a network that is conditioned on the noise level; its output
-    is `logits`. What a sampler must know beside them stands in the file's metadata.
+    The inputs are `tokens`, and `sigma` for a network with time conditioning. The output is `logits`. The
+    file's metadata holds the further facts that a sampler needs.
     """
     for module in ("onnx", "onnxscript"):
         extra(module, "an ONNX file", "onnx")
@@ -64,8 +64,8 @@ def export(model: Model, file: str | Path) -> None:
         inputs, names = [tokens, torch.ones(2)], ["tokens", "sigma"]
         shapes.append({0: rows})
     try:
-        network.to("cpu")  # moving thaws: what is exported are the weights themselves
-        model.method.backbone.thaw()
+        network.to("cpu")
+        model.method.backbone.thaw()  # the file gets the original weights, not the inference copies
         with torch.no_grad(), _quietly():
             program = torch.onnx.export(
                 network,
@@ -85,7 +85,7 @@ def export(model: Model, file: str | Path) -> None:
 
 
 def metadata(model: Model) -> dict[str, str]:
-    """What a sampler must know beside the network: ids, lengths, and the noise."""
+    """Facts that a sampler needs beside the network: special ids, lengths and schedule."""
     method, v = model.method, model.tokenizer.vocabulary
     causal = method.capabilities.causal
     ids = {"mask": v.mask_id, "pad": v.pad_id, "bos": v.bos_id, "eos": v.eos_id}
@@ -97,7 +97,7 @@ def metadata(model: Model) -> dict[str, str]:
     if method.backbone.longest is not None:
         known["longest"] = str(method.backbone.longest)
     if causal:
-        # logits at a place are of what comes next; MASK marks the start where the first token is drawn too
+        # logits predict the next token; without a BOS, MASK is the input before the first token
         start = v.bos_id if method.lag else v.mask_id
         return known | ({} if start is None else {"start_id": str(start)})
     t = torch.linspace(0, 1, ALPHAS, dtype=torch.float64)
@@ -106,14 +106,14 @@ def metadata(model: Model) -> dict[str, str]:
     return {
         **known,
         "schedule": json.dumps(to_dict(model.config.schedule)),
-        "alpha": json.dumps(alphas),  # for whoever knows no schedules
+        "alpha": json.dumps(alphas),  # a table, for samplers that do not implement the schedule
         "largest_sigma": str(LARGEST_SIGMA),
     }
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without what the exporter and its libraries say about themselves."""
+    """Silences log lines and warnings of the exporter and its libraries."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     before = [logger.level for logger in loggers]
     for logger in loggers:

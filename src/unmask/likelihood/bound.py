@@ -32,11 +32,11 @@ _FIGURES = (
 
 @dataclass(frozen=True)
 class Bound:
-    """Negative log-likelihood per token in nats, and what follows from it; `error` is one standard error.
+    """Negative log-likelihood per token in nats, with perplexity, bits per byte and standard errors.
 
-    `certificate` says what it is of the true value: "exact", "upper" for a bound from above, "pseudo"
-    and "none" for neither. The error is that of the estimate on this text; `text_error` also counts how much texts
-    differ, for a claim about the language that they are a sample of.
+    `certificate` is the relation to the true value: "exact", "upper" for an upper bound, "pseudo" and
+    "none" for neither. `error` is one standard error of the estimate on this text. `text_error` adds the
+    spread between texts, for a claim about the language that they are a sample of.
     """
 
     nats: float
@@ -47,18 +47,20 @@ class Bound:
     characters: int
     draws: int
     terms: dict[str, float]  # nats per token of each part of the bound
-    of: str = ""  # what it is a likelihood of
+    of: str = ""  # the process or order that the likelihood belongs to
     freedom: float = math.inf  # degrees of freedom of the error
     text_error: float = math.inf
     text_estimated: bool = False  # bytes and characters are a part's share, by its tokens
-    left_out: int = 0  # pairs that fit into no row and are in no figure
-    unknown: int = 0  # tokens of the text, parts and all, that stand for what there is none for
-    unread: str = ""  # what of the text could not be read and is in no figure
+    left_out: int = 0  # pairs that are longer than a row and were not measured
+    unknown: int = (
+        0  # tokens of the corpus, in all of its parts, that are the tokenizer's unknown token
+    )
+    unread: str = ""  # summary of read errors; unread text was not measured
     sums: Sums | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_sums(cls, sums: Sums) -> "Bound":
-        """What sums over rows say."""
+        """The estimate that sums over rows give."""
         about, rows, tokens = sums.conditions, sums.rows, sums.tokens
         whole = rows == about.rows
         share = 1.0 if whole else tokens / about.tokens if about.tokens else 0.0
@@ -67,7 +69,7 @@ class Bound:
         if about.draws > 1:
             freedom = pooled_freedom(about.draws, sums.variance, sums.variance_squares)
         elif about.certificate in ("upper", "none"):
-            # one draw does not show its spread; that between rows is larger
+            # one draw has no variance; the spread between rows is larger and takes its place
             error, freedom = text_error, max(rows - 1.0, 1.0)
         return cls(
             nats=sums.nats / tokens,
@@ -89,14 +91,14 @@ class Bound:
         )
 
     def __add__(self, other: "Bound") -> "Bound":
-        """Two parts of one corpus together, as if they had been measured at once."""
+        """The bound of two parts of one corpus, equal to that of one measurement of both."""
         if self.sums is None or other.sums is None:
-            raise UnmaskError("only what was measured can be added: these figures have no sums")
+            raise UnmaskError("a bound without sums cannot be added: measure it with `likelihood`")
         return Bound.from_sums(self.sums + other.sums)
 
     @property
     def perplexity(self) -> float:
-        """exp(nats): among how many equally likely tokens the model wavers."""
+        """exp(nats): the number of equally likely tokens with the same uncertainty."""
         return perplexity_of(self.nats)
 
     @property
@@ -106,24 +108,24 @@ class Bound:
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """Nats per token that hold the bound on this text with 99% confidence; no text costs less than 0."""
+        """99% confidence interval of the nats per token on this text; its lower end is at least 0."""
         reach = student_quantile(self.freedom) * self.error if self.error else 0.0
         return max(self.nats - reach, 0.0), self.nats + reach
 
     @property
     def perplexity_interval(self) -> tuple[float, float]:
-        """The same as a perplexity."""
+        """99% confidence interval of the perplexity."""
         low, high = self.interval
         return perplexity_of(low), perplexity_of(high)
 
     @property
     def draws_to_halve(self) -> int | None:
-        """Draws that bring the error down to half: it falls as 1/sqrt(draws), which one draw does not show."""
+        """Draws that halve the error, which falls as 1/sqrt(draws); None if there is one draw or no error."""
         return 4 * self.draws if self.error and self.draws > 1 else None
 
     @property
     def bits_per_byte(self) -> float:
-        """Bits for each byte of the text, which no tokenizer changes."""
+        """Bits per byte of the text; comparable between tokenizers."""
         return self._bits_per(self.bytes, self.nats)
 
     @property
@@ -133,7 +135,7 @@ class Bound:
 
     @property
     def bits_per_character(self) -> float:
-        """Bits for each character of the text."""
+        """Bits per character of the text."""
         return self._bits_per(self.characters, self.nats)
 
     @property
@@ -142,10 +144,10 @@ class Bound:
         return self._bits_per(self.characters, self.error)
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures, for a log; what is not known is null."""
-        told = {**asdict(self), **{name: getattr(self, name) for name in _FIGURES}}
-        del told["sums"]
-        return {name: _known(value) for name, value in told.items()}
+        """All figures for a log; infinity and NaN become None."""
+        figures = {**asdict(self), **{name: getattr(self, name) for name in _FIGURES}}
+        del figures["sums"]
+        return {name: _known(value) for name, value in figures.items()}
 
     def __str__(self) -> str:
         kind = "perplexity" if self.certificate in ("exact", "upper") else "pseudo-perplexity"
@@ -162,7 +164,7 @@ class Bound:
 
 
 def perplexity_of(nats: float) -> float:
-    """e to the nats; infinite where numbers end, as of a network that has not learned."""
+    """exp(nats), or infinity where it overflows, as for an untrained network."""
     try:
         return math.exp(nats)
     except OverflowError:
@@ -170,23 +172,27 @@ def perplexity_of(nats: float) -> float:
 
 
 def _known(value: Any) -> Any:
-    """JSON has no word for infinity."""
+    """The value, with None for infinity and NaN, which JSON lacks."""
     if isinstance(value, tuple):
         return [_known(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 CONFIDENCE = 0.99
-FEWEST = 3  # degrees of freedom that an error needs to be told without its interval
+FEWEST = 3  # degrees of freedom that a standard error needs to be printed without its interval
 _NORMAL = 1e6  # degrees of freedom from which Student's t is the normal distribution
 _NODES = 1 << 16
 
 
 def pooled_freedom(draws: int, variance: float, squares: float) -> float:
-    """Degrees of freedom of a sum of blocks' variances, each of `draws` draws (Satterthwaite).
+    """Degrees of freedom of a sum of blocks' variances, each from `draws` draws (Satterthwaite).
 
-    `variance` is their sum and `squares` that of their squares: one block has draws - 1, n equal blocks
-    have n (draws - 1).
+    One block has draws - 1 degrees of freedom, n equal blocks have n (draws - 1).
+
+    Args:
+        draws: Draws of each block.
+        variance: Sum of the blocks' variances.
+        squares: Sum of their squares.
     """
     if not squares > 0:
         return math.inf
@@ -194,7 +200,7 @@ def pooled_freedom(draws: int, variance: float, squares: float) -> float:
 
 
 def student_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
-    """How many standard errors to each side hold the true value with this confidence."""
+    """Half-width of the confidence interval, in standard errors (Student's t)."""
     if freedom > _NORMAL:
         return NormalDist().inv_cdf((1 + confidence) / 2)
     # T = sqrt(freedom) tan(angle), and the angle's density is cos(angle) ** (freedom - 1)

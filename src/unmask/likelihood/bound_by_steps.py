@@ -1,8 +1,8 @@
-"""The bound by T from one set of draws: where the network does not read the time, only weights change.
+"""The T-step bound for several T from one set of draws, for networks without time conditioning.
 
-Given how many tokens of a row are masked, which ones is the same in every process. So the draws of the
-continuous bound serve every T, which costs one pass for the whole curve and lets its points be
-compared draw by draw.
+Given the number of masked tokens of a row, their positions have the same distribution for every T. Only
+the weight of each number changes with T. So one pass with the draws of the continuous bound serves every T,
+and its points can be compared draw by draw.
 """
 
 from collections.abc import Sequence
@@ -31,9 +31,13 @@ def nats_by_steps(
 ) -> dict[int, Float64[Tensor, "draws"]]:
     """Nats per token of the T-step bound under each draw; T = 0 is continuous time."""
     if not method.capabilities.time_bound or not hasattr(method.config, "steps") or method.steps:
-        raise UnmaskError("the bound by T is that of a continuous model that can take steps")
+        raise UnmaskError(
+            "this model has no bound by T: give a continuous-time model whose method has steps"
+        )
     if method.backbone.time_conditioning:
-        raise UnmaskError("a network that reads the time must be asked anew for every T")
+        raise UnmaskError(
+            "this network reads the time, so its draws cannot be shared between T: measure each T by itself"
+        )
     sums = {T: torch.zeros(draws, dtype=torch.float64) for T in steps}
     weights: dict[tuple[int, int], Tensor] = {}
     tokens = 0
@@ -53,7 +57,7 @@ def nats_by_steps(
             noise = method.noise(stream, wanted, FixedCount())
             assert isinstance(noise, Noise)
             losses = method.nll(to_device(x, method.device), valid, noise, given=given)
-            # a row of n tokens with k masked costs n / k times their cross-entropy
+            # the loss of a row of n tokens with k masked is n / k times their cross-entropy
             nats = losses.per_token().double().sum(1).cpu() / lengths.clamp(min=1)
             counts = noise.masked.sum(1)
             for T in steps:
@@ -64,10 +68,11 @@ def nats_by_steps(
 
 
 def step_weights(schedule: Schedule, length: int, steps: int) -> Float64[Tensor, "counts"]:
-    """How often, by the count k of masked tokens, a token is revealed: k times it, over all k, is the length.
+    """Expected number of reveals while k tokens are masked, divided by k, for k from 0 to length.
 
-    Steps that find k tokens masked reveal each with a chance; what is clean at t = 1 and masked at t = 0
-    is guessed too. In continuous time it is 1/k.
+    Continuous time: 1/k. In T steps, a step that starts with k masks reveals each with probability
+    (alpha_s - alpha_t) / (1 - alpha_t). The prior term (clean at t = 1) and the reconstruction term
+    (masked at t = 0) are included. The sum of k times the weight over all k is the length.
     """
     k, n = torch.arange(length + 1), torch.tensor(length)
     if steps == 0:
@@ -82,10 +87,10 @@ def step_weights(schedule: Schedule, length: int, steps: int) -> Float64[Tensor,
 
 
 def shares_draws(schedule: Schedule, length: int, steps: int) -> bool:
-    """Whether T steps weigh all counts so evenly that draws of continuous time serve them well.
+    """True if the weights of T steps vary so little that the draws of continuous time suffice.
 
-    Few steps visit few counts: drawn with all others, these few would weigh too much. A variance v of the
-    weights adds about v times the square of a row's nats to the variance of one draw.
+    A small T visits few counts, and their weights are then large. A variance v of the weights adds about
+    v times the square of a row's nats to the variance of one draw.
     """
     k = torch.arange(1, length + 1, dtype=torch.float64)
     return float((k * step_weights(schedule, length, steps)[1:]).var()) < 0.003  # their mean is 1
@@ -94,7 +99,7 @@ def shares_draws(schedule: Schedule, length: int, steps: int) -> bool:
 def _weight(
     weights: dict[tuple[int, int], Tensor], steps: int, n: Int64[Tensor, ""], k: Int64[Tensor, ""]
 ) -> Float64[Tensor, ""]:
-    """k times the weight of its count, times the length: what turns nats per token into a row's."""
+    """Factor from the mean nats of k masked tokens to the nats of a row of n: weight * k * n."""
     length = int(n)
     if length == 0:
         return torch.zeros((), dtype=torch.float64)

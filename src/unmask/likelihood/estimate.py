@@ -1,7 +1,7 @@
-"""How well a model predicts text: a likelihood or a bound of it, with its Monte-Carlo error.
+"""Monte-Carlo estimates of the likelihood, or of a bound on it, over the rows of a corpus.
 
-The noise of a row depends on the seed, the draw and the row's place in the corpus, in blocks of rows
-that share strata. So neither the batch nor the shard that a row is measured in changes its number.
+Blocks of rows share the strata of their noise. The noise of a row depends on the seed, the draw and the
+row's number in the corpus. So a row's value is the same in every batch and every shard.
 """
 
 import operator
@@ -25,16 +25,16 @@ from unmask.randomness import RowStream, child_seed
 from unmask.runtime.device import to_device
 
 BLOCK = 32  # rows that share strata, counted from the start of the corpus
-_FLYING = 4  # batches whose results the host has not asked for yet
+_FLYING = 4  # batches whose results are on their way to the host at the same time
 Progress = Callable[[float], None]
 
 
 class How(TypedDict, total=False):
-    """What is measured, and by which estimator."""
+    """Choice of the estimator."""
 
     estimator: str | None  # fixed_count, stratified, importance, uniform, pseudo
     steps: int | None  # T of the bound; 0 is continuous time
-    order: Order | None  # of the chain rule: a name of ORDERS, or every place of a row once
+    order: Order | None  # of the chain rule: a name of ORDERS, or each position of a row once
     orders: int | None  # K of the any-order bound
 
 
@@ -49,10 +49,22 @@ def likelihood(
     progress: Progress | None = None,
     **how: Unpack[How],
 ) -> Bound:
-    """The likelihood of `rows`, every row under `draws` independent draws of the noise.
+    """The likelihood of `rows`, estimated with `draws` independent draws of the noise per row.
 
-    The method's own bound, or `how` else: see `choose_estimator`. `shard` (i, n) measures the i-th of
-    n parts, whose bounds add up to that of the whole. Memory does not grow with the rows.
+    Memory does not grow with the number of rows.
+
+    Args:
+        method: The model.
+        rows: Rows to measure.
+        draws: Noise draws per row.
+        seed: Seed of the noise.
+        batch: Rows of one pass of the network.
+        shard: (i, n) measures the i-th of n parts. The sum of their bounds is that of the corpus.
+        progress: Called after each batch with the fraction that is done.
+        how: Estimator, see `choose_estimator`. The default is the method's own bound.
+
+    Returns:
+        The estimate with certificate and standard error.
     """
     run = _Run(method, rows, draws, seed, batch, how)
     conditions = run.conditions()
@@ -61,7 +73,9 @@ def likelihood(
         sums = Sums.of_block(conditions, piece.start, piece.terms, piece.tokens)
         total = sums if total is None else total + sums
     if total is None or not total.tokens:
-        raise UnmaskError("there is no text to measure: every row is empty")
+        raise UnmaskError(
+            "there is no text to measure: every row is empty; give a text with tokens"
+        )
     return Bound.from_sums(total)
 
 
@@ -75,7 +89,7 @@ def nats_by_row(
     progress: Progress | None = None,
     **how: Unpack[How],
 ) -> dict[str, Float64[Tensor, "draws rows"]]:
-    """Each term of the bound on every row, under each draw of the noise; an exact value needs one."""
+    """Nats of every row under each draw of the noise, by term of the bound; an exact likelihood has one draw."""
     run = _Run(method, rows, draws, seed, batch, how)
     pieces = list(run.pieces(range(len(rows)), progress))
     names = dict.fromkeys(name for piece in pieces for name in piece.terms)
@@ -83,7 +97,10 @@ def nats_by_row(
 
 
 def choose_estimator(method: Method, batch: int = 32, **how: Unpack[How]) -> Estimator:
-    """The bound by a time sampler and in T steps, or by orders of tokens; the method's own unless said."""
+    """The estimator that `how` selects: a time sampler, T steps, an order, or K random orders.
+
+    The default is the method's own bound.
+    """
     checked("batch", batch)
     named = [name for name in How.__annotations__ if how.get(name) is not None]
     estimator, steps, orders = how.get("estimator"), how.get("steps"), how.get("orders")
@@ -97,21 +114,22 @@ def choose_estimator(method: Method, batch: int = 32, **how: Unpack[How]) -> Est
 
 
 def part_of(rows: int, shard: tuple[int, int]) -> range:
-    """The rows of the i-th of n shards, which are cut between blocks."""
+    """The rows of the i-th of n shards. A shard holds whole blocks."""
     number, count = shard
     blocks = -(-rows // BLOCK)
     if not 0 <= checked("shard", number, 0) < checked("shards", count):
-        raise UnmaskError(f"shard {number} of {count} does not exist: they count from 0")
+        raise UnmaskError(f"shard {number} of {count} does not exist: shards count from 0")
     if count > max(blocks, 1):
         raise UnmaskError(
-            f"{rows} rows make {blocks} blocks of {BLOCK}, which cannot be cut into {count} shards"
+            f"{rows} rows make {blocks} blocks of {BLOCK} rows, which cannot be cut into {count} shards: "
+            "give fewer shards"
         )
     first, last = (blocks * edge // count * BLOCK for edge in (number, number + 1))
     return range(first, min(last, rows))
 
 
 def checked(name: str, value: Any, least: int = 1) -> int:
-    """A whole number, no smaller than it may be."""
+    """`value` as an int; raises an error unless it is a whole number of at least `least`."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -123,14 +141,14 @@ def checked(name: str, value: Any, least: int = 1) -> int:
 
 @dataclass(frozen=True)
 class _Piece:
-    """What some rows cost, by term, under each draw."""
+    """Nats of consecutive rows, by term, under each draw."""
 
     start: int
     tokens: Int64[Tensor, "rows"]
     terms: dict[str, Float64[Tensor, "draws rows"]]
 
     def term(self, name: str) -> Float64[Tensor, "draws rows"]:
-        """A term; one that is not there cost nothing."""
+        """The nats of one term; zeros if these rows lack it."""
         some = next(iter(self.terms.values()))
         return self.terms.get(name, torch.zeros_like(some))
 
@@ -140,7 +158,7 @@ class _Piece:
         return _Piece(self.start, torch.cat([self.tokens, other.tokens]), terms)
 
     def cut(self, rows: int) -> tuple["_Piece", "_Piece"]:
-        """The first rows and the others."""
+        """The first `rows` rows and the rest."""
         first = {name: values[:, :rows] for name, values in self.terms.items()}
         rest = {name: values[:, rows:] for name, values in self.terms.items()}
         return (
@@ -150,7 +168,7 @@ class _Piece:
 
 
 class _Run:
-    """One measurement of a corpus, as batches of it come back from the device."""
+    """One measurement of a corpus. It yields the results of batches as the device finishes them."""
 
     def __init__(
         self,
@@ -163,14 +181,14 @@ class _Run:
     ) -> None:
         self.draws, self.batch = checked("draws", draws), checked("batch", batch)
         if not len(rows):
-            raise UnmaskError("there is no text to measure")
+            raise UnmaskError("there is no text to measure: the corpus has no rows; give a text")
         self.estimator = choose_estimator(method, batch, **how)
         self.rows, self.seed = rows, operator.index(seed)
         if not self.estimator.noisy:
             self.draws = 1
 
     def conditions(self) -> Conditions:
-        """What the figure depends on beside the model."""
+        """Settings and corpus of this measurement, which its sums carry."""
         rows = self.rows
         return Conditions(
             certificate=self.estimator.certificate,
@@ -189,7 +207,7 @@ class _Run:
         )
 
     def pieces(self, part: range, progress: Progress | None) -> Iterator[_Piece]:
-        """The batches of a part in order, each when the device has gone on to later ones."""
+        """The results of a part's batches in order. Later batches are on the device by then."""
         method = self.estimator.method
         training = method.training
         method.eval()
@@ -221,7 +239,7 @@ class _Run:
 
 
 class _Flight:
-    """Results on their way to the host, which does not wait for them yet."""
+    """Results of a batch on their way to the host, copied without a synchronization."""
 
     def __init__(self, start: int, tokens: Tensor, found: Sequence[dict[str, Tensor]]) -> None:
         names = dict.fromkeys(name for terms in found for name in terms)
@@ -244,7 +262,7 @@ class _Flight:
 
 
 def _streams(seed: int, batch: range, rows: TokenRows) -> list[RowStream]:
-    """The randomness of a batch's rows: each block has its own, whoever asks for which of its rows."""
+    """The random streams of a batch's rows, one for each block that the batch overlaps."""
     streams = []
     for start in range(batch.start // BLOCK * BLOCK, batch.stop, BLOCK):
         block = range(start, min(start + BLOCK, len(rows)))

@@ -1,4 +1,4 @@
-"""Ways to measure a likelihood: each says what it is of the true value, and of which process or order."""
+"""Estimators of the likelihood, with their certificate and the process or order that they measure."""
 
 import copy
 from abc import ABC, abstractmethod
@@ -27,15 +27,15 @@ from unmask.randomness import RowStream
 from unmask.shapes import Tokens, Valid
 
 ByRow = Float64[Tensor, "rows"]
-_COLUMNS = 16  # widths are multiples of it
+_COLUMNS = 16  # the width of a trimmed batch is a multiple of it
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows that are measured together; `x` is on the device.
+    """Rows of one pass of the network; `x` is on the device.
 
-    Tokens that are `given` cost nothing: the others are measured given them. Figures are per token
-    that is `counted`, all of the others unless told; a bound may have to pay for more.
+    `given` tokens carry no loss and condition the others. The average is per `counted` token, by default
+    per token that is not given. A bound may also include tokens that are not counted.
     """
 
     x: Tokens
@@ -45,13 +45,13 @@ class Batch:
 
     @property
     def wanted(self) -> Valid:
-        """The tokens that cost something."""
+        """Mask of the tokens that carry loss."""
         return targets(self.valid, self.given)
 
     def trimmed(self) -> "Batch":
-        """The columns to compute: on a CPU, where padding costs what text does, those of the longest row.
+        """On a CPU, the columns of the longest row, rounded up to a multiple of 16; elsewhere all columns.
 
-        A GPU would make a graph for each width.
+        A CPU computes padding like text. A GPU would need a CUDA graph for each width.
         """
         if self.x.device.type != "cpu":
             return self
@@ -63,26 +63,26 @@ class Batch:
 
 
 class Estimator(ABC):
-    """Nats of rows under one draw of the noise; `certificate` and `of` go with every figure."""
+    """Nats of rows under one draw of the noise, with the certificate of the estimate."""
 
     method: Method
 
     @property
     @abstractmethod
     def certificate(self) -> str:
-        """The relation of the mean of the draws to the true value: exact, upper, pseudo or none."""
+        """Relation of the mean over draws to the true value: exact, upper, pseudo or none."""
 
     @property
     @abstractmethod
     def of(self) -> str:
-        """What it is a likelihood of."""
+        """The process or order that the likelihood belongs to, in words."""
 
     @abstractmethod
     def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
-        """Nats of each row, by term; the streams belong to the rows in order."""
+        """Nats of each row, by term. The streams cover the rows in order."""
 
     def draws(self, rows: Batch, streams: Sequence[Sequence[RowStream]]) -> list[dict[str, ByRow]]:
-        """The terms under several draws."""
+        """The terms of the rows under each of several draws."""
         return [self.terms(rows, one) for one in streams]
 
     @property
@@ -93,11 +93,11 @@ class Estimator(ABC):
 
 @dataclass(frozen=True, eq=False)
 class OwnBound(Estimator):
-    """What the method's own `nll` says: the chain rule of an autoregressive model, or a NELBO."""
+    """The method's own `nll`: the chain rule of an autoregressive model, or a NELBO."""
 
     method: Method
     times: TimeSampler | None = None
-    prior: bool = True  # whether the first step's term is measured
+    prior: bool = True  # True if the prior term is computed
 
     @property
     def certificate(self) -> str:
@@ -106,7 +106,7 @@ class OwnBound(Estimator):
     @property
     def of(self) -> str:
         if self.times is None:
-            return "left to right" if self.method.capabilities.causal else "as the method says"
+            return "left to right" if self.method.capabilities.causal else "the method's own bound"
         inner = self.times.times if isinstance(self.times, Seen) else self.times
         process = f"T = {self.method.steps}" if self.method.steps else "continuous time"
         return f"{process}, {TIME_SAMPLERS.name_of(inner)} estimator"
@@ -125,7 +125,7 @@ class OwnBound(Estimator):
         return {name: values.double().sum(1) for name, values in losses.terms.items()}
 
     def draws(self, rows: Batch, streams: Sequence[Sequence[RowStream]]) -> list[dict[str, ByRow]]:
-        """The terms under several draws; the prior's, of all-MASK, has no noise and is measured once."""
+        """The terms under several draws. The prior term has no noise: it is computed once and shared."""
         first = self.terms(rows, streams[0])
         shared = {name: nats for name, nats in first.items() if name == "prior" and self.times}
         others = replace(self, prior=not shared)
@@ -134,10 +134,11 @@ class OwnBound(Estimator):
 
 @dataclass(frozen=True)
 class Seen(TimeSampler):
-    """The times of another sampler, with masks that hide something: the empty ones cost nothing.
+    """The times of another time sampler, with masks drawn from those that hide at least one token.
 
-    A rare token masked at t near 0 weighs 1/t, whose variance has no limit. Drawn from the masks that
-    are not empty and weighed by their chance, it weighs at most the length of its row.
+    An empty mask has no loss. A mask drawn near t = 0 has a weight of 1/t, whose variance is unbounded.
+    Draws from the masks that are not empty, weighted by their probability, have a weight of at most the
+    row's length.
     """
 
     times: TimeSampler
@@ -145,7 +146,7 @@ class Seen(TimeSampler):
     @torch.no_grad()
     def draw(self, stream: RowStream, valid: Valid, schedule: Schedule, steps: int = 0) -> Noise:
         noise = self.times.draw(stream, valid, schedule, steps)
-        u = stream.uniform("mask", valid.shape[1])  # the sampler's own
+        u = stream.uniform("mask", valid.shape[1])  # the same uniforms as the inner sampler's
         masked, chance = not_empty(u, schedule.alpha(noise.t), valid)
         return replace(noise, masked=masked, importance=noise.importance * chance)
 
@@ -153,13 +154,13 @@ class Seen(TimeSampler):
 def not_empty(
     u: Float64[Tensor, "rows length"], alpha_t: ByRow, valid: Valid
 ) -> tuple[Bool[Tensor, "rows length"], ByRow]:
-    """Masked tokens given that there are any, from one uniform a token; and the chance of that.
+    """Masks drawn given that they hide a token, from one uniform per token, and the chance of that event.
 
-    All 1 - u of a row are stretched by one factor, which takes the smallest u of the row to its
-    distribution below 1 - alpha_t; the others stay uniform above it.
+    One factor scales all 1 - u of a row. It maps the smallest u to its conditional distribution below
+    1 - alpha_t. The others stay uniform above it.
     """
     lengths = valid.sum(1).clamp(min=1)
-    kept = torch.log(alpha_t)  # log-chance of each token to stay
+    kept = torch.log(alpha_t)  # log-probability that a token stays unmasked
     chance = -torch.expm1(lengths * kept)
     smallest = torch.log1p(-u.masked_fill(~valid, 1.0).amin(1).clamp(max=1 - 2**-53))
     rank = -torch.expm1(lengths * smallest).clamp(min=2**-53 - 1)  # of the smallest: uniform
@@ -167,7 +168,7 @@ def not_empty(
     return (torch.log1p(-u) + stretch[:, None] > kept[:, None]) & valid, chance
 
 
-# No end of time is left out, whatever a method trains with.
+# t_min is 0, also where a method trains with a larger one: the bound covers all noise levels.
 ESTIMATORS: dict[str, TimeSampler] = {
     "fixed_count": FixedCount(),
     "importance": Seen(Importance()),
@@ -177,15 +178,18 @@ ESTIMATORS: dict[str, TimeSampler] = {
 
 
 def own_bound(method: Method, estimator: str | None = None, steps: int | None = None) -> OwnBound:
-    """The bound of a method by a time sampler, the one with the least variance unless given.
+    """The bound of a method.
 
-    In `steps` steps, or continuous time (0); as the method trains unless given.
+    Args:
+        method: The model.
+        estimator: Time sampler, a name of ESTIMATORS; by default the one with the least variance.
+        steps: T of the bound, 0 for continuous time; by default the T of training.
     """
     if not method.capabilities.time_bound:
         if estimator is not None or steps is not None:
             raise UnmaskError(
-                f"this model's likelihood is {method.certificate}: an estimator and steps are for "
-                "diffusion models, leave them out"
+                f"this model's likelihood is {method.certificate} and has no estimator and no steps: "
+                "leave them out"
             )
         return OwnBound(method)
     if steps is not None:
@@ -197,14 +201,14 @@ def own_bound(method: Method, estimator: str | None = None, steps: int | None = 
 
 
 def in_steps(method: MaskedDiffusion, steps: int) -> MaskedDiffusion:
-    """The same network as a model of T steps; the method itself stays as it is."""
+    """A copy of the method with T steps; it shares the network, and `method` is not changed."""
     if steps == method.steps:
         return method
     if not hasattr(method.config, "steps"):
         raise UnmaskError(
             f"{METHODS.name_of(method)} has a bound in continuous time only: leave steps out"
         )
-    replace(method.config, steps=steps)  # complains of a number that the method cannot have
+    replace(method.config, steps=steps)  # raises an error if the method cannot have this T
     other = copy.copy(method)
     other.steps = steps
     return other

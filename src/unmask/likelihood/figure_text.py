@@ -1,15 +1,15 @@
-"""Text of figures: a value to the digits of its error, with a sign where it is a bound."""
+"""Figures as text: rounded to the digits of their error, with ≤ before a bound."""
 
 import math
 
 
 def with_error(value: float, error: float, freedom: float = math.inf) -> str:
-    """A value to the digits that its standard error leaves, with the error's first two."""
+    """A value and its standard error, rounded to the first two digits of the error."""
     from unmask.likelihood.bound import FEWEST
 
     if error == 0:
         return f"{value:.4f}"
-    # one draw of one row says nothing about its error, and few say little
+    # a standard error with few degrees of freedom is itself too uncertain to print
     if not math.isfinite(error) or freedom < FEWEST:
         return f"{value:.4f} ± ?"
     digits = _digits(error)
@@ -17,17 +17,17 @@ def with_error(value: float, error: float, freedom: float = math.inf) -> str:
 
 
 def with_interval(value: float, low: float, high: float) -> str:
-    """A value to the digits that its interval leaves."""
+    """A value and its interval, rounded to the digits that the interval's width supports."""
     width = high - low
     digits = 4 if width <= 0 else min(max(0, 1 - math.floor(math.log10(width / 4))), 4)
     return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _digits(error: float) -> int:
-    """Behind the point, for the first two of an error."""
+    """Decimal places that show the first two digits of an error."""
     return max(0, 1 - math.floor(math.log10(error)))
 
 
 def signed(certificate: str, figure: str) -> str:
-    """An upper bound is marked as one."""
+    """The figure, with ≤ before an upper bound."""
     return f"≤ {figure}" if certificate == "upper" else figure

@@ -1,4 +1,4 @@
-"""What a model must beat: token frequencies alone."""
+"""Rows to measure: their protocols, their counted tokens, and the unigram baseline."""
 
 import math
 from typing import Protocol, runtime_checkable
@@ -11,11 +11,11 @@ from unmask.methods.method import targets
 
 
 class TokenRows(Protocol):
-    """Rows of tokens, and how much text they cover.
+    """Rows of tokens with the bytes and characters of their text.
 
-    They may know more: their `tokens`, so that a part has its share of the text; whether what
-    they cover is such a share (`text_estimated`); how many pairs were `left_out`; how many tokens are
-    `unknown`; what is `unread`; a `digest` of them, by which parts of one text know each other.
+    Optional attributes: `tokens`, their number, from which a part gets its share of bytes;
+    `text_estimated`, True if bytes and characters are such a share. `left_out` counts the pairs that are
+    longer than a row, `unknown` the unknown tokens. `unread` sums up read errors. `digest` is a hash.
     """
 
     bytes: int
@@ -46,7 +46,7 @@ def _counts(rows: TokenRows, vocabulary: int, block: int = 4096) -> torch.Tensor
 
 @runtime_checkable
 class PairedRows(Protocol):
-    """Rows that may be pairs: a source that is given, and a target to be predicted."""
+    """Rows that may be pairs: the source is given, the target is predicted."""
 
     def given(self, rows: range) -> Bool[Tensor, "rows length"] | None: ...
 
@@ -54,14 +54,14 @@ class PairedRows(Protocol):
 
 
 def given_in(rows: object, part: range) -> Bool[Tensor, "rows length"] | None:
-    """The tokens of these rows that are seen and cost nothing, if there are any."""
+    """Mask of the given tokens of these rows, which carry no loss; None for rows without pairs."""
     return rows.given(part) if isinstance(rows, PairedRows) else None
 
 
 def counted_in(
     rows: object, part: range, valid: Bool[Tensor, "rows length"]
 ) -> Int64[Tensor, "rows"]:
-    """How many tokens of each row figures are per: the valid ones, or the target's and one EOS."""
+    """Number of tokens of each row that the per-token average divides by: valid ones, or target and one EOS."""
     return rows.counted(part) if isinstance(rows, PairedRows) else valid.sum(1)
 
 
@@ -70,6 +70,6 @@ def first_targets(
     given: Bool[Tensor, "rows length"] | None,
     counted: Int64[Tensor, "rows"],
 ) -> Bool[Tensor, "rows length"]:
-    """The places that are counted: of each row the first to be predicted, without the filling."""
+    """Mask of the counted positions: the first `counted` predicted ones of each row, without the filling."""
     wanted = targets(valid, given)
     return wanted & (wanted.cumsum(1) <= counted[:, None])

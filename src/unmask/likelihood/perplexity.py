@@ -27,9 +27,9 @@ def perplexity(
     shard: tuple[int, int],
     batch: int,
 ) -> Bound:
-    """The bound of a model on texts, as `Model.perplexity` says."""
+    """The bound of a model on texts; `Model.perplexity` documents the arguments."""
     method = bundle.method
-    choose_estimator(method, batch, **how)  # mistakes are told before any text is read
+    choose_estimator(method, batch, **how)  # raises an error before any text is read
     rows = rows_of(bundle, data, packing)
     rows.count_unknown(bundle.tokenizer.unknown_id)
     with method.arithmetic():
@@ -37,7 +37,7 @@ def perplexity(
 
 
 def rows_of(bundle: Bundle, data: Texts = None, packing: str | None = None) -> Rows:
-    """Texts (each by itself) or a source (packed as the training text was) as the model's rows."""
+    """Rows of texts, each by itself, or of a source, packed like the training text."""
     if packing is None:
         as_trained = data is None or isinstance(data, str) or bundle.conditional
         packing = bundle.config.data.packing if as_trained else "split"
@@ -47,6 +47,6 @@ def rows_of(bundle: Bundle, data: Texts = None, packing: str | None = None) -> R
             return load_data(config, bundle.tokenizer).valid
         except UnmaskError as error:
             raise UnmaskError(
-                f"{error}; the model's own text cannot be read: name one by --data FILE"
+                f"{error}; the model's own validation text cannot be read: give one with --data FILE"
             ) from None
     return rows_from(data, bundle.tokenizer, config)

@@ -1,4 +1,4 @@
-"""How much the training loss varies under each noise schedule; the bound itself stays where it is."""
+"""Variance of the training loss under each noise schedule. The bound does not depend on the schedule."""
 
 import copy
 import math
@@ -27,8 +27,8 @@ Values = Float64[Tensor, "draws rows"]
 class Spread:
     """The bound under a schedule and the variance of its estimate; errors are standard errors.
 
-    `variance` is that of the loss per token of one row at one uniform time, as training draws it:
-    over rows and draws, in nats squared.
+    `variance` is the variance, over rows and draws, of one row's loss per token at one uniform time, as
+    training draws it. Its unit is nats squared.
     """
 
     nats: float
@@ -49,11 +49,16 @@ def variance_by_schedule(
     seed: int = 0,
     batch: int = 32,
 ) -> dict[str, Spread]:
-    """The same rows and the same uniforms under each schedule: only the noise is another."""
+    """Bound and loss variance under each schedule, from the same rows and the same uniforms."""
     if not method.capabilities.time_bound or method.steps or isinstance(method.schedule, nn.Module):
-        raise UnmaskError("only a diffusion model of continuous time can change its schedule")
+        raise UnmaskError(
+            "this model's schedule cannot be changed: give a continuous-time diffusion model with a "
+            "fixed schedule"
+        )
     if draws < 2 or len(rows) < 2:
-        raise UnmaskError(f"a variance needs 2 draws and 2 rows, not {draws} and {len(rows)}")
+        raise UnmaskError(
+            f"{draws} draws of {len(rows)} rows have no variance: give at least 2 draws and 2 rows"
+        )
     training = method.training
     method.eval()
     try:
@@ -70,7 +75,7 @@ def variance_by_schedule(
 
 
 def _under(method: MaskedDiffusion, schedule: Schedule) -> MaskedDiffusion:
-    """The same network with another clock; the method itself stays as it is."""
+    """A copy of the method with another schedule; it shares the network, and `method` is not changed."""
     other = copy.copy(method)
     other.schedule = schedule
     return other
@@ -80,7 +85,7 @@ def _under(method: MaskedDiffusion, schedule: Schedule) -> MaskedDiffusion:
 def _measured(
     method: MaskedDiffusion, rows: TokenRows, draws: int, seed: int, batch: int
 ) -> tuple[Values, Values, Float64[Tensor, "rows"]]:
-    """The whole bound and the training loss of every row under each draw, and the rows' tokens."""
+    """Full bound and training loss of every row under each draw, and the number of tokens of each row."""
     whole, loss = torch.zeros(2, draws, len(rows), dtype=torch.float64)
     tokens = torch.zeros(len(rows), dtype=torch.float64)
     for start in range(0, len(rows), batch):
@@ -102,7 +107,7 @@ def _measured(
 
 def _spread(whole: Values, loss: Values, tokens: Float64[Tensor, "rows"]) -> Spread:
     values = loss / tokens.clamp(min=1)
-    # all draws of a row are of one text: rows are independent of each other, a row's draws are not
+    # rows are independent of each other; the draws of one row share its text and are not
     by_row = (values - values.mean()).square().mean(0)
     noise = whole.var(0)
     return Spread(

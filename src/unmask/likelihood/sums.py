@@ -1,4 +1,4 @@
-"""What a corpus adds up to, block by block: sums that can be added, so that parts make up the whole."""
+"""Sums of a likelihood measurement over blocks of rows; the sums of a corpus' parts can be added."""
 
 import math
 from dataclasses import asdict, dataclass, field, fields
@@ -15,27 +15,27 @@ Part = tuple[int, int]  # rows from, up to
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a figure depends on beside the model; only sums that share all of it can be added."""
+    """Settings and corpus of a measurement. Sums can be added only if theirs are equal."""
 
     certificate: str
-    of: str  # what it is a likelihood of
+    of: str  # the process or order that the likelihood belongs to
     draws: int
     seed: int
     rows: int  # of the whole corpus
     bytes: int
     characters: int
     tokens: int = 0
-    text: str = ""  # a hash of it
-    text_estimated: bool = False  # whether bytes and characters are a share of a longer text's
-    left_out: int = 0  # pairs of the corpus that fit into no row
-    unknown: int = 0  # tokens of the corpus that stand for what the tokenizer has none for
-    # what of the corpus could not be read; its words hold paths, which parts need not share
+    text: str = ""  # hash of the text
+    text_estimated: bool = False  # bytes and characters are a share of a longer text's
+    left_out: int = 0  # pairs of the corpus that are longer than a row
+    unknown: int = 0  # tokens of the corpus that are the tokenizer's unknown token
+    # summary of read errors; it holds paths, which may differ between parts
     unread: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over rows of a corpus, in nats; those of a row are averages over its draws."""
+    """Sums over rows of a corpus, in nats. The value of a row is the mean over its draws."""
 
     conditions: Conditions
     parts: tuple[Part, ...]  # rows that were measured
@@ -55,7 +55,7 @@ class Sums:
         terms: dict[str, Float64[Tensor, "draws rows"]],
         tokens: Int64[Tensor, "rows"],
     ) -> "Sums":
-        """The sums of the rows from `start`, whose noise hangs together."""
+        """The sums of one block: rows from `start` on that share the strata of their noise."""
         nats = torch.stack(list(terms.values())).sum(0)
         draws, rows = nats.shape
         variance = float(nats.sum(1).var()) if draws > 1 else 0.0
@@ -74,7 +74,7 @@ class Sums:
 
     @property
     def rows(self) -> int:
-        """How many rows were measured."""
+        """Number of rows that were measured."""
         return sum(stop - start for start, stop in self.parts)
 
     @property
@@ -83,7 +83,7 @@ class Sums:
 
     @property
     def residual(self) -> float:
-        """Sum over rows of (nats - average nats * tokens) ** 2: how much texts differ."""
+        """Sum over rows of (nats - average nats * tokens) ** 2: the spread between texts."""
         rate = self.nats / self.tokens
         spread = self.nats_squares - 2 * rate * self.nats_tokens + rate**2 * self.tokens_squares
         return max(spread, 0.0)
@@ -93,8 +93,8 @@ class Sums:
             mine, theirs = (getattr(sums.conditions, about.name) for sums in (self, other))
             if about.compare and mine != theirs:
                 raise UnmaskError(
-                    f"these are no parts of one measurement: {about.name} is {mine} in one "
-                    f"and {theirs} in another"
+                    f"these are no parts of one measurement: {about.name} is {mine} in one and {theirs} "
+                    "in another; measure both with the same settings"
                 )
         names = [*self.terms, *(name for name in other.terms if name not in self.terms)]
         added = {
@@ -110,27 +110,27 @@ class Sums:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
+        """All fields as values that JSON can hold."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, saved: Any) -> "Sums":
-        """What `to_dict` made."""
+        """The sums that `to_dict` wrote."""
         try:
             conditions = Conditions(**saved["conditions"])
             parts = tuple((int(start), int(stop)) for start, stop in saved["parts"])
             sums = cls(**{**saved, "conditions": conditions, "parts": parts})
             if min(sums.tokens, sums.rows, conditions.draws) < 1:
-                raise ValueError("nothing was measured")
+                raise ValueError("no row was measured")
             return sums
         except (TypeError, KeyError, ValueError):
             raise UnmaskError(
-                "no sums of a measurement: make them with unmask evaluate --json"
+                "this holds no sums of a measurement: make them with 'unmask evaluate --json'"
             ) from None
 
 
 def _joined(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Parts in order, those that touch made one."""
+    """Parts in ascending order; adjacent parts are merged into one."""
     joined: list[Part] = []
     for start, stop in sorted(parts):
         if joined and start < joined[-1][1]:

@@ -1,4 +1,4 @@
-"""Likelihoods through the denoiser, one token at a time: of a given order, and of all orders together."""
+"""Likelihoods by the chain rule: one order of the tokens, the mean over random orders, pseudo-likelihood."""
 
 import math
 from collections.abc import Sequence
@@ -17,22 +17,23 @@ from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
 from unmask.shapes import Tokens, Valid
 
-Order = str | Sequence[int]  # a name, or every place of a row, or of its text, once
-Ranks = Int64[Tensor, "rows length"]  # when each place is written
+Order = str | Sequence[int]  # a name of ORDERS, or each position of the row or of its text, once
+Ranks = Int64[Tensor, "rows length"]  # rank of each position in the order
 ORDERS = ("left_to_right", "right_to_left", "random")
 
 
 @dataclass(frozen=True, eq=False)
 class _OneByOne(Estimator):
-    """Asks the denoiser at one place a question, `batch` questions at a time."""
+    """Base of the estimators that call the denoiser once a token, in batches of `batch` rows."""
 
     method: MaskedDiffusion
     batch: int = 32
 
     def log_p(self, batch: Batch, ranks: Ranks | None) -> ByRow:
-        """Sum over places of log p(x_i | places of a lower rank and what is given), or given all others.
+        """Sum over positions i of log p(x_i | given tokens and positions of a lower rank), per row.
 
-        Over those that are counted, all that are not given unless told.
+        Without ranks, each token is conditioned on all others. The sum runs over the counted
+        positions; without `counted`, over all that are not given.
         """
         x, valid, wanted = batch.x, batch.valid, batch.wanted
         total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
@@ -50,7 +51,7 @@ class _OneByOne(Estimator):
         return total
 
     def _ask(self, x: Tokens, valid: Valid, hidden: Valid, places: Tensor) -> ByRow:
-        """log x_theta of the true token at one place of each row, some places being hidden."""
+        """log x_theta of the true token at one position of each row; `hidden` positions are masked."""
         z = x.masked_fill(to_device(hidden, x.device), self.method.vocabulary.mask_id)
         at = to_device(torch.arange(len(places)) * x.shape[1] + places, x.device)
         h = self.method.backbone.features(z, valid=padding(valid, x.device), at=at)
@@ -60,7 +61,7 @@ class _OneByOne(Estimator):
 
 @dataclass(frozen=True, eq=False)
 class Chain(_OneByOne):
-    """The chain rule in one order: the exact likelihood of writing in that order."""
+    """Exact likelihood of generation in one order, by the chain rule."""
 
     order: Order = "left_to_right"
 
@@ -75,8 +76,8 @@ class Chain(_OneByOne):
     def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
         if self.order != "left_to_right" and _filled(rows):
             raise UnmaskError(
-                f"{self.of} would measure the filling behind the targets too: of pairs only "
-                "left_to_right is exact, or take orders K for a bound"
+                f"{self.of} would measure the filling behind the targets too: for pairs give order "
+                "left_to_right, which is exact, or orders K, which is a bound"
             )
         return {"nll": -self.log_p(rows, self._ranks(rows.valid, streams))}
 
@@ -96,7 +97,7 @@ class Chain(_OneByOne):
 
 @dataclass(frozen=True, eq=False)
 class AnyOrder(_OneByOne):
-    """-log of the mean of p(x | order) over K random orders: a bound that tightens with K."""
+    """Upper bound: -log of the mean of p(x | order) over K random orders. It tightens with K."""
 
     orders: int = 1
 
@@ -108,14 +109,14 @@ class AnyOrder(_OneByOne):
 
     def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
         all_ranks = random_ranks(streams, self.orders, rows.x.shape[1])
-        every = replace(rows, counted=None)  # it is no bound of some of them
+        every = replace(rows, counted=None)  # over a part of the tokens it would be no bound
         log_p = torch.stack([self.log_p(every, ranks) for ranks in all_ranks])
         return {"any_order": math.log(self.orders) - log_p.logsumexp(0)}
 
 
 @dataclass(frozen=True, eq=False)
 class Pseudo(_OneByOne):
-    """Each token given all others: easy to compare masked language models by, and no likelihood."""
+    """Pseudo-likelihood: each token given all others. It is neither a likelihood nor a bound."""
 
     certificate = "pseudo"
     of = "each token given all others"
@@ -125,7 +126,7 @@ class Pseudo(_OneByOne):
 
 
 def _check_places(order: Sequence[int], valid: Valid) -> None:
-    """An error unless every place of the rows, or every one that is no padding, is named once."""
+    """Raises an error unless `order` holds each position of the rows, or each one of their text, once."""
     length, size = valid.shape[1], len(order)
     sizes = valid.sum(1)
     few, most = int(sizes.min()), int(sizes.max())
@@ -134,24 +135,24 @@ def _check_places(order: Sequence[int], valid: Valid) -> None:
         return
     if few == length:
         raise UnmaskError(
-            f"an order names each of the {length} places of a row once, counted from 0"
+            f"the order is incomplete: give each of the {length} positions of a row once, from 0"
         )
     tokens = f"{few}" if few == most else f"{few} to {most}"
     raise UnmaskError(
-        f"an order names each place once, counted from 0: all {length} of a row, or those of the text if "
-        f"all rows have the same number of tokens; these have {tokens}"
+        f"the order does not fit rows of {length} positions with {tokens} tokens: give each position "
+        "once, from 0, or each of the text if all rows have the same number of tokens"
     )
 
 
 def _filled(rows: Batch) -> bool:
-    """Whether there is more to predict than is counted."""
+    """True if some tokens are predicted and not counted: the filling behind a target."""
     return rows.counted is not None and bool((rows.wanted & ~rows.counted).any())
 
 
 def random_ranks(
     streams: Sequence[RowStream], count: int, length: int
 ) -> Int64[Tensor, "orders rows length"]:
-    """Uniformly drawn orders, `count` for each row."""
+    """Ranks of `count` uniformly random orders for each row."""
     u = torch.cat([stream.uniform("order", count * length) for stream in streams])
     return u.view(len(u), count, length).argsort(-1).argsort(-1).transpose(0, 1)
 
@@ -163,19 +164,20 @@ def one_by_one(
     order: Order | None = None,
     orders: int | None = None,
 ) -> Estimator:
-    """The chain rule in an order, the bound over random orders, or else the pseudo-likelihood."""
+    """The chain rule for `order`, the any-order bound for `orders`; the pseudo-likelihood for neither."""
     if method.capabilities.causal:
         if order == "left_to_right":
             return OwnBound(method)
         if order is None and orders is None:
             raise UnmaskError(
-                "pseudo needs a model that sees both sides of a token: an autoregressive one sees the left"
+                "pseudo needs a model that sees both sides of a token, and an autoregressive model sees "
+                "the left: leave pseudo out"
             )
-        raise UnmaskError("an autoregressive model has one order: left_to_right")
+        raise UnmaskError("an autoregressive model has one order: left_to_right; give that or none")
     if not method.capabilities.any_order or method.backbone.time_conditioning:
         raise UnmaskError(
-            "this network reads the time, so it has no probability of a token given some others: "
-            "orders are for networks with backbone.time_conditioning false"
+            "this network reads the time, so it has no probability of a token given some others: leave "
+            "orders out, or train with backbone.time_conditioning false"
         )
     diffusion = cast(MaskedDiffusion, method)
     if orders is not None:

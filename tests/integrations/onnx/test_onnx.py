@@ -170,7 +170,7 @@ def test_no_class_and_no_special_token_is_written():
 
 def test_mistakes_are_told_first(tmp_path, monkeypatch, capsys):
     assert main(["export", "runs/none"]) == 2
-    assert "say where to write it" in capsys.readouterr().err
+    assert "the export has no target" in capsys.readouterr().err
     assert main(["export", "runs/none", "--onnx", str(tmp_path / "no" / "a.onnx")]) == 2
     assert "there is no folder" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "onnxscript", None)

@@ -1,1 +1,1 @@
-"""Commands, one a file."""
+"""The commands of `unmask`."""

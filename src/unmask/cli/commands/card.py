@@ -1,29 +1,48 @@
-"""unmask card: measures an exported model and writes its card into its folder."""
+"""unmask card: measures an exported model and writes its model card."""
 
 import argparse
 from argparse import Namespace
 from pathlib import Path
 
-from unmask.cli.parser import Commands, given
+from unmask.cli.parser import Commands, add_examples, given
 from unmask.errors import UnmaskError
 
 
 def add(commands: Commands) -> None:
-    summary = "measure an exported model and write its card, README.md, into its folder"
+    summary = "measure an exported model and write its model card, README.md, into its folder"
     parser = commands.add_parser("card", help=summary, description=summary)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="an exported model")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of an exported model")
     add = parser.add_argument
-    add("--data", required=True, metavar="SOURCE", help="held-out text that the bound is of")
-    add("--about", required=True, metavar="TEXT", help="what the model is and what it read")
-    add("--licence", required=True, metavar="TEXT", help="of the text that it was trained on")
+    add("--data", required=True, metavar="SOURCE", help="held-out text for the bound")
+    add(
+        "--about",
+        required=True,
+        metavar="TEXT",
+        help="description of the model and its training text",
+    )
+    add("--licence", required=True, metavar="TEXT", help="licence of the training text")
     options = parser.add_argument_group("measure", argument_default=argparse.SUPPRESS)
     add = options.add_argument
-    add("--judge", metavar="JUDGE", help="of the texts, as in evaluate (GPT-2-large)")
-    add("--judge-prefix", metavar="TOKEN", help="what the judge reads before a text")
+    add("--judge", metavar="JUDGE", help="judge of the texts, as in evaluate (GPT-2-large)")
+    add(
+        "--judge-prefix",
+        metavar="TOKEN",
+        help="token before each text in the judge's input; by default <|endoftext|> or its BOS",
+    )
     add("--draws", type=int, metavar="N", help="noise draws per row (8)")
     add("--samples", type=int, metavar="N", help="texts to judge (200)")
-    add("--recipe", metavar="NAME", help="that trained it; the one of its name unless given")
-    add("--device", metavar="NAME", help="cpu, cuda, mps; by default the best there is")
+    add(
+        "--recipe",
+        metavar="NAME",
+        help="recipe of the training; by default the one of the folder's name",
+    )
+    add("--device", metavar="NAME", help="cpu, cuda or mps; by default the fastest available")
+    add_examples(
+        parser,
+        'unmask card exported --data valid.txt --about "Short stories." --licence MIT',
+        'unmask card exported --data valid.txt --about "Short stories." --licence MIT '
+        "--judge smollm2.gguf",
+    )
     parser.set_defaults(execute=execute)
 
 
@@ -49,4 +68,4 @@ def execute(args: Namespace) -> None:
     facts = measure_card(model, args.data, judge, **options)
     facts = {"about": args.about, "licence": args.licence, "command": command, **facts}
     write_card(args.folder, card_page(args.folder.name, facts), facts)
-    print(f"{args.folder / 'README.md'} is written")
+    print(f"wrote {args.folder / 'README.md'}")

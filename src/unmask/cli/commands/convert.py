@@ -1,11 +1,11 @@
-"""unmask convert and export: model folders from checkpoints of others and from runs."""
+"""unmask export and convert: model folders from runs and from checkpoints of other libraries."""
 
 import argparse
 import os
 from argparse import Namespace
 from pathlib import Path
 
-from unmask.cli.parser import Commands, Parser, given
+from unmask.cli.parser import Commands, Parser, add_examples, given
 from unmask.errors import UnmaskError
 from unmask.files.storage import check_place
 
@@ -18,50 +18,63 @@ def add(commands: Commands) -> None:
 
 
 def _add_export(commands: Commands) -> None:
-    summary = "write a model without its training state to a folder of its own"
+    summary = "write a model without its training state to a folder"
     parser = commands.add_parser("export", help=summary, description=summary)
-    parser.add_argument("model", metavar="MODEL", help="a run, an exported or a shipped model")
-    parser.add_argument("folder", type=Path, nargs="?", metavar="FOLDER", help="where to write it")
+    parser.add_argument("model", metavar="MODEL", help="run folder, exported or shipped model")
+    parser.add_argument("folder", type=Path, nargs="?", metavar="FOLDER", help="folder to write")
     parser.add_argument(
         "--precision",
         default=argparse.SUPPRESS,
         metavar="TYPE",
-        help="of the weights in the file: fp32, or bf16, half as large",
+        help="precision of the stored weights: fp32, or bf16 for half the size (fp32)",
     )
     parser.add_argument(
         "--default",
         action="append",
         default=argparse.SUPPRESS,
         metavar="NAME=VALUE",
-        help="how it writes unless told otherwise, as length=200 or steps=32; repeatable",
+        help="default of a sampling option of the model, such as length=200 or steps=32; repeatable",
     )
     _add_format(parser)
     parser.add_argument(
-        "--onnx", type=Path, metavar="FILE", help="the network as an ONNX file, for onnxruntime"
+        "--onnx",
+        type=Path,
+        metavar="FILE",
+        help="ONNX file to write the network to, for onnxruntime",
+    )
+    add_examples(
+        parser,
+        "unmask export runs/demo exported --precision bf16 --default steps=32",
+        "unmask export runs/demo --onnx demo.onnx",
     )
     parser.set_defaults(execute=export)
 
 
 def _add_convert(commands: Commands) -> None:
-    summary = "turn a checkpoint of others into a model of ours, without running what is in it"
+    summary = "convert a checkpoint of another library to a model folder, without running its code"
     parser = commands.add_parser("convert", help=summary, description=summary)
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help="a Lightning checkpoint, a folder of any format, or owner/name on the hub",
+        help="Lightning checkpoint, folder of any format, or owner/name on the hub",
     )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where to write the model")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder to write the model to")
     parser.add_argument(
         "--tokenizer",
         metavar="NAME",
-        help="a folder or a hub name; else what lies beside the weights",
+        help="folder or hub name of the tokenizer; by default the one beside the weights",
     )
     parser.add_argument(
         "--raw",
         action="store_true",
-        help="the last weights of a Lightning checkpoint, not the averages",
+        help="take the last weights of a Lightning checkpoint instead of the EMA weights",
     )
     _add_format(parser)
+    add_examples(
+        parser,
+        "unmask convert kuleshov-group/mdlm-owt mdlm",
+        "unmask convert last.ckpt mdlm --tokenizer gpt2 --raw",
+    )
     parser.set_defaults(execute=convert)
 
 
@@ -71,14 +84,14 @@ def _add_format(parser: Parser) -> None:
         "--format",
         default=OWN,
         metavar="NAME",
-        help=f"the layout to write ('unmask formats' lists them); {OWN} unless given",
+        help=f"format of the folder, as in 'unmask formats' ({OWN})",
     )
     choice.add_argument(
         "--pretrained",
         dest="format",
         action="store_const",
         const=HUB,
-        help=f"short for --format {HUB}, which transformers reads",
+        help=f"short for --format {HUB}, the format of transformers",
     )
 
 
@@ -87,11 +100,13 @@ def export(args: Namespace) -> None:
     if hasattr(args, "default"):
         options["defaults"] = dict(map(_pair, args.default))
     if args.folder is None and args.onnx is None:
-        raise UnmaskError("say where to write it: a folder, or --onnx FILE")
+        raise UnmaskError("the export has no target: give FOLDER or --onnx FILE")
     if (args.format != OWN or args.folder is None) and options:
-        raise UnmaskError("--precision and --default go with a folder of our own layout")
+        raise UnmaskError(
+            f"--precision and --default are for a folder of format {OWN}: leave them out"
+        )
     if args.format != OWN and args.folder is None:
-        raise UnmaskError("a format needs a folder to write to")
+        raise UnmaskError(f"--format {args.format} has no folder to write to: give FOLDER")
     if args.onnx is not None:
         check_place(args.onnx)
     if args.folder is not None:
@@ -104,7 +119,7 @@ def export(args: Namespace) -> None:
         from unmask.integrations import onnx
 
         onnx.export(model, args.onnx)
-        print(f"{args.onnx} is ready for onnxruntime")
+        print(f"wrote {args.onnx} for onnxruntime")
     if args.folder is None:
         return
     if args.format == OWN:
@@ -113,7 +128,7 @@ def export(args: Namespace) -> None:
         model.save_pretrained(args.folder, card=_card(Path(args.model)))
     else:
         FORMATS[args.format].write(model, args.folder)
-    print(f"{args.folder} is ready: unmask generate {args.folder}")
+    print(f"wrote {args.folder}; next: unmask generate {args.folder}")
 
 
 def convert(args: Namespace) -> None:
@@ -126,13 +141,13 @@ def convert(args: Namespace) -> None:
     method, backbone = model.config.method.name, model.config.backbone.name
     parameters = sum(p.numel() for p in model.method.parameters())
     print(
-        f"{args.folder} is ready: {method}, {backbone}, {parameters / 1e6:.1f}M parameters, "
+        f"wrote {args.folder}: {method}, {backbone}, {parameters / 1e6:.1f}M parameters, "
         f"rows of {model.length} tokens"
     )
 
 
 def _check_target(folder: Path, layout: str) -> None:
-    """Raises an error, before gigabytes are read, if the model cannot be written there in that layout."""
+    """Raises an error, before any weights are read, if the folder cannot be written in that format."""
     from unmask.formats.format import FORMATS
 
     wanted = FORMATS[layout]
@@ -140,13 +155,13 @@ def _check_target(folder: Path, layout: str) -> None:
     parent = next((parent for parent in parents if parent.exists()), folder)
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise UnmaskError(
-            f"{folder} cannot be written: {parent} is no folder that you may write to"
+            f"{folder} cannot be written: {parent} is no writable folder; give another"
         )
     wanted.check_target(folder)
 
 
 def _card(model: Path) -> str | None:
-    """The card that `unmask card` has written beside a model."""
+    """The model card in a model's folder, or None."""
     card = model / "README.md"
     return card.read_text(encoding="utf-8") if card.is_file() else None
 

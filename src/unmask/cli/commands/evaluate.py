@@ -1,4 +1,4 @@
-"""unmask evaluate: a model, measured by a suite of the registry; by `likelihood` unless one is named."""
+"""unmask evaluate: runs a suite on a model; the default suite is `likelihood`."""
 
 import argparse
 import json
@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from unmask.cli.output.suite_table import Bar, show
-from unmask.cli.parser import Commands, Parser, add_arithmetic, add_options, given, group_of
+from unmask.cli.parser import (
+    Commands,
+    Parser,
+    add_arithmetic,
+    add_examples,
+    add_options,
+    given,
+    group_of,
+)
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.suite import SUITES
 from unmask.files.storage import check_place
@@ -22,7 +30,7 @@ _MORE = f"""\
 
 
 def add(commands: Commands) -> None:
-    summary = "measure a model: perplexity, or another suite"
+    summary = "measure a model: perplexity, or another suite of measurements"
     parser = commands.add_parser(
         "evaluate",
         help=summary,
@@ -30,6 +38,11 @@ def add(commands: Commands) -> None:
         usage="%(prog)s [SUITE] MODEL [options]",
         epilog=_MORE,
         usual=USUAL,
+    )
+    add_examples(
+        parser,
+        "unmask evaluate runs/demo --data notes.txt --draws 16",
+        "unmask evaluate infilling stories --gap 4",
     )
     suites = parser.add_subparsers(title="suites", metavar="SUITE", prog=parser.prog)
     for name, about in SUITES.summaries().items():
@@ -41,22 +54,21 @@ def add(commands: Commands) -> None:
 
 
 def _add_suite(parser: Parser, name: str) -> None:
-    """The arguments of a suite: the model, the suite's own options, and what all suites write."""
+    """Adds the arguments of a suite: model, measurement, judge and output."""
     suite = SUITES[name]
     if suite.examples:
-        lines = [f"  {parser.prog} {example}\n" for example in suite.examples]
-        parser.epilog = "".join(["examples:\n", *lines])
+        add_examples(parser, *(f"{parser.prog} {example}" for example in suite.examples))
     group = parser.add_argument_group("model", argument_default=argparse.SUPPRESS)
-    place = "a shipped model ('unmask models'), a run folder or an exported one"
+    place = "shipped model ('unmask models'), run folder or exported model"
     place = ", ".join(filter(None, (place, suite.reads)))
     group.add_argument("model", metavar="MODEL", nargs="?", default=None, help=place)
-    group.add_argument("--device", help="cpu, cuda, mps; by default the best there is")
+    group.add_argument("--device", help="cpu, cuda or mps; by default the fastest available")
     add_arithmetic(group)
     for title in ("measurement", "judge", "output"):
         group_of(parser, title)
     output = group_of(parser, "output")
     output.add_argument("--json", action="store_true", help="print a JSON object for each row")
-    output.add_argument("--save", type=Path, metavar="FILE", help="write what --json prints")
+    output.add_argument("--save", type=Path, metavar="FILE", help="file for the output of --json")
     add_options(parser, options_of(suite.Options, "cli"), "measurement")
 
 
@@ -70,7 +82,10 @@ def execute(args: Namespace) -> None:
     name = {} if args.model is None else {"model": args.model}
     saved = suite.saved(args.model, options)
     if saved is not None and (loading := given(args, *_LOADING)):
-        raise UnmaskError(f"--{next(iter(loading))} is for a model, and saved rows need none")
+        raise UnmaskError(
+            f"--{next(iter(loading))} is for a model, and {args.model or 'the file'} holds saved "
+            "rows: leave it out"
+        )
     try:
         with Bar(quiet=args.json) as bar:
             rows = suite.rows(_load(args), options, bar) if saved is None else saved
@@ -82,7 +97,7 @@ def execute(args: Namespace) -> None:
                 bar.done(suite.cells(row))
     except UnmaskError:
         if not args.json:
-            show(suite, found, args.model)  # the rows so far
+            show(suite, found, args.model)  # rows that were measured before the error
         raise
     if args.save is not None:
         args.save.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""unmask generate, fill and edit: texts of a model."""
+"""unmask generate, fill and edit: generation, infilling and editing of texts."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unmask.cli.output.terminal import Stopwatch
-from unmask.cli.parser import Commands, add_model, add_sampling, given
+from unmask.cli.parser import Commands, add_examples, add_model, add_sampling, given
 from unmask.errors import UnmaskError
 from unmask.generation.sampling_params import sampling_options
 
@@ -30,48 +30,71 @@ def add(commands: Commands) -> None:
 
 
 def _add_generate(commands: Commands) -> None:
-    summary = "write text, from nothing or after a prompt"
+    summary = "generate texts, with or without a prompt"
     parser = commands.add_parser("generate", help=summary, description=summary)
     add_model(parser)
-    parser.add_argument("--prompt", action="append", metavar="TEXT", help="may be given repeatedly")
+    parser.add_argument(
+        "--prompt", action="append", metavar="TEXT", help="beginning of the text; repeatable"
+    )
     parser.add_argument(
         "--length",
         metavar="N",
         default=argparse.SUPPRESS,
-        help="tokens, prompt included; auto: until the text ends",
+        help="tokens of a text, prompt included, or auto for as many as it needs; by default the model's",
     )
     parser.add_argument(
         "--no-stop",
         action="store_false",
         dest="stop",
         default=argparse.SUPPRESS,
-        help="write all of the length, with no end",
+        help="draw no EOS: fill the whole length",
     )
     add_sampling(parser)
+    add_examples(
+        parser,
+        'unmask generate stories --prompt "Tom has" --n 3 --temperature 0.8',
+        "unmask generate runs/demo --sampler confidence --steps 16 --watch",
+    )
     parser.set_defaults(execute=generate)
 
 
 def _add_fill(commands: Commands) -> None:
-    summary = "fill the gaps of a text: [MASK] is one token, [MASK:4] four"
+    summary = "fill the gaps of a text: [MASK] is one token, [MASK:4] four tokens"
     parser = commands.add_parser("fill", help=summary, description=summary)
     add_model(parser)
-    parser.add_argument("text", metavar="TEXT", help='such as "The [MASK] sat on the [MASK:4]."')
+    parser.add_argument(
+        "text", metavar="TEXT", help='text with gaps, as "The [MASK] sat on the [MASK:4]."'
+    )
     add_sampling(parser)
+    add_examples(
+        parser,
+        'unmask fill stories "Tom has [MASK:2]." --n 3',
+        'unmask fill runs/demo "The [MASK] sat on the [MASK:4]." --seed 1 --json',
+    )
     parser.set_defaults(execute=fill)
 
 
 def _add_edit(commands: Commands) -> None:
-    summary = "mask part of a text and write it anew; the rest stays"
+    summary = "mask some tokens of a text and fill them again; the others stay"
     parser = commands.add_parser("edit", help=summary, description=summary)
     add_model(parser)
-    parser.add_argument("file", metavar="FILE", help="the text; - is standard input")
-    group = parser.add_argument_group("what to rewrite", argument_default=argparse.SUPPRESS)
-    group.add_argument("--remask", type=float, metavar="X", help="this share of the tokens")
-    group.add_argument("--remask-span", metavar="A:B", help="the tokens from A up to B")
+    parser.add_argument("file", metavar="FILE", help="file of the text, - for standard input")
+    group = parser.add_argument_group("tokens to rewrite", argument_default=argparse.SUPPRESS)
     group.add_argument(
-        "--remask-uncertain", type=int, metavar="N", help="the N tokens that fit least"
+        "--remask", type=float, metavar="X", help="random share of the tokens, in (0, 1]"
+    )
+    group.add_argument(
+        "--remask-span", metavar="A:B", help="tokens from A up to B, B excluded, counted from 0"
+    )
+    group.add_argument(
+        "--remask-uncertain", type=int, metavar="N", help="the N least likely tokens"
     )
     add_sampling(parser)
+    add_examples(
+        parser,
+        "unmask edit stories story.txt --remask 0.2",
+        "unmask edit stories story.txt --remask-uncertain 8 --seed 1",
+    )
     parser.set_defaults(execute=edit)
 
 
@@ -109,16 +132,16 @@ def _write(
     form: Callable[["Result"], Any] = str,
     gap: str = "\n",
 ) -> None:
-    """Texts that the model's `verb` makes, with a gap between, as JSON, or as they form.
+    """Prints the texts of the model's `verb`, with `gap` between them, as JSON, or step by step.
 
-    A single text is seen forming wherever there is a screen: its first words are there after one step.
+    In a terminal a single text is shown step by step by default: its first tokens appear after one step.
     """
     from rich.console import Console
 
     from unmask.model import load
 
     if args.watch and args.json:
-        raise UnmaskError("--watch shows text and --json prints none: give one of them")
+        raise UnmaskError("--watch and --json exclude each other: give one of them")
     model = load(args.model, **given(args, "device", "precision", "compile"))
     options |= given(args, *(one.name for one in sampling_options("cli")))
     if "guide" in options:
@@ -159,7 +182,7 @@ def _write(
 
 
 def _on_a_screen() -> bool:
-    """True if printed text can be replaced."""
+    """True if standard output is a terminal that can replace printed text."""
     return bool(sys.stdout and sys.stdout.isatty()) and os.environ.get("TERM", "dumb") != "dumb"
 
 
@@ -169,13 +192,13 @@ def _length(text: str) -> int | str:
     try:
         return int(text)
     except ValueError:
-        raise UnmaskError(f"--length takes a number of tokens or auto, not {text!r}") from None
+        raise UnmaskError(f"--length is {text!r}: give a number of tokens or auto") from None
 
 
 def filled_spans(template: str, text: str) -> list[tuple[int, int]]:
-    """Where in the text the template's gaps were; nothing if the tokenizer changed what it was given."""
+    """The spans of the filled gaps in the text; empty if the tokenizer changed the text around them."""
     *before, last = _GAP.split(template)
-    # a space before a gap belongs to the gap: a token may bring its own, or none
+    # a space before a gap counts as part of the gap: a token may include its own, or none
     kept = [re.escape(piece.removesuffix(" ")) for piece in before] + [re.escape(last)]
     match = re.fullmatch("(.*?)".join(kept), text, re.DOTALL)
     return [match.span(gap + 1) for gap in range(match.re.groups)] if match else []
@@ -184,16 +207,18 @@ def filled_spans(template: str, text: str) -> list[tuple[int, int]]:
 def _span(text: str) -> tuple[int, int]:
     places = re.fullmatch(r"(\d{1,9}):(\d{1,9})", text, re.ASCII)
     if places is None:
-        raise UnmaskError(f"--remask-span takes two places such as 10:40, not {text[:40]!r}")
+        raise UnmaskError(f"--remask-span is {text[:40]!r}: give two positions such as 10:40")
     return int(places[1]), int(places[2])
 
 
 def _text(file: str) -> str:
-    """A file's text, without the line end behind it."""
+    """The text of a file, without the line end at its end."""
     if file != "-" and not Path(file).is_file():
         raise UnmaskError(f"no file {file}: give a text to edit, or - for standard input")
     try:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return content.decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:
-        raise UnmaskError(f"{file} is not UTF-8: byte {error.start} is not text") from None
+        raise UnmaskError(
+            f"{file} is not UTF-8 at byte {error.start}: convert it to UTF-8"
+        ) from None

@@ -1,4 +1,4 @@
-"""unmask harness: the command of lm-evaluation-harness, which then knows the model `unmask`."""
+"""unmask harness: runs lm-evaluation-harness with the model class `unmask` registered."""
 
 import sys
 from argparse import Namespace
@@ -8,7 +8,9 @@ from importlib import import_module
 from unmask.cli.parser import Commands, Parser
 
 _ARGUMENTS = """\
-All arguments are those of lm_eval; --model is unmask unless they say otherwise:
+All arguments are those of lm_eval. The default of --model is unmask.
+
+examples:
   unmask harness --model_args path=runs/demo,draws=32 --tasks lambada_openai --batch_size 32
   unmask harness --model_args path=runs/demo --tasks mine --include_path tasks
   unmask harness ls tasks
@@ -23,10 +25,10 @@ def add(commands: Commands) -> None:
         help=summary,
         description=summary,
         epilog=_ARGUMENTS,
-        prefix_chars="\0",  # no option is ours
+        prefix_chars="\0",  # all options go to lm_eval
         add_help=False,
     )
-    parser.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="what lm_eval takes")
+    parser.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="argument of lm_eval")
     parser.set_defaults(execute=partial(execute, parser))
 
 
@@ -37,7 +39,7 @@ def execute(parser: Parser, args: Namespace) -> None:
     from unmask.imports import extra
 
     command = extra("lm_eval.__main__", "unmask harness", "harness")
-    import_module("unmask.integrations.lm_eval.adapter")  # makes the model known
+    import_module("unmask.integrations.lm_eval.adapter")  # registers the model
     before, sys.argv = sys.argv, ["lm_eval", *completed(args.arguments)]
     try:
         command.cli_evaluate()
@@ -46,7 +48,7 @@ def execute(parser: Parser, args: Namespace) -> None:
 
 
 def completed(arguments: list[str]) -> list[str]:
-    """The arguments of lm_eval, with our model where they run tasks and name none."""
+    """The arguments of lm_eval, with `--model unmask` added if they run tasks and name no model."""
     runs = arguments[0] == "run" or arguments[0].startswith("-")
     named = any(argument.partition("=")[0] in _OTHER_MODEL for argument in arguments)
     return [*arguments, "--model", "unmask"] if runs and not named else arguments

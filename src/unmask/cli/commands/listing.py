@@ -1,4 +1,4 @@
-"""unmask models, recipes, methods, samplers and more: lists of names."""
+"""unmask models, recipes and the commands that list registered components."""
 
 import json
 from argparse import Namespace
@@ -8,7 +8,7 @@ from typing import Any
 
 from unmask import recipes, shipped
 from unmask.cli.output.tables import print_whole
-from unmask.cli.parser import Commands, help_of
+from unmask.cli.parser import Commands, add_examples, help_of
 from unmask.likelihood.figure_text import signed
 from unmask.registry import Registry
 
@@ -24,6 +24,19 @@ _REGISTRIES = {
     "sources": ("unmask.data.sources.corpus", "SOURCES"),
     "formats": ("unmask.formats.format", "FORMATS"),
 }
+_EXAMPLES = {  # the use of a listed name
+    "recipes": "unmask train demo",
+    "methods": "unmask train demo --method sedd",
+    "samplers": "unmask samplers confidence",
+    "grids": "unmask generate stories --steps 16 --grid cosine",
+    "schedules": "unmask train demo --schedule cosine",
+    "times": "unmask evaluate runs/demo --estimator importance",
+    "backbones": "unmask config demo --backbone dit",
+    "loggers": "unmask train demo --training.log_to tensorboard",
+    "tokenizers": "unmask train demo --data.tokenizer.kind bytes",
+    "sources": "unmask evaluate stories --data notes.txt",
+    "formats": "unmask export runs/demo FOLDER --format huggingface",
+}
 _HEADINGS = ("model", "parameters", "tokens", "length", "bound", "licence of the data", "size")
 
 
@@ -34,15 +47,20 @@ def add(commands: Commands) -> None:
         parser = commands.add_parser(name, help=summary, description=summary)
         if name == "samplers":
             parser.add_argument(
-                "name", nargs="?", metavar="NAME", help="show the fields of this one"
+                "name",
+                nargs="?",
+                metavar="NAME",
+                help="sampler whose fields to list; by default none",
             )
+        add_examples(parser, f"unmask {name}", _EXAMPLES[name])
         parser.set_defaults(execute=partial(names, name))
 
 
 def _add_models(commands: Commands) -> None:
     summary = "list the models that ship with the package"
     parser = commands.add_parser("models", help=summary, description=summary)
-    parser.add_argument("--json", action="store_true", help="print JSON, one line a model")
+    parser.add_argument("--json", action="store_true", help="print JSON, a line for each model")
+    add_examples(parser, "unmask models", "unmask models --json")
     parser.set_defaults(execute=models)
 
 
@@ -71,10 +89,10 @@ def names(name: str, args: Namespace) -> None:
 
 
 def fields(sampler: str) -> dict[str, str]:
-    """A sampler, and each field as --sampler sets it, with help, default and range."""
+    """The summary of a sampler and of each of its fields, with help, default and range."""
     from unmask.generation.sampler_spec import sampler_options
 
-    options = sampler_options(sampler)  # refuses an unknown one
+    options = sampler_options(sampler)  # raises an error for an unknown sampler
     found = {sampler: _registry("samplers").summaries()[sampler]}
     for one in options:
         about = filter(None, (help_of(one), one.range))

@@ -1,31 +1,59 @@
-"""unmask plan: what a recipe needs on so many GPUs, before anybody pays for them."""
+"""unmask plan: memory, time and strategy that a recipe needs on a number of GPUs."""
 
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from unmask.cli.parser import Commands
+from unmask.cli.parser import Commands, add_examples
 
 if TYPE_CHECKING:
     from unmask.runs.plan import Option, Plan
 
 _ASSUMED = """\
 measured (one H200, torch 2.11, bf16, compiled; benchmarks/plan.py holds 19 rows against this):
-  the matrix rate, the share of it that attention reaches, bytes moved and kept a token
-assumed: what FSDP gathers from others; {usable:.0%} of the memory usable; {network:g} GB/s
-  between GPUs, hidden behind the computation at best and after it at worst; no failures
+  the matrix rate, the share of it that attention reaches, bytes moved and kept per token
+assumed: the traffic of FSDP; {usable:.0%} of the memory usable; {network:g} GB/s between GPUs,
+  hidden behind the computation at best and after it at worst; no failures
 planned in bf16 and compiled: --training.precision bf16 --training.compile true"""
 
 
 def add(commands: Commands) -> None:
-    summary = "what a recipe needs on so many GPUs: memory, time, strategy"
+    summary = "estimate memory, time and strategy of a recipe on a number of GPUs"
     parser = commands.add_parser("plan", overrides=True, help=summary, description=summary)
-    option = parser.add_argument
-    option("--gpus", type=int, default=1, metavar="N", help="how many (1)")
-    option("--memory", type=float, default=80.0, metavar="GIB", help="of one GPU (80)")
-    option("--rate", type=float, default=673.0, metavar="TFLOPS", help="of bf16 products (673)")
-    option("--bandwidth", type=float, default=4.25, metavar="TBS", help="of its memory (4.25)")
-    option("--network", type=float, default=200.0, metavar="GBS", help="NCCL's bus bandwidth (200)")
-    option("--vocabulary", type=int, metavar="N", help="where the tokenizer does not tell")
+    option = parser.add_argument_group("machine").add_argument
+    option("--gpus", type=int, default=1, metavar="N", help="number of GPUs (1)")
+    option("--memory", type=float, default=80.0, metavar="GIB", help="memory of one GPU, GiB (80)")
+    option(
+        "--rate",
+        type=float,
+        default=673.0,
+        metavar="TFLOPS",
+        help="rate of bf16 matrix products, TFLOP/s (673)",
+    )
+    option(
+        "--bandwidth",
+        type=float,
+        default=4.25,
+        metavar="TBS",
+        help="bandwidth of the GPU's memory, TB/s (4.25)",
+    )
+    option(
+        "--network",
+        type=float,
+        default=200.0,
+        metavar="GBS",
+        help="NCCL's bus bandwidth, GB/s (200)",
+    )
+    parser.add_argument(
+        "--vocabulary",
+        type=int,
+        metavar="N",
+        help="size of the vocabulary, for a tokenizer that is not built yet",
+    )
+    add_examples(
+        parser,
+        "unmask plan owt --gpus 8",
+        "unmask plan demo --gpus 1 --memory 24 --backbone.width 512",
+    )
     parser.set_defaults(execute=execute)
 
 
@@ -36,7 +64,7 @@ def execute(args: Namespace) -> None:
 
     for name in ("memory", "rate", "bandwidth", "network"):
         if not 0 < getattr(args, name) < float("inf"):
-            raise UnmaskError(f"--{name} must be above 0")
+            raise UnmaskError(f"--{name} must be above 0 and finite, not {getattr(args, name)}")
     config = resolve(load_recipe(args.recipe), args.overrides)
     machine = Machine(args.memory, args.rate, args.bandwidth, args.network)
     found = plan(config, args.gpus, machine, args.vocabulary)
@@ -55,13 +83,16 @@ def _print(found: "Plan") -> None:
     )
     _table(found)
     if best is None:
-        print("nothing fits: more GPUs with fsdp, a shorter data.length or a smaller backbone")
+        print(
+            "no strategy fits into memory: give more GPUs with fsdp, a shorter data.length or a "
+            "smaller backbone"
+        )
         return
     held = {name: value / GIB for name, value in vars(best.memory).items() if value}
-    print(f"\n{_name(best)}, GiB a GPU: " + ", ".join(f"{n} {v:.2f}" for n, v in held.items()))
+    print(f"\n{_name(best)}, GiB per GPU: " + ", ".join(f"{n} {v:.2f}" for n, v in held.items()))
     rates = [found.tokens / found.steps / seconds for seconds in (best.most, best.least)]
     print(
-        f"{rates[0]:,.0f} to {rates[1]:,.0f} tokens a second; the run takes "
+        f"{rates[0]:,.0f} to {rates[1]:,.0f} tokens per second; the run takes "
         f"{_time(found.steps * best.least)} to {_time(found.steps * best.most)}"
     )
     print(f"set: {_settings(best)}\n")

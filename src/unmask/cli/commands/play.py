@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from unmask.cli.commands.serve import listen, named, needs, start
-from unmask.cli.parser import Commands, given
+from unmask.cli.parser import Commands, add_examples, given
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
@@ -21,28 +21,30 @@ HOST, PORT = "127.0.0.1", 8770
 
 
 def add(commands: Commands) -> None:
-    summary = "watch text form and edit it, in the browser"
+    summary = "open the playground: watch generation and edit texts in the browser"
     parser = commands.add_parser("play", help=summary, description=summary)
     parser.add_argument(
         "models",
         metavar="MODEL",
         nargs="*",
-        help="a run folder, an exported model or a shipped one, also as NAME=MODEL; "
-        "all that ship unless given",
+        help="run folder, exported or shipped model, also as NAME=MODEL; by default all shipped models",
     )
     parser.add_argument(
         "--port",
         type=int,
         default=argparse.SUPPRESS,
         metavar="N",
-        help=f"of this machine only ({PORT}, or any free one if that is taken)",
+        help=f"port, on this machine only ({PORT}, or a free one if that is taken)",
     )
     parser.add_argument(
-        "--no-browser", action="store_true", help="print the address and open nothing"
+        "--no-browser", action="store_true", help="print the address without opening a browser"
     )
     parser.add_argument(
-        "--device", default=argparse.SUPPRESS, help="cpu, cuda, mps; by default the best there is"
+        "--device",
+        default=argparse.SUPPRESS,
+        help="cpu, cuda or mps; by default the fastest available",
     )
+    add_examples(parser, "unmask play", "unmask play mine=runs/demo stories --no-browser")
     parser.set_defaults(execute=execute)
 
 
@@ -54,7 +56,7 @@ def execute(args: Namespace) -> None:
 
     def ready(address: str) -> None:
         print(f"the playground is at {address} (Ctrl-C ends it)", flush=True)
-        if not args.no_browser:  # some browsers return only when they are closed
+        if not args.no_browser:  # in a thread: some browsers return only when they are closed
             threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
 
     def routers(engine: "Engine") -> "list[APIRouter]":
@@ -62,25 +64,25 @@ def execute(args: Namespace) -> None:
 
         return [router(engine)]
 
-    settings = ServerLimits(grace=1.0)  # whoever ends the playground has seen enough
+    settings = ServerLimits(grace=1.0)  # Ctrl-C ends the playground at once
     with _listen(getattr(args, "port", None)) as listening:
         start(models, listening, settings, ready, given(args, "device"), {}, routers)
 
 
 def _shipped() -> list[str]:
-    """All models that this installation holds, by name."""
+    """The names of all shipped models; raises an error if there are none."""
     from unmask import shipped
 
     if names := shipped.names():
         return names
     raise UnmaskError(
-        "no model ships with this installation: train one ('unmask train demo', some minutes) and "
-        "play with it ('unmask play runs/demo')"
+        "no model ships with this installation: train one with 'unmask train demo', then run "
+        "'unmask play runs/demo'"
     )
 
 
 def _listen(port: int | None) -> "socket.socket":
-    """The port that was asked for, or the usual one, or any that is free."""
+    """A socket at the given port; without one, at the default port or any free one."""
     if port is not None:
         return listen(HOST, port)
     from unmask.serve.server import bind

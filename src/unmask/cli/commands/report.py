@@ -1,4 +1,4 @@
-"""unmask report: what runs are and do, as tables in the terminal or one page with pictures."""
+"""unmask report: tables of runs in the terminal, or one HTML page with plots."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unmask.cli.output.tables import show_tables
-from unmask.cli.parser import Commands, given
+from unmask.cli.parser import Commands, add_examples, given
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
@@ -18,25 +18,31 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    summary = (
-        "tables and pictures of runs: settings, loss, bound by T, variance by schedule, samples"
-    )
+    summary = "compare runs: settings, loss, bound by T, variance by schedule, samples"
     parser = commands.add_parser("report", help=summary, description=summary)
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run folder; several side by side")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder; several are compared")
     parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="one page with pictures, for offline"
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="HTML page to write, with plots and for offline use",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, a line for each run")
     parser.add_argument(
-        "--no-measure", action="store_true", help="show only what is there: compute nothing"
+        "--no-measure", action="store_true", help="show stored measurements only, compute none"
     )
     group = parser.add_argument_group("measure", argument_default=argparse.SUPPRESS)
     group.add_argument(
-        "--rows", type=int, metavar="N", help="validation rows that are measured (64); 0 is all"
+        "--rows", type=int, metavar="N", help="validation rows to measure, 0 for all (64)"
     )
     group.add_argument("--draws", type=int, metavar="N", help="noise draws per row (4)")
-    group.add_argument("--seed", type=int, metavar="N", help="seed of the draws")
-    group.add_argument("--device", help="cpu, cuda, mps; by default the best there is")
+    group.add_argument("--seed", type=int, metavar="N", help="seed of the draws (0)")
+    group.add_argument("--device", help="cpu, cuda or mps; by default the fastest available")
+    add_examples(
+        parser,
+        "unmask report runs/demo",
+        "unmask report runs/demo runs/cosine --html report.html",
+    )
     parser.set_defaults(execute=execute)
 
 
@@ -67,14 +73,14 @@ def execute(args: Namespace) -> None:
 
 
 def _check(html: Path) -> None:
-    """Before anything is measured: a page that can be drawn and written."""
+    """Raises an error, before anything is measured, if the page cannot be drawn or written."""
     from unmask.report.plots import need_matplotlib
 
     need_matplotlib()
     if html.is_dir():
         raise UnmaskError(f"--html {html} is a folder: give the name of a file")
     if not html.parent.is_dir():
-        raise UnmaskError(f"--html {html}: there is no folder {html.parent}")
+        raise UnmaskError(f"--html {html}: there is no folder {html.parent}; make it first")
 
 
 def _write(html: Path, reports: "Sequence[RunReport]") -> None:
@@ -104,7 +110,7 @@ def _show(reports: "Sequence[RunReport]") -> None:
 
 
 def _plain(report: "RunReport") -> dict[str, Any]:
-    """The figures of a run, for a program."""
+    """The figures of a run for JSON."""
     from unmask.config.run_config import to_dict
     from unmask.runs.measurements import figures
 

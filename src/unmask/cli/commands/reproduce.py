@@ -1,4 +1,4 @@
-"""unmask reproduce: the paper's tables in small, ours beside the paper's."""
+"""unmask reproduce: tables of the MDLM paper at a small scale, next to the published figures."""
 
 import argparse
 import json
@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unmask.cli.parser import Commands, given
+from unmask.cli.parser import Commands, add_examples, given
 from unmask.likelihood.figure_text import signed
 
 if TYPE_CHECKING:
@@ -15,33 +15,41 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    summary = "train what a table of the paper needs, and print ours beside the paper's"
+    summary = "train the models of a table of the MDLM paper and print it next to the paper's"
     parser = commands.add_parser("reproduce", help=summary, description=summary)
-    parser.add_argument("table", metavar="TABLE", help="table1, table8, table11 or schedules")
+    parser.add_argument(
+        "table", metavar="TABLE", help="table of the paper: table1, table8, table11 or schedules"
+    )
     group = parser.add_argument_group("reproduction", argument_default=argparse.SUPPRESS)
     add = group.add_argument
     add(
         "--scale",
         metavar="NAME",
-        help="tiny: minutes on a CPU (default); small: minutes on a large GPU",
+        help="scale: tiny, minutes on a CPU, or small, minutes on a large GPU (tiny)",
     )
-    add("--data", metavar="SOURCE", help="the text to train on; scale tiny has its own")
+    add("--data", metavar="SOURCE", help="training text; scale tiny has its own")
+    add("--valid", metavar="SOURCE", help="validation text; by default a part of the training text")
+    add("--test", metavar="SOURCE", help="test text; by default the validation text")
+    add("--only", nargs="+", metavar="ROW", help="rows of the table to reproduce; by default all")
     add(
-        "--valid", metavar="SOURCE", help="the text to validate on; a part of the data unless given"
+        "--seeds",
+        type=int,
+        metavar="N",
+        help="least number of seeds per row (1; table1: 2 of mdlm)",
     )
+    add("--runs", type=Path, metavar="DIR", help="folder of the runs (runs/reproduce-SCALE)")
     add(
-        "--test", metavar="SOURCE", help="the text to measure on; what is validated on unless given"
+        "--steps", type=int, metavar="N", help="training steps of each run; by default the recipe's"
     )
-    add("--only", nargs="+", metavar="ROW", help="some rows of the table")
-    add("--seeds", type=int, metavar="N", help="seeds of each row, at least (1; table1: 2 of mdlm)")
-    add("--runs", type=Path, metavar="DIR", help="the folder of all runs (runs/reproduce-SCALE)")
-    add(
-        "--steps", type=int, metavar="N", help="training steps of each run, other than the recipe's"
-    )
-    add("--rows", type=int, metavar="N", help="validation rows that are measured; 0 is all")
+    add("--rows", type=int, metavar="N", help="validation rows to measure, 0 for all")
     add("--draws", type=int, metavar="N", help="noise draws per row (8)")
-    add("--device", metavar="NAME", help="cpu, cuda, mps; by default the best there is")
+    add("--device", metavar="NAME", help="cpu, cuda or mps; by default the fastest available")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    add_examples(
+        parser,
+        "unmask reproduce table8",
+        "unmask reproduce table1 --only mdlm ar --seeds 2 --json",
+    )
     parser.set_defaults(execute=execute)
 
 
@@ -64,7 +72,7 @@ def execute(args: Namespace) -> None:
     try:
         found = reproduce(request)
     except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(*stop.args, "the same command goes on") from None
+        raise KeyboardInterrupt(*stop.args, "the same command continues") from None
     if args.json:
         print(json.dumps(found.to_dict()))
     else:
@@ -88,8 +96,8 @@ def _show(found: "Reproduction") -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"paper: {found.published.setting}", markup=False)
     for each in found.agreement:
-        if told := str(each):  # a single row agrees with nothing
-            console.print(told, markup=False)
+        if line := str(each):  # empty for a single row, which has no other to agree with
+            console.print(line, markup=False)
 
 
 def _runs(found: "Reproduction") -> "Table":
@@ -106,7 +114,7 @@ def _runs(found: "Reproduction") -> "Table":
         ]
         for run in found.runs
     ]
-    if len(rows) > len(found.lines):  # some line is the mean of several
+    if len(rows) > len(found.lines):  # a line may be the mean of several runs
         own = {name: value for line in found.lines for name, value in line.facts.items()}
         columns.append("nats / token")
         for row in rows:
@@ -128,5 +136,5 @@ def _nats(line: "Line") -> str:
     from unmask.likelihood.figure_text import with_error
 
     facts = line.facts
-    told = with_error(facts["nats"], facts["nats_error"], facts.get("nats_freedom", line.freedom))
-    return told if line.certificate == "exact" else signed("upper", told)
+    nats = with_error(facts["nats"], facts["nats_error"], facts.get("nats_freedom", line.freedom))
+    return nats if line.certificate == "exact" else signed("upper", nats)

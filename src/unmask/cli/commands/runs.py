@@ -1,4 +1,4 @@
-"""unmask runs and check: the state of runs, and damage in a folder."""
+"""unmask runs and check: the state of runs, and the verification of a folder."""
 
 import json
 from argparse import Namespace
@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unmask.cli.parser import Commands
+from unmask.cli.parser import Commands, add_examples
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
@@ -24,20 +24,25 @@ def _add_runs(commands: Commands) -> None:
     summary = "list runs with their step, state, bound, size and damage"
     parser = commands.add_parser("runs", help=summary, description=summary)
     parser.add_argument(
-        "folder", type=Path, metavar="FOLDER", nargs="?", default=Path("runs"), help="(runs)"
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        nargs="?",
+        default=Path("runs"),
+        help="folder of runs, or a run folder (runs)",
     )
-    parser.add_argument("--fast", action="store_true", help="do not look for damage")
+    parser.add_argument("--fast", action="store_true", help="skip the search for damage")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    add_examples(parser, "unmask runs", "unmask runs experiments --fast --json")
     parser.set_defaults(execute=runs)
 
 
 def _add_check(commands: Commands) -> None:
-    summary = "verify everything in a run folder or an exported model"
+    summary = "verify all files of a run folder or an exported model"
     parser = commands.add_parser("check", help=summary, description=summary)
-    parser.add_argument(
-        "folder", type=Path, metavar="RUN", help="a run folder or an exported model"
-    )
+    parser.add_argument("folder", type=Path, metavar="RUN", help="run folder or exported model")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    add_examples(parser, "unmask check runs/demo", "unmask check stories --json")
     parser.set_defaults(execute=check)
 
 
@@ -45,7 +50,9 @@ def runs(args: Namespace) -> None:
     from unmask.runs.inspect import is_run, standing
 
     if not args.folder.is_dir():
-        raise UnmaskError(f"no folder {str(args.folder)!r}: 'unmask train' makes runs")
+        raise UnmaskError(
+            f"no folder {str(args.folder)!r}: give a folder of runs, or make a run with 'unmask train'"
+        )
     inside = sorted(path for path in args.folder.iterdir() if path.is_dir() and is_run(path))
     folders = [args.folder] if is_run(args.folder) else inside
     found = [standing(run, thorough=not args.fast) for run in folders]
@@ -54,7 +61,7 @@ def runs(args: Namespace) -> None:
     elif found:
         _print(found)
     else:
-        print(f"no runs in {args.folder}")
+        print(f"there are no runs in {args.folder}")
 
 
 def _print(found: "list[Standing]") -> None:
@@ -70,13 +77,13 @@ def _print(found: "list[Standing]") -> None:
     for each in found:
         step = f"{each.step:,}" + (f" / {each.steps:,}" if each.steps else "")
         nats = "–" if each.nats is None else bound(each.nats, each.error or 0.0)
-        damaged = "not looked" if each.damaged is None else ", ".join(each.damaged) or "no"
+        damaged = "not checked" if each.damaged is None else ", ".join(each.damaged) or "no"
         table.add_row(str(each.run), each.state, step, nats, _size(each.size), damaged)
     print_whole(table)
 
 
 def _size(count: float) -> str:
-    """Bytes for people."""
+    """A number of bytes as text, with a decimal unit."""
     for unit in _UNITS[:-1]:
         if count < 1000:
             return f"{count:.0f} {unit}" if unit in ("B", "kB") else f"{count:.1f} {unit}"
@@ -91,7 +98,7 @@ def check(args: Namespace) -> None:
     parts = inspect(shipped.locate(args.folder))
     damaged = [part for part in parts if part.problems]
     for part in parts if not args.json else ():
-        print(f"{'damaged' if part.problems else 'intact':<8} {part.name}{_told(part.problems)}")
+        print(f"{'damaged' if part.problems else 'intact':<8} {part.name}{_listed(part.problems)}")
     if args.json:
         print(json.dumps({part.name: list(part.problems) for part in parts}, indent=1))
     if damaged:
@@ -100,18 +107,18 @@ def check(args: Namespace) -> None:
         )
 
 
-def _told(problems: tuple[str, ...]) -> str:
+def _listed(problems: tuple[str, ...]) -> str:
     return ": " + "; ".join(problems) if problems else ""
 
 
 def _outlook(folder: Path) -> str:
-    """What training would make of it."""
+    """The checkpoint that training would resume from, as the end of an error; empty without checkpoints."""
     from unmask.runs.inspect import last_step
     from unmask.training.checkpoints.checkpoint import by_step
 
     if not by_step(folder):
         return ""
     step = last_step(folder)
-    return (
-        f"; training would go on from step {step}" if step is not None else "; none can be resumed"
-    )
+    if step is None:
+        return "; no checkpoint can be resumed"
+    return f"; training would resume from step {step}"

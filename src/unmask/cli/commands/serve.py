@@ -1,4 +1,4 @@
-"""unmask serve: models over HTTP."""
+"""unmask serve: an HTTP server of models."""
 
 import argparse
 import os
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask.cli.parser import Commands, Parser, given
+from unmask.cli.parser import Commands, Parser, add_examples, given
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
@@ -21,70 +21,82 @@ if TYPE_CHECKING:
 TOKEN = "UNMASK_TOKEN"
 TIMEOUT = 300.0  # seconds
 _LIMITS = {
-    "body": ("--max-body", int, "BYTES", "the largest body of a request (1048576)"),
-    "length": ("--max-length", int, "N", "the longest text, in tokens (2048)"),
-    "texts": ("--max-texts", int, "N", "the most texts of a request (16)"),
-    "steps": ("--max-steps", int, "N", "the most denoising steps (1024)"),
-    "draws": ("--max-draws", int, "N", "the most draws of a likelihood (64)"),
-    "grace": ("--grace", float, "SECONDS", "for running requests, when told to stop (10)"),
+    "body": ("--max-body", int, "BYTES", "largest body of a request, bytes (1048576)"),
+    "length": ("--max-length", int, "N", "longest text, tokens (2048)"),
+    "texts": ("--max-texts", int, "N", "most texts of a request (16)"),
+    "steps": ("--max-steps", int, "N", "most denoising steps (1024)"),
+    "draws": ("--max-draws", int, "N", "most noise draws of a likelihood (64)"),
+    "grace": ("--grace", float, "SECONDS", "seconds for running requests after a stop signal (10)"),
 }
 
 
 def add(commands: Commands) -> None:
-    summary = "serve models over HTTP: OpenAI's completions, gaps, likelihoods, every step"
+    summary = "serve models over HTTP: OpenAI's completions, infilling, likelihoods, streams"
     parser = commands.add_parser("serve", help=summary, description=summary)
     parser.add_argument(
         "models",
         metavar="MODEL",
         nargs="+",
-        help="a run folder, an exported model or a shipped one; NAME=MODEL names it",
+        help="run folder, exported or shipped model; NAME=MODEL sets its name for clients",
     )
     add_address(parser, 8000)
     add_limits(parser)
+    add_examples(
+        parser,
+        "unmask serve stories mine=runs/demo --port 8000",
+        "unmask serve stories --host 0.0.0.0 --token-file token.txt --timeout 60",
+    )
     parser.set_defaults(execute=execute)
 
 
 def add_address(parser: Parser, port: int) -> None:
-    """Where to listen, and to whom."""
-    add = parser.add_argument
-    add("--host", default="127.0.0.1", help="the address to listen at (this machine only)")
-    add("--port", type=int, default=port, metavar="N", help=f"0: any that is free ({port})")
+    """Adds the options of address and access."""
+    add = parser.add_argument_group("address and access").add_argument
+    add("--host", default="127.0.0.1", help="address to listen at (127.0.0.1, this machine only)")
+    add("--port", type=int, default=port, metavar="N", help=f"port, 0 for any free one ({port})")
     add(
         "--token-file",
         metavar="FILE",
-        help=f"holds the token that every request must bring; or set ${TOKEN}",
+        help=f"file of the token that every request must carry; or set ${TOKEN}",
     )
     add(
         "--no-token",
         action="store_true",
-        help="let anybody in, beyond this machine too: something in front must keep strangers out",
+        help="accept requests without a token from other machines too; use it behind a proxy with access control",
     )
 
 
 def add_limits(parser: Parser) -> None:
-    """How much is computed, for how many, and how."""
+    """Adds the options of limits and arithmetic."""
     group = parser.add_argument_group("limits", argument_default=argparse.SUPPRESS)
     add = group.add_argument
-    add("--active", type=int, metavar="N", help="requests answered side by side (32)")
-    add("--waiting", type=int, metavar="N", help="more that may wait; those beyond get 429 (32)")
-    add("--timeout", type=float, metavar="SECONDS", help="for the answer to a request (300)")
+    add("--active", type=int, metavar="N", help="requests that run at the same time (32)")
+    add(
+        "--waiting", type=int, metavar="N", help="requests that may wait; further ones get 429 (32)"
+    )
+    add("--timeout", type=float, metavar="SECONDS", help="seconds of a request (300)")
     for name, (option, kind, metavar, text) in _LIMITS.items():
         add(option, dest=name, type=kind, metavar=metavar, help=text)
     add(
         "--no-constraints",
         action="store_false",
         dest="constraints",
-        help="refuse regex, ban and include, which can take seconds to work out",
+        help="refuse regex, ban and include, which can take seconds to compile",
     )
     group = parser.add_argument_group("arithmetic", argument_default=argparse.SUPPRESS)
     add = group.add_argument
-    add("--device", help="cpu, cuda, mps; by default the best there is")
+    add("--device", help="cpu, cuda or mps; by default the fastest available")
     add(
         "--precision",
         metavar="TYPE",
-        help="of the arithmetic: fp32 (default), bf16, or auto, the fastest that is native",
+        help="precision of the network: fp32, bf16, or auto for the fastest native one (fp32)",
     )
-    add("--workers", type=int, metavar="N", help="network passes side by side (one a CPU core)")
+    add(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="network passes at the same time (one per CPU core)",
+    )
 
 
 def execute(args: Namespace) -> None:
@@ -95,8 +107,8 @@ def execute(args: Namespace) -> None:
     local = is_loopback(args.host)
     if not local and token is None and not args.no_token:
         raise UnmaskError(
-            f"{args.host} can be reached from elsewhere, and there is no token: set {TOKEN}, give "
-            "--token-file, or --no-token if something in front keeps strangers out"
+            f"{args.host} can be reached from other machines, and there is no token: set {TOKEN}, give "
+            "--token-file, or --no-token behind a proxy with access control"
         )
     settings = ServerLimits(
         token=token, local=local and not args.no_token, **given(args, "constraints", *_LIMITS)
@@ -113,7 +125,7 @@ def execute(args: Namespace) -> None:
 
 
 def needs(purpose: str) -> None:
-    """Names what is to be installed, if it is not there."""
+    """Raises an error with the package to install if a package of the server is missing."""
     from unmask.imports import extra
 
     for module in ("fastapi", "uvicorn", "prometheus_client"):
@@ -121,7 +133,7 @@ def needs(purpose: str) -> None:
 
 
 def listen(host: str, port: int) -> "socket.socket":
-    """The address that was asked for, taken before any model is loaded."""
+    """A socket at the address; raises an error before any model is loaded."""
     from unmask.serve.server import bind
 
     try:
@@ -143,7 +155,7 @@ def start(
     limits: dict[str, Any],
     routers: "Callable[[Engine], Sequence[APIRouter]]" = lambda engine: (),
 ) -> None:
-    """Serves models by name until told to stop; `ready` is called with the address."""
+    """Serves models by name until a stop signal; `ready` is called with the address."""
     from unmask.backbones.layers.packed_batch import round_alike
     from unmask.model import load
     from unmask.serve.app import create_app
@@ -158,28 +170,30 @@ def start(
 
 
 def named(models: Sequence[str]) -> dict[str, str]:
-    """Models by the names that clients use: the last part of a path, or NAME as in NAME=MODEL."""
+    """Paths of models by their names for clients: the last part of a path, or NAME of NAME=MODEL."""
     found: dict[str, str] = {}
     for model in models:
         name, equals, path = model.partition("=")
-        if Path(model).exists():  # whatever its name holds
+        if Path(model).exists():  # also a path with "=" in it
             name, path = Path(model).resolve().name, model
         elif not equals:
             name, path = model, model
         if name in found:
-            raise UnmaskError(f"two models are called {name!r}: name them, as NAME=MODEL")
+            raise UnmaskError(f"two models are called {name!r}: give them names, as NAME=MODEL")
         found[name] = path
     return found
 
 
 def read_token(file: str | None) -> str | None:
-    """The token, from a file or the environment: arguments can be read by everybody on a machine."""
+    """The token from a file or the environment. It is no argument: all users of a machine see these."""
     if file is None:
         return os.environ.get(TOKEN) or None
     try:
         token = Path(file).read_text(encoding="utf-8").strip()
     except UnicodeDecodeError:
-        raise UnmaskError(f"{file} holds no token: it is no text") from None
+        raise UnmaskError(
+            f"{file} holds no token: it is no UTF-8 text; write the token in it"
+        ) from None
     if not token:
-        raise UnmaskError(f"{file} holds no token")
+        raise UnmaskError(f"{file} holds no token: it is empty; write the token in it")
     return token

@@ -1,11 +1,11 @@
-"""unmask train: from a recipe to a run folder; unmask config prints the configuration."""
+"""unmask train: trains a model into a run folder; unmask config: prints a configuration."""
 
 import os
 import shlex
 from argparse import Namespace
 from pathlib import Path
 
-from unmask.cli.parser import Commands
+from unmask.cli.parser import Commands, add_examples
 from unmask.errors import UnmaskError
 
 
@@ -15,22 +15,32 @@ def add(commands: Commands) -> None:
 
 
 def _add_train(commands: Commands) -> None:
-    summary = "train a model; a run that was interrupted goes on where it stopped"
+    summary = "train a model, or resume an interrupted run"
     parser = commands.add_parser("train", overrides=True, help=summary, description=summary)
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--run", type=Path, metavar="DIR", help="run folder (runs/RECIPE)")
     place.add_argument(
-        "--resume", type=Path, metavar="DIR", help="run folder that must have a checkpoint already"
+        "--resume", type=Path, metavar="DIR", help="run folder; an error if it has no checkpoint"
     )
     parser.add_argument(
         "--auto-batch", action="store_true", help="find the largest micro-batch that fits in memory"
+    )
+    add_examples(
+        parser,
+        "unmask train demo",
+        "unmask train demo --run runs/cosine --schedule cosine --training.steps 300",
     )
     parser.set_defaults(execute=train)
 
 
 def _add_config(commands: Commands) -> None:
-    summary = "print the whole configuration that a recipe and overrides make"
+    summary = "print the full configuration of a recipe with overrides"
     parser = commands.add_parser("config", overrides=True, help=summary, description=summary)
+    add_examples(
+        parser,
+        "unmask config demo",
+        "unmask config demo --method sedd --data.length 64 > mine.yaml",
+    )
     parser.set_defaults(execute=config)
 
 
@@ -42,7 +52,7 @@ def train(args: Namespace) -> None:
     config = resolve(load_recipe(args.recipe), args.overrides)
     run = args.run or args.resume or Path("runs") / Path(args.recipe).stem
     if args.resume and not begun(run):
-        raise UnmaskError(f"nothing to resume in {run}: --run {run} starts a run there")
+        raise UnmaskError(f"{run} has no checkpoint to resume: start a run with --run {run}")
     try:
         start(config, run, say=print, auto_batch=args.auto_batch)
     except KeyboardInterrupt as stop:
@@ -59,12 +69,12 @@ def config(args: Namespace) -> None:
 
 
 def _first() -> bool:
-    """True in the one process that prints, of those that torchrun started."""
+    """True on rank 0, the only rank that prints."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def _command(args: Namespace, run: Path) -> str:
-    """What was typed, torchrun included; how machines find each other is not ours to know."""
+    """The command that resumes the run, with torchrun but without its rendezvous options."""
     overrides = [part for name, value in args.overrides for part in (f"--{name}", value)]
     own = ["--auto-batch"] if args.auto_batch else []
     several = []

@@ -1,4 +1,4 @@
-"""Rows of a suite in the terminal: a bar while they are measured, then a table with notes below it."""
+"""Terminal output of a suite: a progress bar, then a table with notes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,12 +7,12 @@ from typing import Any
 from unmask.cli.output.tables import facts, print_whole, say
 from unmask.evaluation.suites.suite import Progress, Suite
 
-_NOTES = 48  # columns that text at the end of a line has at least
+_NOTES = 48  # least width of the text in the last column
 _NUMBER = re.compile(r"[≤≈]? ?[-+]?[\d.]*\d")
 
 
 class Bar(Progress):
-    """A bar on standard error in a terminal, a line for each row elsewhere; remarks stand above it."""
+    """A progress bar on standard error; without a terminal, a line for each row. Remarks go above it."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
@@ -58,9 +58,9 @@ class Bar(Progress):
             self._bar.start()
 
     def done(self, cells: Mapping[str, str]) -> None:
-        """Counts a row that was measured, and names the next."""
+        """Counts a measured row and shows the name of the next one."""
         self.count += 1
-        if self.count > len(self.names):  # more than were announced
+        if self.count > len(self.names):  # more rows than `expect` named
             return
         if self._bar is not None:
             following = [*self.names, ""][self.count]
@@ -72,7 +72,7 @@ class Bar(Progress):
 
 
 def show(suite: Suite, rows: Sequence[Any], title: str | None) -> None:
-    """The table of a suite's rows, and notes below it."""
+    """Prints the table of a suite's rows and its notes."""
     from rich.console import Console
     from rich.text import Text
 
@@ -93,7 +93,7 @@ def show(suite: Suite, rows: Sequence[Any], title: str | None) -> None:
 
 
 def _print_wide(rows: Sequence[Mapping[str, str]]) -> None:
-    """A line for each row; numbers stand at the right, and text at the end of a line goes on below."""
+    """Prints a line for each row. Numbers are right-aligned, and text in the last column wraps."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

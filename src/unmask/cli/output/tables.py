@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def show_tables(tables: "Sequence[PageTable]") -> None:
-    """Tables in the terminal; numbers are never cut, in a narrow one the lines go on below."""
+    """Prints tables. In a narrow terminal lines wrap, and numbers are never cut."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as Drawn
     from rich.text import Text
@@ -27,14 +27,14 @@ def show_tables(tables: "Sequence[PageTable]") -> None:
 
 
 def say(line: str) -> None:
-    """A remark, on standard error."""
+    """Prints a remark on standard error."""
     from rich.console import Console
 
     Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
 
 
 def facts(title: str) -> "Table":
-    """A table of names and what they are, to be filled by `add_row`; a long one goes on in the next line."""
+    """An empty table of names and values without a header; long values wrap."""
     from rich.table import Table
     from rich.text import Text
 
@@ -45,7 +45,10 @@ def facts(title: str) -> "Table":
 
 
 def print_whole(table: "Table", spare: int = 0) -> None:
-    """Numbers are never cut: in a narrow terminal lines go on below, but for `spare` columns of text."""
+    """Prints a table at its natural width, less `spare` columns of text that may wrap.
+
+    A narrow terminal wraps its lines, so numbers are never cut.
+    """
     from rich.console import Console
 
     console = Console(highlight=False)

@@ -1,4 +1,4 @@
-"""Standard output: characters that its encoding lacks, and the time until text is shown."""
+"""Terminal output: replacements of characters that the encoding lacks, and a stopwatch."""
 
 import codecs
 import io
@@ -16,7 +16,7 @@ _SPELLINGS = {
 
 
 def spell_what_is_missing() -> None:
-    """Lets standard output and standard error write any text: a character may come out as its spelling."""
+    """Makes standard output and standard error replace characters that their encoding lacks."""
     codecs.register_error(_NAME, _spelt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -24,12 +24,12 @@ def spell_what_is_missing() -> None:
 
 
 def _spelt(error: UnicodeError) -> tuple[str | bytes, int]:
-    """The spelling of one character, or its escape; a byte of a name that was no text is that byte again."""
+    """The replacement of one character, or its escape. A surrogate of a file name becomes its byte again."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     character = error.object[error.start]
     code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # as `surrogateescape` reads them
+    if 0xDC80 <= code <= 0xDCFF:  # bytes that `surrogateescape` decoded
         return bytes([code - 0xDC00]), error.start + 1
     spelling = _SPELLINGS.get(character) or character.encode("ascii", "backslashreplace").decode()
     return spelling, error.start + 1
@@ -39,19 +39,19 @@ _IMPORTED = time.monotonic()
 
 
 class Stopwatch:
-    """Notes when the first text is on screen."""
+    """Measures the time until the first text is printed."""
 
     def __init__(self) -> None:
         self.first: float | None = None
 
     def shown(self) -> None:
-        """Text is on its way to the screen: see it off."""
+        """Flushes standard output and records the time of the first text."""
         print(end="", flush=True)
         if self.first is None:
             self.first = running()
 
     def tell(self, tokens: int, calls: Sequence[int], seconds: float) -> None:
-        """Both figures, beside the text and not in it; `calls` is of each text."""
+        """Prints the times on standard error; `calls` holds the network calls of each text."""
         several = f"{len(calls)} texts, " * (len(calls) > 1)
         each = " or fewer each" * (len(calls) > 1)
         print(
@@ -62,9 +62,9 @@ class Stopwatch:
 
 
 def running() -> float:
-    """Seconds since the process began, or, where the system does not tell, since this import."""
+    """Seconds since the process began; without /proc, since the import of this module."""
     try:
-        # the name, which may hold anything, stands in brackets; behind them field 22 is the 20th
+        # the process name stands in brackets and may hold spaces; behind it, field 22 is the 20th
         started = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
         began = int(started) / os.sysconf("SC_CLK_TCK")
         return time.clock_gettime(time.CLOCK_BOOTTIME) - began

@@ -16,32 +16,34 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.judges.judge import JudgeScores, Sample
 from unmask.files.tensors import hash_tensors
 
-CONTEXT = 1024  # tokens that a judge reads at a time, its prefix too: GPT-2's
-LOGITS = 2**28  # that are held at a time: a gibibyte
-# what a judge was trained to see before a text, if it has it; then its own BOS, then its EOS
-_USUAL = "<|endoftext|>"
+CONTEXT = 1024  # tokens of a window, prefix included: the context of GPT-2
+LOGITS = 2**28  # logits of one pass: 1 GiB in fp32
+_USUAL = "<|endoftext|>"  # the token before a text in the training of GPT-2 and its successors
 
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens that are read together, prefix first; those before `counted` were counted already."""
+    """Tokens of one window of a text, prefix first. The window before has scored the first `counted`."""
 
     text: int
     ids: list[int]
-    counted: int  # of the tokens behind the prefix
+    counted: int  # tokens behind the prefix that are context only
 
 
 @dataclass(frozen=True)
 class Read:
-    """A text as a judge reads it: nats of every token, where in the text it ends, the last state."""
+    """Scores of a text: nats of every token, its end in the text, and a feature vector for MAUVE."""
 
     nats: Float64[Tensor, "tokens"]
-    ends: list[int]  # in characters
-    feature: Float[Tensor, "width"]
+    ends: list[int]  # end of each token, in characters from the start of the text
+    feature: Float[Tensor, "width"]  # last hidden state at the last token
 
 
 class CausalJudge:
-    """Reads texts behind a prefix that is not counted; a long text in windows that overlap by half."""
+    """A causal language model as judge. A long text is scored in windows that overlap by half.
+
+    A prefix token precedes each window; it is not scored.
+    """
 
     certificate = "exact"
     reads_text = True
@@ -59,7 +61,9 @@ class CausalJudge:
         self.prefix = usual_prefix(tokenizer, name) if prefix is None else prefix
         known: dict[str, int] = tokenizer.get_vocab()
         if self.prefix not in known:
-            raise UnmaskError(f"the judge {name} has no token {self.prefix!r} to begin a text with")
+            raise UnmaskError(
+                f"the judge {name} has no token {self.prefix!r} for its prefix: give one that it has"
+            )
         self._first = known[self.prefix]
         config = network.config.get_text_config()
         self.context = min(CONTEXT, getattr(config, "max_position_embeddings", CONTEXT))
@@ -67,7 +71,7 @@ class CausalJudge:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of all that its figures depend on."""
+        """A hash of prefix, context, vocabulary, configuration and weights."""
         config = self.network.config.to_dict().items()
         settings = {name: value for name, value in config if not name.startswith("_")}  # no paths
         words = sorted(self.tokenizer.get_vocab().items())
@@ -79,7 +83,7 @@ class CausalJudge:
         return state.hexdigest()[:16]
 
     def read(self, samples: Sequence[Sample], seed: int = 0) -> JudgeScores:
-        """The texts, as the judge's own tokens; `seed` is not needed: nothing is drawn."""
+        """The scores of texts in the judge's own tokens; `seed` has no effect."""
         texts = self.read_texts([sample.text for sample in samples])
         return JudgeScores(
             nats=torch.stack([text.nats.sum() for text in texts]),
@@ -88,7 +92,7 @@ class CausalJudge:
         )
 
     def read_texts(self, texts: Sequence[str]) -> list[Read]:
-        """Every token of every text, whatever is read beside it."""
+        """The scores of every token of every text; a text's scores do not depend on the others."""
         encoded = [self._encoded(text) for text in texts]
         windows = [
             window
@@ -100,7 +104,7 @@ class CausalJudge:
         for index, counted, feature in self._forward(windows):
             window = windows[index]
             nats[window.text][index] = counted
-            if window.counted == 0:  # MAUVE reads the beginning of a text that is too long
+            if window.counted == 0:  # MAUVE takes the first window of a long text
                 features[window.text] = feature
         return [
             Read(torch.cat([parts[index] for index in sorted(parts)]), ends, features[number])
@@ -108,9 +112,9 @@ class CausalJudge:
         ]
 
     def _encoded(self, text: str) -> tuple[list[int], list[int]]:
-        """The tokens of a text and where they end; one that is spelled like a special token is text."""
+        """The tokens of a text and their ends in characters; special tokens are not parsed."""
         found = self.tokenizer(
-            text.encode("utf-8", "replace").decode(),  # a lone surrogate is no text
+            text.encode("utf-8", "replace").decode(),  # replaces lone surrogates
             add_special_tokens=False,
             split_special_tokens=True,
             return_offsets_mapping=True,
@@ -120,7 +124,7 @@ class CausalJudge:
 
     @torch.inference_mode()
     def _forward(self, windows: Sequence[Window]) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Each window's number, the nats of the tokens that it counts, and its last hidden state."""
+        """The number of each window, the nats of the tokens that it scores, and its last hidden state."""
         order = sorted(range(len(windows)), key=lambda index: len(windows[index].ids))
         while order:
             longest = len(windows[order[-1]].ids)
@@ -145,7 +149,7 @@ class CausalJudge:
 
 
 def windows_of(text: int, ids: list[int], first: int, context: int) -> Iterator[Window]:
-    """A text's windows: whole if it fits, else each reads the last half of the one before again."""
+    """The windows of a text. Each one but the first begins with the last half of the one before."""
     body = context - 1
     yield Window(text, [first, *ids[:body]], 0)
     step = max(body // 2, 1)
@@ -155,9 +159,9 @@ def windows_of(text: int, ids: list[int], first: int, context: int) -> Iterator[
 
 
 def usual_prefix(tokenizer: Any, name: str) -> str:
-    """What stands before a text: <|endoftext|> where a model knows it, else its BOS or EOS."""
+    """The default prefix token: <|endoftext|> if the vocabulary has it, else BOS, else EOS."""
     known = tokenizer.get_vocab()
     for token in (_USUAL, tokenizer.bos_token, tokenizer.eos_token):
         if token in known:
             return str(token)
-    raise UnmaskError(f"the judge {name} has no token to begin a text with: name one as its prefix")
+    raise UnmaskError(f"the judge {name} has neither BOS nor EOS as prefix: give --judge-prefix")

@@ -1,4 +1,4 @@
-"""Who measures texts: what a judge is asked, and a model of ours as one."""
+"""The judge protocol, its samples and scores, and an unmask model as a judge."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from unmask.likelihood.estimate import nats_by_row
 from unmask.methods.method import Method
 from unmask.vocabulary import Vocabulary
 
-Text = Sequence[int]  # tokens that a reader sees: no special ones
+Text = Sequence[int]  # tokens without special ones
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A text: the tokens of the model that wrote it, as a reader sees them, and what they spell."""
+    """A text to judge, as tokens of the model that generated it and as a string."""
 
-    ids: list[int]
+    ids: list[int]  # without special tokens
     text: str  # with U+FFFD where the tokens are not UTF-8
-    size: int | None = None  # bytes that the tokens stand for, where the tokenizer can tell
+    size: int | None = None  # bytes of the tokens; None if the tokenizer has no bytes
 
     def bytes(self, as_text: bool) -> int:
-        """How many bytes there are to read: the text's, or those of the tokens themselves."""
+        """Number of bytes of the string, or of the tokens."""
         if as_text or self.size is None:
             return len(self.text.encode("utf-8", "replace"))
         return self.size
@@ -32,17 +32,17 @@ class Sample:
 
 @dataclass(frozen=True)
 class JudgeScores:
-    """What a judge made of texts: negative log-likelihoods, over how many of its own tokens."""
+    """Scores of texts by a judge: negative log-likelihoods, and their numbers of judge tokens."""
 
     nats: Float64[Tensor, "texts"]
     tokens: Int64[Tensor, "texts"]
-    features: Float[Tensor, "texts width"] | None = None  # what MAUVE clusters
+    features: Float[Tensor, "texts width"] | None = None  # points that MAUVE clusters
 
 
 class Judge(Protocol):
-    """A model that reads texts, or else their tokens.
+    """A model that scores texts, as strings (`reads_text`) or as tokens.
 
-    `certificate` says what its nats are: "exact", or "upper" for a bound.
+    `certificate` is "exact" for likelihoods and "upper" for bounds.
     """
 
     @property
@@ -52,12 +52,12 @@ class Judge(Protocol):
     def certificate(self) -> str: ...
 
     def read(self, samples: Sequence[Sample], seed: int = 0) -> JudgeScores:
-        """All texts; a text without tokens has no nats."""
+        """The scores of all texts; a text without tokens has 0 nats."""
 
 
 @dataclass(frozen=True)
 class MethodJudge:
-    """A model of ours, which reads the tokens themselves, as many as its length at a time."""
+    """An unmask model as judge. It scores tokens, in rows of its length."""
 
     reads_text: ClassVar[bool] = False
 
@@ -70,7 +70,7 @@ class MethodJudge:
         return self.method.certificate
 
     def read(self, samples: Sequence[Sample], seed: int = 0) -> JudgeScores:
-        """Each text framed as training rows are; BOS and EOS are given: neither costs or counts."""
+        """The scores of texts, in rows with BOS and EOS like training rows. BOS and EOS are given."""
         pieces = [framed(sample.ids, self.method.vocabulary, self.length) for sample in samples]
         sums = torch.zeros(len(samples), 2, dtype=torch.float64)  # nats and tokens of each text
         if any(pieces):
@@ -83,7 +83,7 @@ class MethodJudge:
 
 
 def framed(text: Text, vocabulary: Vocabulary, length: int) -> list[list[int]]:
-    """Rows of at most `length` tokens as training packs them: BOS text EOS, going on in the next row.
+    """Rows of BOS, text and EOS with at most `length` tokens; a long text takes several rows.
 
     A text without tokens has no rows.
     """
@@ -94,7 +94,7 @@ def framed(text: Text, vocabulary: Vocabulary, length: int) -> list[list[int]]:
 
 
 class _Framed:
-    """Framed rows of their own lengths, side by side; what frames a text is given."""
+    """Rows of BOS, text and EOS of different lengths, padded. BOS and EOS are given."""
 
     def __init__(self, rows: Sequence[Sequence[int]], vocabulary: Vocabulary) -> None:
         self.lengths = torch.tensor([len(row) for row in rows])
@@ -103,7 +103,7 @@ class _Framed:
         self.counts = self._stop - self._start
         parts = [torch.tensor(row) for row in rows]
         self._x = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
-        self.bytes = self.characters = 0  # no figure per byte is asked for
+        self.bytes = self.characters = 0  # unused: no figure per byte is computed
 
     def __len__(self) -> int:
         return len(self._x)
@@ -113,12 +113,12 @@ class _Framed:
         return self._x[part], self._places < self.lengths[part, None]
 
     def given(self, rows: range) -> Tensor:
-        """BOS and EOS."""
+        """Mask of the given tokens: BOS, EOS and padding."""
         stop = self._stop[rows.start : rows.stop, None]
         return (self._places < self._start) | (self._places >= stop)
 
     def counted(self, rows: range) -> Tensor:
-        """The tokens of the text."""
+        """Number of text tokens of each row."""
         return self.counts[rows.start : rows.stop]
 
     @property

@@ -1,6 +1,6 @@
-"""A judge by name: a run of ours, or a causal language model from the hub, a folder or a GGUF file.
+"""Loads a judge: an unmask model, or a causal language model from the hub, a folder or a GGUF file.
 
-Of others safetensors and tokenizers are read, and no code.
+Weights of other libraries are read as safetensors or GGUF, without remote code.
 """
 
 import hashlib
@@ -33,36 +33,41 @@ _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # NAME or OWNER/NAME
 def load_judge(
     spec: str | Path, device: str = "auto", prefix: str | None = None
 ) -> Model | CausalJudge:
-    """A judge: a model as `load` takes it, a GGUF file, or a causal model by folder or hub name.
+    """Loads a judge.
 
-    `prefix` is the token that stands before every text, unless the judge's usual one should.
+    Args:
+        spec: A model for `load`, a GGUF file, or a causal model by folder or hub name.
+        device: Device of the judge.
+        prefix: Token before every text; by default `usual_prefix` of the judge's tokenizer.
     """
     folder = shipped.locate(spec) if str(spec) in shipped.NAMES else Path(spec)
     if (folder / "model.json").exists() or (folder / "config.yaml").exists():
         if prefix is not None:
-            raise UnmaskError("a prefix is for a judge with a tokenizer of its own: leave it out")
+            raise UnmaskError(
+                f"the judge {spec} is an unmask model, which takes no prefix: leave the prefix out"
+            )
         return load(folder, device)
     return causal_judge(spec, resolve_device(device), prefix)
 
 
 def judging(model: Model, judge: Model | CausalJudge) -> Judge:
-    """How a judge reads the model's texts; one of ours must share its tokens."""
+    """The judge of the model's texts; an unmask model must have the same tokenizer."""
     if isinstance(judge, CausalJudge):
         return judge
-    judge.refuse_pairs("take a model of text as the judge")
+    judge.refuse_pairs("give a model of text as the judge")
     if judge.tokenizer.fingerprint != model.tokenizer.fingerprint:
         raise UnmaskError(
-            "the judge has another tokenizer: take one that was trained on the same tokens"
+            "the judge has another tokenizer than the model: give one trained with the model's"
         )
     return MethodJudge(judge.method, judge.length)
 
 
 def causal_judge(spec: str | Path, device: torch.device, prefix: str | None = None) -> CausalJudge:
-    """The causal model under a hub name, in a folder, or in a GGUF file."""
+    """Loads a causal language model by hub name, folder or GGUF file."""
     path = Path(spec)
     gguf = _gguf(path)
     if _is_path(str(spec)) and not path.exists():
-        raise UnmaskError(f"no judge {str(spec)!r}: there is no such folder or file")
+        raise UnmaskError(f"no judge {str(spec)!r}: there is no such folder or file; {_HINT}")
     if gguf is None and path.is_file():
         raise UnmaskError(f"no judge {str(spec)!r}: it is a file, and no .gguf; {_HINT}")
     transformers: Any = extra("transformers", f"the judge {str(spec)!r}", "eval")
@@ -88,26 +93,26 @@ def causal_judge(spec: str | Path, device: torch.device, prefix: str | None = No
 
 
 def _is_path(spec: str) -> bool:
-    """Whether a name is one of a folder or file here: no name of the hub, or in a folder that is here."""
+    """True if `spec` is a path: it is no hub name, or its parent folder exists."""
     return not _HUB_NAME.fullmatch(spec) or ("/" in spec and Path(spec).parent.is_dir())
 
 
 def _gguf(path: Path) -> Path | None:
-    """The GGUF file that is meant: the path, or the only one in a folder without a model."""
+    """The GGUF file: the path itself, or the only one in a folder without a config.json."""
     if path.suffix == ".gguf":
         if not path.is_file():
-            raise UnmaskError(f"no judge {str(path)!r}: there is no such file")
+            raise UnmaskError(f"no judge {str(path)!r}: there is no such file; {_HINT}")
         return path
     if not path.is_dir() or (path / "config.json").exists():
         return None
     found = sorted(path.glob("*.gguf"))
     if len(found) > 1:
-        raise UnmaskError(f"{path} holds {len(found)} GGUF files: name one of them as the judge")
+        raise UnmaskError(f"{path} holds {len(found)} GGUF files: give one of them as the judge")
     return found[0] if found else None
 
 
 def _dequantised(transformers: Any, file: Path) -> Path:
-    """The folder of a GGUF file's weights in half precision, made once: reading GGUF takes long."""
+    """A cached folder with a GGUF file's weights in half precision: reading GGUF is slow."""
     digest = hashlib.sha256()
     with file.open("rb") as content:
         for block in iter(lambda: content.read(2**24), b""):
@@ -126,36 +131,37 @@ def _dequantised(transformers: Any, file: Path) -> Path:
         )
         _check_whole(loaded)
         del read.config.quantization_config
-        plain = type(read)(
-            read.config
-        )  # the same weights in a model that does not call itself quantised
+        # the same weights in a model that is not marked as quantised
+        plain = type(read)(read.config)
         plain.load_state_dict(read.state_dict())
         plain.half().save_pretrained(whole)
         transformers.AutoTokenizer.from_pretrained(**source).save_pretrained(whole)
-        if not folder.exists():  # nor made by somebody else meanwhile
+        if not folder.exists():  # another process may have made it meanwhile
             os.replace(whole, folder)
     return folder
 
 
 def _check_whole(loaded: dict[str, Any]) -> None:
-    """An error where the library would put random weights for what a file does not hold."""
+    """Raises an error for missing weights, which transformers would fill with random values."""
     if wrong := [*loaded["missing_keys"], *loaded["mismatched_keys"]]:
-        raise ValueError(f"it is not whole, for want of a fitting {sorted(map(str, wrong))[0]}")
+        raise ValueError(
+            f"it is not whole: {sorted(map(str, wrong))[0]} is missing or has another shape"
+        )
 
 
 def _check_hub(name: str) -> None:
-    """An error at once where no hub can be reached, unless the judge is kept here."""
+    """Raises an error at once if the judge is not cached and the hub cannot be reached."""
     hub: Any = extra("huggingface_hub", f"the judge {name!r}", "eval")
     kept = isinstance(hub.try_to_load_from_cache(name, "config.json"), str)
     if not kept and not reachable(f"the judge {name!r}", "eval"):
         raise UnmaskError(
-            f"no judge {name!r}: it is no folder here, and the hub cannot be reached; {_HINT}"
+            f"no judge {name!r}: there is no such folder, and the hub cannot be reached; {_HINT}"
         )
 
 
 @contextmanager
 def _quietly(transformers: Any, spec: str) -> Iterator[None]:
-    """Loading without bars and notes, and with its mistakes as one line."""
+    """Silences progress bars and log lines of loading, and turns its errors into one line."""
     logging = transformers.utils.logging
     before = logging.get_verbosity()
     logging.set_verbosity_error()
@@ -164,7 +170,7 @@ def _quietly(transformers: Any, spec: str) -> Iterator[None]:
             yield
     except (UnmaskError, MemoryError):
         raise
-    except Exception as error:  # the libraries raise whatever a file makes them
+    except Exception as error:  # a damaged file makes the libraries raise errors of any type
         reason = str(error).strip().partition("\n")[0]
         raise UnmaskError(f"no judge {spec!r}: {reason}; {_HINT}") from None
     finally:

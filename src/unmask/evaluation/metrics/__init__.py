@@ -1,1 +1,1 @@
-"""Metrics of texts."""
+"""Metrics of generated texts: quality, diversity, MAUVE, BLEU, infilling."""

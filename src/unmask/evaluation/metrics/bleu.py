@@ -1,4 +1,4 @@
-"""BLEU of conditional generation, by sacrebleu: one tokenisation and one signature for everybody."""
+"""BLEU of conditional generation by sacrebleu, with its standard tokenisation and signature."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,14 +9,14 @@ from unmask.imports import extra
 from unmask.likelihood.bound import FEWEST
 
 RESAMPLES = 1000
-ORDER = 4  # words, in the longest runs that BLEU counts
+ORDER = 4  # words of the longest n-grams of BLEU
 
 
 @dataclass(frozen=True)
 class Bleu:
-    """A score in 0..100 with its 95% bootstrap interval over texts, and sacrebleu's signature of it.
+    """A score from 0 to 100 with its 95% bootstrap interval over texts and sacrebleu's signature.
 
-    Few texts do not tell how far others would be from them: the ends of their interval are None.
+    The interval of few texts is unknown: its ends are None.
     """
 
     score: float
@@ -26,7 +26,7 @@ class Bleu:
     signature: str
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures, for a log."""
+        """All figures as a dictionary."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -34,31 +34,34 @@ class Bleu:
 
     @property
     def interval(self) -> str:
-        """In brackets, as a table has it."""
+        """The interval in brackets, for a table."""
         return "[?, ?]" if self.low is None else f"[{self.low:.2f}, {self.high:.2f}]"
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Bleu:
-    """BLEU of each hypothesis against its own references, of which there may be any number.
+    """Corpus BLEU of hypotheses, each with one or more references.
 
-    The interval is sacrebleu's: half the width of its resamples' percentiles to both sides of their
-    mean, with the score in it, cut at 0 and 100, from a fixed seed that the signature names.
+    The interval is sacrebleu's: the mean of its resamples plus and minus half the width of their
+    percentiles. It is widened to hold the score and cut at 0 and 100. The signature names the seed.
     """
     if not hypotheses:
-        raise UnmaskError("there is no text to score by BLEU")
+        raise UnmaskError("there is no text to score by BLEU: give at least one hypothesis")
     if isinstance(references, str) or any(isinstance(own, str) for own in references):
-        raise UnmaskError("BLEU takes a list of references for each text, not one text")
+        raise UnmaskError("the references of BLEU are strings: give a list of references per text")
     if len(references) != len(hypotheses):
         raise UnmaskError(
-            f"{len(hypotheses)} texts cannot be scored by {len(references)} references"
+            f"{len(hypotheses)} texts cannot be scored by {len(references)} lists of references: "
+            "give one list per text"
         )
     if not all(references):
-        raise UnmaskError("BLEU needs at least one reference for each text")
+        raise UnmaskError("a text has no reference for BLEU: give at least one per text")
     if not defined(references):
-        raise UnmaskError(f"BLEU counts runs of {ORDER} words, and no reference has {ORDER}")
+        raise UnmaskError(
+            f"BLEU counts n-grams of {ORDER} words, and no reference has {ORDER}: give longer references"
+        )
     metric = _metric()
     most = max(map(len, references))
-    # sacrebleu reads the first reference of every text, then the second, None where there is none
+    # sacrebleu takes the first references of all texts, then the second ones; None for a missing one
     streams = [
         [own[number] if number < len(own) else None for own in references] for number in range(most)
     ]
@@ -74,7 +77,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Bleu
 
 
 def defined(references: Sequence[Sequence[str]]) -> bool:
-    """Whether a reference has four words: else no run of four can match, and BLEU is 0 or mere smoothing."""
+    """True if a reference has four words; without any, BLEU is 0 or an artefact of smoothing."""
     words = _metric().tokenizer
     return any(len(words(text).split()) >= ORDER for own in references for text in own)
 
@@ -85,5 +88,5 @@ def _metric() -> Any:
 
 
 def _within(score: float) -> float:
-    """No BLEU is below 0 or above 100."""
+    """The score, cut to 0..100."""
     return min(max(float(score), 0.0), 100.0)

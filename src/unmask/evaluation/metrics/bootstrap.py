@@ -1,4 +1,4 @@
-"""Figures over texts: ratios of sums, each with a standard error and a bootstrap interval."""
+"""Means, shares and ratios over texts, with standard error and bootstrap interval."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.95
 DRAWS = 2000
-_BLOCK = 2**22  # texts drawn at a time
-_NOTHING = 1e-12  # an error that is rounding, as a share of its figure
+_BLOCK = 2**22  # texts resampled at a time
+_NOTHING = 1e-12  # relative error below which an error is rounding
 _NORMAL = NormalDist()
 
 Values = NDArray[np.float64]
@@ -19,9 +19,9 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Figure:
-    """A number, one standard error of it over texts, and the ends of its 95% interval.
+    """A value, its standard error over texts, and its 95% interval.
 
-    An error or an end that is not known is infinite.
+    An unknown error or end of the interval is infinite.
     """
 
     value: float
@@ -31,14 +31,14 @@ class Figure:
 
 
 def mean(values: Sequence[float], seed: int = 0) -> Figure:
-    """The mean; one value says nothing about its error."""
+    """The mean of values; the error of a single value is infinite."""
     return ratio(values, np.ones(len(values)), seed)
 
 
 def share(hits: Sequence[bool]) -> Figure:
-    """How many of all, with Wilson's interval: resamples of no hits at all would never hold one.
+    """The share of hits, with Wilson's interval, which is valid without any hits too.
 
-    The error of none or all is not known: they do not say how much others would differ.
+    The error is infinite if no value or every value is a hit.
     """
     n, z = len(hits), _NORMAL.inv_cdf((1 + LEVEL) / 2)
     p = sum(hits) / n
@@ -49,11 +49,10 @@ def share(hits: Sequence[bool]) -> Figure:
 
 
 def ratio(numerators: ArrayLike, denominators: ArrayLike, seed: int = 0) -> Figure:
-    """A ratio of two sums over texts, such as nats per token: a text is a cluster of tokens.
+    """A ratio of two sums over texts, such as nats per token; a text is a cluster of tokens.
 
-    The error is the delta method's. The interval is the bias-corrected accelerated bootstrap's (BCa;
-    Efron, 1987) of whole texts, so it need not lie evenly about the value. Texts that are all alike
-    do not say how much others would differ: neither is known then.
+    The error is that of the delta method. The interval is that of the bias-corrected accelerated bootstrap
+    (BCa; Efron, 1987) over whole texts, so it may be asymmetric. If all texts are alike, both are infinite.
     """
     above, below = np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)
     n, value = len(above), float(above.sum() / below.sum())
@@ -68,7 +67,7 @@ def ratio(numerators: ArrayLike, denominators: ArrayLike, seed: int = 0) -> Figu
 
 
 def _resampled(above: Values, below: Values, seed: int) -> Values:
-    """The ratio of each resample of the texts, sorted; one without any tokens has none."""
+    """The sorted ratios of resamples of the texts; resamples without tokens are left out."""
     parts = [
         (above[rows].sum(1), below[rows].sum(1)) for rows in _resamples(len(above), DRAWS, seed)
     ]
@@ -77,7 +76,7 @@ def _resampled(above: Values, below: Values, seed: int) -> Values:
 
 
 def _resamples(n: int, draws: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Blocks of rows of n texts, drawn with replacement."""
+    """Blocks of resamples: indices of n texts, drawn with replacement."""
     generator = np.random.Generator(np.random.Philox(key=seed % 2**64))
     size = max(1, _BLOCK // n)
     for start in range(0, draws, size):
@@ -85,13 +84,13 @@ def _resamples(n: int, draws: int, seed: int) -> Iterator[NDArray[np.int64]]:
 
 
 def _without_each(above: Values, below: Values) -> Values:
-    """The ratio without each of the texts in turn: the jackknife's."""
+    """The jackknife values: the ratio without each text in turn."""
     left = below.sum() - below
     return (above.sum() - above)[left > 0] / left[left > 0]
 
 
 def _bca(value: float, draws: Values, jackknife: Values) -> tuple[float, float]:
-    """The interval: percentiles of the draws, moved by their bias and by how the error changes."""
+    """The BCa interval: percentiles of the resamples, corrected for bias and acceleration."""
     below = float((draws < value).mean() + (draws == value).mean() / 2)
     bias = _NORMAL.inv_cdf(min(max(below, 0.5 / len(draws)), 1 - 0.5 / len(draws)))
     apart = jackknife.mean() - jackknife

@@ -1,4 +1,4 @@
-"""Gaps in held-out text: who fills them as the author did, and what a judge makes of the rest."""
+"""Metrics of infilling: accuracy of filled gaps, and a judge's nats in and behind the gap."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,38 +14,41 @@ from unmask.likelihood.perplexity import Source, rows_of
 from unmask.model import Model
 from unmask.vocabulary import Vocabulary
 
-_BLOCK = 256  # rows looked through at a time
+_BLOCK = 256  # rows read at a time
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A text as a training row holds it, and the place of the tokens that are hidden."""
+    """A text as a training row, and the span of its gap."""
 
     ids: list[int]
     start: int
     stop: int
 
     def filled(self, tokens: Text) -> list[int]:
-        """The text with other tokens in the gap."""
+        """The text with `tokens` in the gap."""
         return [*self.ids[: self.start], *tokens, *self.ids[self.stop :]]
 
 
 @dataclass(frozen=True)
 class Filling:
-    """How well gaps were filled.
+    """Quality of the fillings of gaps.
 
-    A judge reads from left to right: `gap` is its surprise at the filling, `after` at what the author
-    wrote behind it, which a filling that ignores the right side makes less likely.
+    A judge scores from left to right: `gap` is its nats per token in the filling, `after` in the original
+    text behind it. A filling that ignores the text behind the gap has a high `after`.
     """
 
-    exact: Figure  # share of gaps that are the author's, token for token
-    accuracy: Figure  # share of tokens
-    gap: Figure | None  # nats per token of the judge
-    after: Figure | None
+    exact: Figure  # share of gaps with the original tokens
+    accuracy: Figure  # share of tokens that are the original ones
+    gap: Figure | None  # nats per token of the judge in the gap
+    after: Figure | None  # nats per token of the judge behind the gap
 
 
 def middle_gap(row: Text, vocabulary: Vocabulary, labels: Sequence[int], width: int) -> Gap | None:
-    """A gap in the middle of a row's first text, with at least as many tokens on either side."""
+    """A gap in the middle of a row's first text, with at least `width` tokens on either side.
+
+    None if the text is too short.
+    """
     ids = list(row)
     lead = int(bool(ids) and (ids[0] == vocabulary.bos_id or ids[0] in labels))
     body = ids[lead:]
@@ -53,13 +56,13 @@ def middle_gap(row: Text, vocabulary: Vocabulary, labels: Sequence[int], width: 
     if size < 3 * width:
         return None
     start = lead + (size - width) // 2
-    return Gap(ids[: lead + size + 1], start, start + width)  # EOS too, where the text ends
+    return Gap(ids[: lead + size + 1], start, start + width)  # includes the EOS of the text
 
 
 def held_out_gaps(
     model: Model, n: int, width: int, say: Callable[[str], None], data: Source = None
 ) -> list[Gap]:
-    """The first `n` texts of held-out rows that are long enough, each with its gap."""
+    """Gaps in the first `n` held-out texts that are long enough."""
     rows = rows_of(model, data)
     labels = list(model.tokenizer.labels.values())
     found: list[Gap] = []
@@ -73,9 +76,9 @@ def held_out_gaps(
     which = "validation text" if data is None else "given text"
     if not found:
         raise UnmaskError(
-            f"no {which} has the {3 * width} tokens that a gap of {width} needs: take a smaller one"
+            f"no {which} has the {3 * width} tokens that a gap of {width} needs: give a smaller gap"
         )
-    say(f"the {which} has {len(found)} texts of {3 * width} tokens or more, not {n}")
+    say(f"the {which} has {len(found)} texts of {3 * width} tokens or more, not {n}: using these")
     return found
 
 
@@ -86,7 +89,7 @@ def score(
     judge: CausalJudge | None,
     seed: int = 0,
 ) -> Filling:
-    """Fillings against the author's words, and under a judge."""
+    """Scores fillings against the original tokens and with a judge."""
     right = [
         [a == b for a, b in zip(gap.ids[gap.start : gap.stop], tokens, strict=True)]
         for gap, tokens in zip(gaps, fillings, strict=True)
@@ -110,10 +113,9 @@ def _judged(
     judge: CausalJudge,
     seed: int,
 ) -> tuple[Figure, Figure]:
-    """Nats per token in the gap and behind it; a token belongs where it ends."""
-    sums = torch.zeros(
-        len(texts), 2, 2, dtype=torch.float64
-    )  # nats and tokens, in the gap and behind
+    """The judge's nats per token in the gap and behind it; the end of a token decides where it belongs."""
+    # [texts, in the gap or behind it, nats or tokens]
+    sums = torch.zeros(len(texts), 2, 2, dtype=torch.float64)
     for number, read in enumerate(judge.read_texts([decode(text) for text in texts])):
         begins = len(decode(texts[number][: gaps[number].start]))
         behind = len(decode(texts[number][: gaps[number].stop]))

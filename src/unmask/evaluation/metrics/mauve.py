@@ -1,8 +1,8 @@
-"""MAUVE (Pillutla et al., 2021): how near the distribution of texts is to that of real ones.
+"""MAUVE (Pillutla et al., 2021): similarity of the distributions of generated and real texts.
 
-Texts are points: a judge's last hidden state at their last token. Points of both kinds are normed,
-reduced by PCA and clustered together by k-means; the two histograms over clusters, P and Q, have
-a curve of divergences from their mixtures R, and MAUVE is the area under it: 1 if they are alike.
+A text is a point: a judge's last hidden state at the last token. The points of both kinds are normalised,
+reduced by PCA and clustered together by k-means. P and Q are the two histograms over clusters. MAUVE is the
+area under the curve of their divergences from mixtures R of both. It is 1 if P = Q.
 """
 
 import math
@@ -15,21 +15,21 @@ from torch import Tensor
 from unmask.evaluation.metrics.bootstrap import Figure, Values
 from unmask.imports import extra
 
-SEEDS = 5  # k-means is begun anew from each, and the figure is their mean
+SEEDS = 5  # runs of k-means; MAUVE is the mean over them
 SCALE = 5.0  # the paper's c: exp(-c KL)
 MIXTURES = 25
-EXPLAINED = 0.9  # of the variance, by the components that are kept
+EXPLAINED = 0.9  # share of the variance that the kept components explain
 RESAMPLES = 200
 
 
 def mauve(
     texts: Float[Tensor, "texts width"], real: Float[Tensor, "others width"], seed: int = 0
 ) -> Figure:
-    """The area of the clusters' histograms, a mean over seeds of k-means.
+    """MAUVE of texts against real ones, as a mean over seeds of k-means.
 
-    A histogram of resampled texts is noisier and so further from the other one: the interval is not
-    the resamples' own, but lies about the value, by their spread and the spread over seeds. Where
-    neither spreads, as when no cluster holds texts of both kinds, it is not known.
+    A histogram of resampled texts is noisier and so further from the other one. The interval is therefore
+    normal around the value, with the variance over resamples and over seeds. If both variances are 0, as
+    when no cluster holds texts of both kinds, error and interval are infinite.
     """
     points = reduced(np.concatenate([texts.double().numpy(), real.double().numpy()]))
     few = min(len(texts), len(real))
@@ -49,12 +49,12 @@ def mauve(
 
 
 def check_packages() -> None:
-    """An error now if MAUVE cannot be computed here."""
+    """Raises an error if the packages of MAUVE are missing."""
     extra("sklearn", "MAUVE", "eval")
 
 
 def reduced(points: Values) -> Values:
-    """Points of length 1, in the principal components that explain most of their variance."""
+    """Points normalised to length 1, in the principal components that explain most of their variance."""
     points = points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
     if len(np.unique(points, axis=0)) < 3:  # nothing to reduce
         return points
@@ -67,7 +67,7 @@ def reduced(points: Values) -> Values:
 
 
 def area(p: Values, q: Values) -> Values:
-    """Area under the divergence curve of histograms [..., clusters]: of 1 by 1, ends included."""
+    """Area under the divergence curve of histograms [..., clusters], within the unit square."""
     weights = np.linspace(1e-6, 1 - 1e-6, MIXTURES)[:, None]
     r = weights * p[..., None, :] + (1 - weights) * q[..., None, :]
     x, y = (np.exp(-SCALE * _divergence(s[..., None, :], r)) for s in (q, p))
@@ -79,7 +79,7 @@ def area(p: Values, q: Values) -> Values:
 
 
 def _divergence(p: Values, r: Values) -> Values:
-    """KL(p || r) over the last axis; r is positive wherever p is."""
+    """KL(p || r) over the last axis; r must be positive wherever p is."""
     p = np.broadcast_to(p, r.shape)
     terms = np.zeros_like(r)
     np.divide(p, r, out=terms, where=p > 0)

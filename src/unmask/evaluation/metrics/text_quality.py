@@ -1,4 +1,4 @@
-"""How good and how varied generated texts are; every figure with a standard error and an interval."""
+"""Quality and diversity of generated texts, with standard errors and intervals."""
 
 import math
 from collections import Counter
@@ -16,29 +16,28 @@ from unmask.vocabulary import Vocabulary
 
 
 def repetition(text: Text, n: int = 4) -> float:
-    """Share of a text's n-grams that it had before; 0 for a text without any."""
+    """Share of a text's n-grams that occurred earlier in it; 0 for a text without n-grams."""
     grams = _grams(text, n)
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
 
 @dataclass(frozen=True)
 class Quality:
-    """What is measured of a set of texts: likelihood under a judge, and diversity.
+    """Figures of a set of texts: likelihood under a judge, and diversity.
 
-    A low `nats` alone says little: repeating one likely word reaches it too, and `entropy` gives
-    that away.
+    Read `nats` together with `entropy`: repeating one likely word lowers both.
     """
 
-    nats: Figure  # per token, by the judge
-    bits_per_byte: Figure  # of what the judge read: what judges with other tokens agree on
-    certificate: str  # what `nats` is of the judge's true value: "exact" or "upper"
-    entropy: Figure  # of the tokens of a text, in nats
+    nats: Figure  # per token of the judge
+    bits_per_byte: Figure  # of the judge; comparable between judges with different tokenizers
+    certificate: str  # relation of `nats` to the judge's true value: "exact" or "upper"
+    entropy: Figure  # of a text's token counts, in nats
     distinct_1: Figure
     distinct_2: Figure
     distinct_3: Figure
     repetition: Figure
-    mauve: Figure | None  # how near the texts are to real ones: 1 is alike
-    tokens: int  # that the judge counted
+    mauve: Figure | None  # similarity to real texts, at most 1
+    tokens: int  # in the judge's tokenizer
 
 
 def measure(
@@ -48,14 +47,21 @@ def measure(
     real: Float[Tensor, "others width"] | None = None,
     seed: int = 0,
 ) -> Quality:
-    """Texts as a judge sees them, how varied they are, and how near to the features of `real` text."""
+    """Measures the quality of texts.
+
+    Args:
+        samples: The texts.
+        judge: Judge of their likelihood.
+        real: The judge's features of real texts; without them there is no MAUVE.
+        seed: Seed of the bootstrap, and of the judge's noise.
+    """
     if not samples:
-        raise UnmaskError("there is no text to measure")
+        raise UnmaskError("there is no text to measure: give at least one sample")
     read = judge.read(samples, seed)
     sizes = [sample.bytes(judge.reads_text) for sample in samples]
     tokens = int(read.tokens.sum())
     if not tokens or not sum(sizes):
-        raise UnmaskError("the texts are empty: there is nothing to measure")
+        raise UnmaskError("all texts are empty and cannot be measured: give texts with tokens")
     texts = [sample.ids for sample in samples]
     distincts = [distinct(texts, n, seed) for n in (1, 2, 3)]
     return Quality(
@@ -73,7 +79,7 @@ def measure(
 
 
 def visible(ids: Sequence[int], vocabulary: Vocabulary, labels: Collection[int] = ()) -> list[int]:
-    """The tokens that a reader sees: behind BOS or a class, up to EOS, without special ones."""
+    """The text tokens of a row: behind BOS or class token, up to EOS, without special tokens."""
     v = vocabulary
     framed = bool(ids) and (ids[0] == v.bos_id or ids[0] in labels)
     body = list(ids[1:] if framed else ids)  # GPT-2's BOS is its EOS
@@ -86,20 +92,20 @@ def visible(ids: Sequence[int], vocabulary: Vocabulary, labels: Collection[int] 
 
 
 def token_entropy(text: Text) -> float:
-    """Entropy in nats of the token counts of one text; it grows with the length of the text."""
+    """Entropy in nats of the token counts of one text; it grows with the text's length."""
     total = len(text)
     return math.fsum(count / total * math.log(total / count) for count in Counter(text).values())
 
 
 def distinct(texts: Sequence[Text], n: int = 2, seed: int = 0) -> Figure:
-    """Different n-grams of all texts as a share of their n-grams: low also when the texts are alike.
+    """Number of different n-grams of all texts divided by their number of n-grams.
 
-    A resample holds texts twice, whose n-grams are then not distinct, so the texts' influences on
-    the figure are resampled, which the jackknife gives. Its error is for a statistic like this on
-    average too large, not too small (Efron and Stein, 1981).
+    A bootstrap resample holds some texts twice, and their n-grams are then not distinct. So the jackknife's
+    pseudo-values are resampled instead. For such a statistic the error is on average too large, not too
+    small (Efron and Stein, 1981).
     """
     grams = [_grams(text, n) for text in texts]
-    holders = Counter(gram for held in grams for gram in set(held))  # texts that hold a gram
+    holders = Counter(gram for held in grams for gram in set(held))  # texts that have the n-gram
     total = sum(map(len, grams))
     if not total:
         return Figure(1.0, math.inf)

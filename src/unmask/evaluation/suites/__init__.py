@@ -1,4 +1,4 @@
-"""Suites: measurements of a model, by the name that `unmask evaluate NAME` takes."""
+"""Suites: the measurements that `unmask evaluate NAME` runs."""
 
 from unmask.evaluation.suites.generated_texts import Generation
 from unmask.evaluation.suites.infilling import Infilling

@@ -1,4 +1,4 @@
-"""The picture of a comparison: quality against calls, seconds and diversity, one line a sampler."""
+"""The plot of a comparison of samplers: quality against network calls, seconds and diversity."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,8 +7,7 @@ from typing import Any
 
 from unmask.evaluation.suites.sample_rows import Row
 
-# Colours that colour-blind readers can tell apart (Okabe and Ito, and Paul Tol's "muted"); where
-# twelve are too many, the shape of the marks tells lines apart as well.
+# Colours for colour-blind readers (Okabe and Ito, and Paul Tol's "muted"); markers differ as well.
 _COLOURS = (
     "#0072B2", "#D55E00", "#117733", "#CC79A7", "#E69F00", "#56B4E9",
     "#882255", "#44AA99", "#332288", "#999933", "#AA4499", "#222222",
@@ -20,20 +19,20 @@ _GREY = "#555555"
 
 @dataclass(frozen=True)
 class Line:
-    """A sampler at one temperature, its rows by steps; or one without steps, its rows by temperature."""
+    """A line of the plot: a sampler at one temperature, or a sampler without steps at several."""
 
     sampler: str
     rows: list[Row]
     style: dict[str, Any]
-    first: bool  # of its sampler: the one that gets the name
+    first: bool  # True for the first line of its sampler, which is labelled
 
     @property
     def warms(self) -> bool:
-        """True for a line through temperatures."""
+        """True if the line connects several temperatures."""
         return len({row.temperature for row in self.rows}) > 1
 
     def draw(self, axes: Any, across: str) -> None:
-        """Quality against the figure `across`, with both errors."""
+        """Draws the nats against the figure `across`, with error bars."""
         x = [getattr(row, across) for row in self.rows]
         y = [row.nats for row in self.rows]
         bars: dict[str, Any] = {"yerr": _bars([row.nats_error for row in self.rows])}
@@ -45,7 +44,7 @@ class Line:
 
 
 def draw(rows: Sequence[Row], file: Path) -> None:
-    """Three panels that share the judge's nats per token; real text is a dashed line, and a star."""
+    """Writes a plot of three panels over the judge's nats per token. Real text is a dashed line."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -65,18 +64,18 @@ def draw(rows: Sequence[Row], file: Path) -> None:
         _real_text(panels, real)
     _describe(panels, rows)
     _temperatures(panels[2], lines)
-    canvas.draw()  # where things are must be known before names are put beside them
+    canvas.draw()  # sets the positions that the labels need
     _names(panels[0], [line for line in lines if line.first])
     figure.savefig(file, dpi=160)
 
 
 def _lines(rows: Sequence[Row]) -> list[Line]:
-    """Rows as lines: a colour and a mark for each sampler, a dash for each temperature."""
+    """The lines of rows: a colour and a marker for each sampler, a dash style for each temperature."""
     samplers = list(dict.fromkeys(row.sampler for row in rows))
     temperatures = list(dict.fromkeys(row.temperature for row in rows))
     groups: dict[tuple[str, float | None], list[Row]] = {}
     for row in rows:
-        # a sampler without steps has one row at each temperature: together they are its line
+        # a sampler without steps has one row per temperature; these rows form its line
         dash = row.temperature if row.steps is not None else None
         groups.setdefault((row.sampler, dash), []).append(row)
     lines: list[Line] = []
@@ -121,12 +120,12 @@ def _describe(panels: Any, rows: Sequence[Row]) -> None:
 
 
 def _short(judge: str) -> str:
-    """A judge's name without what the table says about it."""
+    """The judge's name without prefix, context and hash."""
     return judge.partition(" after ")[0].partition(",")[0]
 
 
 def _perplexities(axes: Any) -> None:
-    """The same heights as perplexities, at the right."""
+    """Adds an axis of perplexities at the right."""
     from math import exp, log
 
     low, high = axes.get_ylim()
@@ -138,7 +137,7 @@ def _perplexities(axes: Any) -> None:
 
 
 def _real_text(panels: Any, real: Row) -> None:
-    """The line of real text named, and its diversity."""
+    """Labels the line of real text, and marks its diversity with a star."""
     panels[2].plot(
         real.entropy, real.nats, marker="*", markersize=17, color="#222222",
         markeredgecolor="white", linestyle="none", zorder=5,
@@ -152,7 +151,7 @@ def _real_text(panels: Any, real: Row) -> None:
 
 
 def _names(axes: Any, lines: list[Line]) -> None:
-    """Each sampler's name beside the panel, at the height of its last point or as near as there is room."""
+    """Labels each sampler beside the panel, as near to the height of its last point as possible."""
     height = axes.get_window_extent().height
     gap = 12.5 / 72 * axes.figure.dpi / height  # a line of text
     ends = [(line, line.rows[-1]) for line in lines]
@@ -169,7 +168,7 @@ def _names(axes: Any, lines: list[Line]) -> None:
 
 
 def spread_out(wanted: Sequence[float], gap: float) -> list[float]:
-    """Places in 0..1 at least a gap apart (if there is room), in the order of what is wanted."""
+    """Positions in 0..1 near the wanted ones, in their order, at least `gap` apart if there is room."""
     gap = min(gap, 1 / max(len(wanted) - 1, 1))
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
     rising = [wanted[index] for index in order]
@@ -180,7 +179,7 @@ def spread_out(wanted: Sequence[float], gap: float) -> list[float]:
 
 
 def _pushed(rising: Sequence[float], gap: float) -> list[float]:
-    """Each place where it is wanted or above, as far as all stay below 1."""
+    """Ascending positions at least `gap` apart, each at or above its wanted one unless it would pass 1."""
     places: list[float] = []
     for place in rising:
         places.append(max(place, places[-1] + gap if places else 0.0))
@@ -191,7 +190,7 @@ def _pushed(rising: Sequence[float], gap: float) -> list[float]:
 
 
 def _temperatures(axes: Any, lines: list[Line]) -> None:
-    """The meaning of the dashes, where there are several temperatures; a line through them is labelled."""
+    """Adds a legend of the dash styles for several temperatures, and labels lines that connect them."""
     from matplotlib.lines import Line2D
 
     for line in lines:
@@ -213,5 +212,5 @@ def _temperatures(axes: Any, lines: list[Line]) -> None:
 
 
 def _bars(errors: list[float]) -> list[float]:
-    """Errors as bars; an unknown one has none."""
+    """Lengths of error bars; 0 for an unknown error."""
     return [error if error < float("inf") else 0.0 for error in errors]

@@ -1,4 +1,4 @@
-"""The suite `generation`: samplers side by side, by quality and diversity, calls and seconds."""
+"""The suite `generation`: comparison of samplers by quality, diversity, network calls and seconds."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from unmask.evaluation.judges.causal_lm import CausalJudge
     from unmask.model import Model
 
-ITSELF = "self"  # the judge that is the model
-ALL = "all"  # samplers
-NO_STEPS = "--steps changes nothing: no sampler here takes it"
-_MANY = 200  # texts, from which MAUVE begins to tell
+ITSELF = "self"  # name of the model as its own judge
+ALL = "all"  # stands for all samplers
+NO_STEPS = "--steps has no effect: none of the samplers has steps"
+_MANY = 200  # texts below which MAUVE is too coarse
 _PUBLISHED = ("openai-community/gpt2-large", "gpt2-large")  # the judge of published figures
 _KINDS = (".png", ".svg", ".pdf", ".jsonl")
 _SHARED = {
@@ -39,46 +39,46 @@ _FIGURES = {
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """Options of the suite `generation`; files that it reads must be there."""
+    """Options of the suite `generation`."""
 
     samplers: list[str] | None = option(
         None,
         metavar="NAME",
-        help="names of 'unmask samplers', NAME:field=value,… or all; the model's usual one unless given",
+        help="samplers, as in 'unmask samplers', NAME:field=value,… or all; by default the method's own",
     )
-    steps: list[int] = option([8, 32, 128], help="denoising steps")
-    temperatures: list[float] = option([1.0], help="one or several")
+    steps: list[int] = option([8, 32, 128], help="numbers of denoising steps")
+    temperatures: list[float] = option([1.0], help="softmax temperatures")
     sampling: list[str] | None = option(
-        None, metavar="NAME=VALUE", help="more options of 'unmask generate', such as top_p=0.9"
+        None, metavar="NAME=VALUE", help="further options of 'unmask generate', such as top_p=0.9"
     )
     samples: int = option(256, ge=1, help="texts of each setting")
-    length: int | None = option(None, help="tokens of a text; the model's length unless given")
+    length: int | None = option(None, help="tokens of a text; by default the model's length")
     data: str | None = option(
-        None, metavar="SOURCE", help="real text; the model's validation text unless given"
+        None, metavar="SOURCE", help="real text; by default the model's validation text"
     )
-    seed: int = option(0, help="the same seed writes the same texts")
-    batch: int = option(64, ge=1, help="texts written at a time")
+    seed: int = option(0, help="seed; equal seeds give equal texts")
+    batch: int = option(64, ge=1, help="texts of one batch")
     judge: str | None = option(
         None,
         metavar="JUDGE",
         group="judge",
-        help="causal model by hub name, folder or .gguf file, a run, or self, the model (GPT-2-large)",
+        help="causal model by hub name, folder or .gguf file, a run, or self for the model (GPT-2-large)",
     )
     judge_prefix: str | None = option(
         None,
         metavar="TOKEN",
         group="judge",
-        help="token before each text that the judge reads; <|endoftext|> or its BOS unless given",
+        help="token before each text in the judge's input; by default <|endoftext|> or its BOS",
     )
     out: Path | None = option(
         None,
         group="output",
-        help="draw a .png, .svg or .pdf, and keep the rows beside it (.jsonl), from where it goes on",
+        help="plot to write (.png, .svg or .pdf), with its rows in a .jsonl file; stored rows are reused",
     )
     beside: list[Path] | None = option(
         None,
         group="output",
-        help="rows of other models by the same judge (.jsonl), to show and draw with these",
+        help="stored rows of other models by the same judge (.jsonl), for the same table and plot",
     )
 
     def __post_init__(self) -> None:
@@ -87,7 +87,9 @@ class GenerationOptions:
             check_prefix(None, self.judge_prefix)
         for text in self.sampling or ():
             if "=" not in text:
-                raise UnmaskError(f"--sampling {text!r} has no value: write top_p=0.9")
+                raise UnmaskError(
+                    f"--sampling {text!r} has no value: give NAME=VALUE, as top_p=0.9"
+                )
         for file in self.beside or ():
             _existing(file)
 
@@ -98,7 +100,7 @@ class Generation(Suite):
 
     Options = GenerationOptions
     Row = SampleRow
-    reads = "or rows that --out kept (.jsonl)"
+    reads = "or stored rows of --out (.jsonl)"
     examples = (
         "runs/demo --judge self --samplers all --steps 8,32 --samples 16 --out frontier.png",
         "frontier.jsonl --beside other.jsonl --out both.svg",
@@ -135,7 +137,7 @@ class Generation(Suite):
         except KeyboardInterrupt:
             if file is None:
                 raise
-            raise KeyboardInterrupt(f"{file} keeps the rows; the same command goes on") from None
+            raise KeyboardInterrupt(f"{file} holds the rows; the same command continues") from None
 
     def saved(self, source: str | None, options: GenerationOptions) -> Iterator[SampleRow] | None:
         if source is None or Path(source).suffix != ".jsonl":
@@ -143,7 +145,9 @@ class Generation(Suite):
         for name in changed_options(options):
             if name not in ("samplers", "out", "beside"):
                 flag = name.replace("_", "-")
-                raise UnmaskError(f"--{flag} is for measuring, and {source} is measured")
+                raise UnmaskError(
+                    f"--{flag} is for a model, and {source} holds measured rows: leave it out"
+                )
         rows = _chosen(stored(_existing(Path(source))), options.samplers)
         others = _others(options)
         for row in rows:
@@ -164,11 +168,11 @@ class Generation(Suite):
     def notes(self, rows: Sequence[SampleRow]) -> list[str]:
         lines = [f"judge: {name}" for name in dict.fromkeys(row.judge for row in rows if row.judge)]
         measured = [row for row in rows if row.mauve is not None]
-        if not all(published(row.judge or "") for row in rows):  # older rows are by runs
+        if not all(published(row.judge or "") for row in rows):  # older rows lack the judge's name
             figures = "perplexity and MAUVE" if measured else "perplexity"
             lines.append(f"not GPT-2-large: {figures} cannot be compared with published ones")
         if measured and measured[0].n < _MANY:
-            lines.append(f"MAUVE of {measured[0].n} texts has few clusters and says little")
+            lines.append(f"MAUVE of {measured[0].n} texts has few clusters and is coarse")
         if any(row.intervals for row in rows):
             lines.append(
                 "[low, high]: 95% bootstrap over texts, BCa (MAUVE: normal, over seeds too)"
@@ -177,25 +181,27 @@ class Generation(Suite):
 
 
 def chosen_judge(model: "Model", name: str, prefix: str | None) -> "Model | CausalJudge":
-    """The judge of a name, on the model's device."""
+    """Loads a judge on the model's device."""
     from unmask.evaluation.judges import load_judge as judges
 
     return judges.load_judge(name, str(model.device), prefix)
 
 
 def check_prefix(judge: str | None, prefix: str | None) -> None:
-    """Refuses the first token of a judge's texts where there is no judge to read it."""
+    """Raises an error for a judge's prefix without a judge."""
     if prefix is not None and judge is None:
-        raise UnmaskError("--judge-prefix is for a --judge with a tokenizer of its own")
+        raise UnmaskError(
+            "--judge-prefix needs a --judge with its own tokenizer: give one, or leave the prefix out"
+        )
 
 
 def published(judge: str) -> bool:
-    """Tells whether a judge's figures can be held against those of papers."""
+    """True if the judge is that of published figures, GPT-2-large."""
     return judge.partition(" after ")[0] in _PUBLISHED
 
 
 def _others(options: GenerationOptions) -> dict[Path, list[SampleRow]]:
-    """The rows of other models by their files, each sampler named with its own."""
+    """The stored rows of other models, by file. The file's name is added to the sampler's."""
     return {
         file: [
             replace(row, sampler=f"{row.sampler}, {file.stem}")
@@ -209,10 +215,10 @@ def _others(options: GenerationOptions) -> dict[Path, list[SampleRow]]:
 def _with_others(
     rows: Iterable[SampleRow], others: dict[Path, list[SampleRow]], out: Path | None
 ) -> Iterator[SampleRow]:
-    """Rows, then those of other models; at last the picture of all."""
+    """The rows, then those of other models; then the plot of all is drawn."""
     shown = []
     for row in rows:
-        _check_beside(row, others)  # not after hours
+        _check_beside(row, others)  # at the first row, before hours of measuring
         shown.append(row)
         yield row
     for group in others.values():
@@ -225,24 +231,26 @@ def _with_others(
 
 
 def _check_beside(own: SampleRow, others: dict[Path, list[SampleRow]]) -> None:
-    """An error where rows would stand beside one that was measured in another way."""
+    """Raises an error for rows of other files with another judge, n or length."""
     for file, rows in others.items():
-        for row in rows[:1]:  # those of a file are alike
+        for row in rows[:1]:  # all rows of a file have the same conditions
             for name, how in _SHARED.items():
-                real = own.calls is None and name == "n"  # there may be less of it
+                real = own.calls is None and name == "n"  # there may be fewer real texts
                 if not real and getattr(row, name) != getattr(own, name):
                     theirs, ours = _condition(row, name), _condition(own, name)
-                    raise UnmaskError(f"{file} was measured {how}: {theirs}, not {ours}")
+                    raise UnmaskError(
+                        f"{file} was measured {how}: {theirs}, not {ours}; measure both alike"
+                    )
 
 
 def _condition(row: SampleRow, name: str) -> str:
-    """A condition of a row, as a reader knows it."""
+    """A condition of a row as text, with the judge's name for its hash."""
     described = row.judge if name == "judge_digest" else None
     return str(described or getattr(row, name))
 
 
 def _chosen(rows: list[SampleRow], samplers: list[str] | None) -> list[SampleRow]:
-    """Real text, and the samplers that were named; without names all of them."""
+    """The rows of real text and of the given samplers; without names, all rows."""
     if samplers is None or ALL in samplers:
         return rows
     known = {row.sampler for row in rows if row.calls is not None}
@@ -253,7 +261,7 @@ def _chosen(rows: list[SampleRow], samplers: list[str] | None) -> list[SampleRow
 
 
 def _cell(row: SampleRow, name: str) -> str:
-    """A figure with its interval; where that is not known, as in older files, with its error."""
+    """A figure with its interval, or with its error if the interval is unknown, as in older files."""
     value, ends = getattr(row, name), row.interval(name)
     if value is None:
         return ""
@@ -267,23 +275,23 @@ def _cell(row: SampleRow, name: str) -> str:
 
 
 def _check_out(out: Path | None) -> None:
-    """Before hours of measuring: a picture that can be drawn."""
+    """Raises an error, before hours of measuring, if the plot cannot be drawn."""
     if out is None or out.suffix == ".jsonl":
         return
     if out.suffix not in _KINDS:
-        raise UnmaskError(f"--out {out}: the name must end in .png, .svg, .pdf or .jsonl")
+        raise UnmaskError(f"--out {out} has an unknown ending: give .png, .svg, .pdf or .jsonl")
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         raise UnmaskError(
-            f"--out {out} needs matplotlib: pip install 'unmask[log]', or give a name in .jsonl "
-            "and draw it on another machine"
+            f"--out {out} needs matplotlib: pip install 'unmask[log]', or give a .jsonl file and "
+            "draw it on another machine"
         ) from None
 
 
 def _existing(file: Path) -> Path:
     if not file.is_file():
         raise UnmaskError(
-            f"no file {file}: give a model, or rows that 'unmask evaluate generation --out' kept"
+            f"no file {file}: give a model, or a .jsonl file of 'unmask evaluate generation --out'"
         )
     return file

@@ -1,4 +1,4 @@
-"""Gaps of held-out text filled by a model, by the same model from left to right, and by one that sees the left only."""
+"""The suite `infilling`: gaps of held-out text, filled with both sides or the left side as context."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -34,35 +34,35 @@ class InfillingOptions:
     """Options of the suite `infilling`."""
 
     data: str | None = option(
-        None, metavar="SOURCE", help="text with the gaps; the model's validation text unless given"
+        None, metavar="SOURCE", help="text for the gaps; by default the model's validation text"
     )
     samples: int = option(256, ge=1, help="gaps, one in each text")
     gap: int = option(8, ge=1, help="tokens of a gap")
     samplers: list[str] | None = option(
         None,
         metavar="NAME",
-        help="names of 'unmask samplers', NAME:field=value,…; ancestral and left_to_right unless given",
+        help="samplers, as in 'unmask samplers' or NAME:field=value,…; by default ancestral and left_to_right",
     )
     steps: list[int] | None = option(
-        None, help="denoising steps; as many as the gap has tokens unless given"
+        None, help="numbers of denoising steps; by default the tokens of the gap"
     )
-    temperatures: list[float] = option([1.0], help="one or several")
-    seed: int = option(0, help="the same seed fills alike")
-    batch: int = option(64, ge=1, help="texts filled at a time")
+    temperatures: list[float] = option([1.0], help="softmax temperatures")
+    seed: int = option(0, help="seed; equal seeds give equal fillings")
+    batch: int = option(64, ge=1, help="texts of one batch")
     baseline: str | None = option(
-        None, metavar="MODEL", help="an autoregressive run, which sees the left side only"
+        None, metavar="MODEL", help="autoregressive model, which sees the left side only"
     )
     judge: str | None = option(
         None,
         metavar="JUDGE",
         group="judge",
-        help="causal model by hub name, folder or .gguf file; none unless given",
+        help="causal model by hub name, folder or .gguf file; by default none",
     )
     judge_prefix: str | None = option(
         None,
         metavar="TOKEN",
         group="judge",
-        help="token before each text that the judge reads; <|endoftext|> or its BOS unless given",
+        help="token before each text in the judge's input; by default <|endoftext|> or its BOS",
     )
 
     def __post_init__(self) -> None:
@@ -71,18 +71,18 @@ class InfillingOptions:
 
 @dataclass(frozen=True)
 class FilledRow:
-    """The fillings of one setting, scored, and the side of the text that it saw around the gaps."""
+    """The scored fillings of one setting."""
 
     setting: Setting
-    sees: str  # "both sides", "left side", or nothing for real text
+    sees: str  # context of a gap: "both sides", "left side", or "" for real text
     n: int
     filling: "Filling"
-    steps: int | None = None  # that were taken; a sampler without steps has none
-    baseline: bool = False  # whether it was the baseline that filled
+    steps: int | None = None  # None for a sampler without steps
+    baseline: bool = False  # True for the baseline model
     judge: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures, for a log."""
+        """All figures as a dictionary."""
         figures = {
             f"{name}{part}": value
             for name, figure in asdict(self.filling).items()
@@ -96,7 +96,7 @@ class FilledRow:
 
 @SUITES.register("infilling")
 class Infilling(Suite):
-    """Gaps of held-out text, filled from one side or both."""
+    """Accuracy of filled gaps in held-out text."""
 
     Options = InfillingOptions
     Row = FilledRow
@@ -120,7 +120,7 @@ class Infilling(Suite):
             judge = found if isinstance(found, CausalJudge) else None
             if judge is None:
                 raise UnmaskError(
-                    "infilling is judged by a causal model with its own tokens, not by a run"
+                    f"the judge {options.judge} is a run: give a causal model with its own tokenizer"
                 )
         points = _points(model, baseline, options.samplers, options.steps, options.temperatures)
         progress.expect(["real text", *(str(point) for _, point in points)])
@@ -164,25 +164,25 @@ def infill(
     say: Callable[[str], None] = print,
     done: Callable[[FilledRow], None] = lambda row: None,
 ) -> list[FilledRow]:
-    """Fills a gap of `gap` tokens in the middle of `n` held-out texts, beside what stood there.
+    """Fills a gap of `gap` tokens in the middle of `n` held-out texts and scores the fillings.
 
     Args:
-        model: the model that fills; an autoregressive one sees the left side only.
-        baseline: an autoregressive model with the same tokens.
-        judge: a causal model that reads the fillings, and the text behind them.
-        data: texts or a source; the model's own validation text unless given.
-        n: gaps.
-        gap: tokens of a gap.
-        samplers: names; ancestral and left_to_right unless given.
-        steps: numbers of denoising steps; None takes as many as the gap has tokens.
-        temperatures: one or several.
-        seed: the same seed fills alike.
-        batch: texts that are filled at a time.
-        say: receives remarks.
-        done: receives each row as it is measured.
+        model: The model that fills; an autoregressive one sees the left side only.
+        baseline: An autoregressive model with the same tokenizer.
+        judge: A causal model that scores the fillings and the text behind them.
+        data: Texts or a source; by default the model's validation text.
+        n: Number of gaps.
+        gap: Tokens of a gap.
+        samplers: Names; by default ancestral and left_to_right.
+        steps: Numbers of denoising steps; by default the tokens of the gap.
+        temperatures: Temperatures.
+        seed: Seed; equal seeds give equal fillings.
+        batch: Texts of one batch.
+        say: Receives remarks.
+        done: Receives each row as it is measured.
 
     Returns:
-        A row for real text, and one for each setting.
+        A row for the original text, and one for each setting.
     """
     from unmask.evaluation.metrics.gap_quality import held_out_gaps
 
@@ -205,7 +205,7 @@ def _points(
     steps: Sequence[int | None] | None,
     temperatures: Sequence[float],
 ) -> "list[tuple[Model, Setting]]":
-    """Who fills, at which settings."""
+    """The pairs of model and setting to measure."""
     from unmask.evaluation.suites.sample_quality import settings
 
     if baseline is not None:
@@ -213,10 +213,10 @@ def _points(
         fault = (
             ""
             if _one_sided(baseline)
-            else "is an autoregressive model, which sees the left side only"
+            else "sees both sides of a gap: give an autoregressive model, which sees the left side only"
         )
         if baseline.tokenizer.fingerprint != model.tokenizer.fingerprint:
-            fault = "has another tokenizer: take one trained on the same tokens"
+            fault = "has another tokenizer than the model: give one trained with the model's"
         if fault:
             raise UnmaskError(f"the baseline {fault}")
     if samplers is None:
@@ -237,7 +237,7 @@ def _filled(
     seed: int,
     batch: int,
 ) -> Iterator[FilledRow]:
-    """The rows of real text and of each setting."""
+    """The row of the original text, then the row of each setting."""
     from unmask.evaluation.metrics.gap_quality import score
 
     runs = [(who, point, _running(who, gaps, point, seed, batch)) for who, point in points]
@@ -269,7 +269,7 @@ def _one_sided(model: "Model") -> bool:
 def _running(
     model: "Model", gaps: "list[Gap]", point: Setting, seed: int, batch: int
 ) -> "Generator":
-    """The gaps as rows to fill; a model that reads from left to right is not shown what follows."""
+    """A generator that fills the gaps; an autoregressive model gets the rows up to the gap's end only."""
     from unmask.generation.generator import Generator
     from unmask.generation.prompts import FillRequest
     from unmask.generation.sampling_params import SamplingParams

@@ -1,4 +1,4 @@
-"""Samplers side by side: quality and diversity against network calls and seconds, beside real text."""
+"""Comparison of samplers: quality, diversity, network calls and seconds of their texts, and real text."""
 
 import hashlib
 import json
@@ -48,24 +48,24 @@ def compare(
     say: Say = print,
     done: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
-    """Writes `n` texts with every sampler, number of steps and temperature, and measures them.
+    """Generates `n` texts for every sampler, number of steps and temperature, and measures them.
 
     Args:
-        model: the model that writes.
-        samplers: names, or "name:field=value,…"; all that the model can run unless given.
-        steps: numbers of denoising steps.
-        n: texts of each setting.
-        length: tokens of a text; the model's length unless given.
-        temperatures: one or several.
-        sampling: more options of `Model.generate`, such as {"top_p": 0.9}.
-        seed: the same seed writes the same texts.
-        judge: another model with the same tokens, or any causal language model, by what `load_judge`
-            takes; the model itself unless given.
-        data: real text, as texts or a source; the model's own validation text unless given.
-        batch: texts that are written at a time.
-        file: JSON lines that keep the rows; what it holds already is not measured again.
-        say: receives remarks.
-        done: receives each row as it is measured.
+        model: The model that generates.
+        samplers: Names, or "name:field=value,…"; by default all that the model can run.
+        steps: Numbers of denoising steps.
+        n: Texts of each setting.
+        length: Tokens of a text; by default the model's length.
+        temperatures: Temperatures.
+        sampling: Further options of `Model.generate`, such as {"top_p": 0.9}.
+        seed: Seed; equal seeds give equal texts.
+        judge: A model with the same tokenizer, a causal language model, or an argument of `load_judge`;
+            by default the model itself.
+        data: Real text, as texts or a source; by default the model's validation text.
+        batch: Texts of one batch.
+        file: JSON-lines file that stores the rows. Rows that it already holds are not measured again.
+        say: Receives remarks.
+        done: Receives each row as it is measured.
 
     Returns:
         A row for real text, and one for each setting.
@@ -98,7 +98,9 @@ def compared(
     """The rows of `compare`, each as soon as it is measured."""
     for name in _OWN:
         if name in sampling:
-            raise UnmaskError(f"{name} is an option of the comparison: leave it out of sampling")
+            raise UnmaskError(
+                f"sampling has {name}, an option of the comparison: give it there and not in sampling"
+            )
     judge = model if judge is None else judge
     conditions = Conditions(
         model.digest, judge_digest(judge), n, model.length if length is None else length,
@@ -110,7 +112,7 @@ def compared(
     kept = Kept(file, bench.find_text())
     if kept.others:
         say(
-            f"{file} keeps {kept.others} rows of another model, judge, n, length, precision or machine: not shown"
+            f"{file} holds {kept.others} rows of another model, judge, n, length, precision or machine: not shown"
         )
     for setting in [Setting(DATA), *points]:
         row = kept.rows.get(setting)
@@ -128,7 +130,7 @@ def settings(
     steps: Sequence[int],
     temperatures: Sequence[float],
 ) -> list[Setting]:
-    """The points to measure, in order: a sampler without steps once at each temperature."""
+    """The settings to measure, in order. A sampler without steps has one setting per temperature."""
     return list(
         dict.fromkeys(
             Setting(sampler, count, temperature)
@@ -140,12 +142,12 @@ def settings(
 
 
 def default_samplers(model: Model) -> list[str]:
-    """Every sampler that the model can run; windows are for longer texts."""
+    """All samplers that the model can run, without semi_autoregressive, which is for longer texts."""
     return [name for name in SAMPLERS if name != "semi_autoregressive" and _runs(model, name)]
 
 
 def usual_samplers(model: Model) -> list[str]:
-    """The one that the model writes with unless told otherwise."""
+    """The method's default sampler."""
     return [model.method.sampler]
 
 
@@ -158,7 +160,7 @@ def _runs(model: Model, sampler: str) -> bool:
 
 
 def _takes_steps(model: Model, sampler: str) -> bool:
-    """False for a sampler that has no steps, or whose spec sets them."""
+    """True if the sampler has steps and its spec does not set them."""
     chosen = choose_sampler(SamplingParams(sampler=sampler), model.method, 1)
     return hasattr(chosen.unwrapped(), "steps") and not re.search(r"[:,]steps=", sampler)
 
@@ -185,23 +187,26 @@ class _Bench:
         self._real: Real | None = None
 
     def check(self, points: list[Setting]) -> None:
-        """Every mistake before the first network call."""
+        """Raises errors of the settings before the first network call."""
         for point in points:
             asked = options(point, self.conditions)
             asked["n"] = min(self.conditions.n, max(self.conditions.batch, 1))
-            self.model.stream(**asked)  # checks its options, and computes nothing yet
+            self.model.stream(**asked)  # checks the options without a network call
         if isinstance(self.judge, CausalJudge):
             check_packages()
 
     def find_text(self) -> Conditions:
-        """Read the real text, on which it depends how the model's is written and what is a row's fellow."""
+        """Reads the real text and returns the conditions with its digest.
+
+        The real text decides if generated texts may end, and which stored rows are comparable.
+        """
         asked = self.conditions
         self._real = real_texts(self.model, asked.n, asked.length, self.say, self.data)
         self.conditions = replace(asked, real=self._real.name if self._real else None)
         return self.conditions
 
     def row(self, setting: Setting) -> Row | None:
-        """The figures of one setting's texts."""
+        """Generates and measures the texts of one setting; None for real text that cannot be read."""
         texts = self._texts(setting)
         if texts is None:
             return None
@@ -229,14 +234,14 @@ class _Bench:
         )
 
     def _reference(self, setting: Setting) -> Float[Tensor, "texts width"] | None:
-        """The real text that MAUVE compares with; real text itself needs some that is another."""
+        """Features of the real texts for MAUVE; None if the row of real text has no others to compare."""
         if setting.sampler == DATA and not self._enough:
             return None
         return self._features
 
     @property
     def _enough(self) -> bool:
-        """True if there is as much real text beside that of the first row."""
+        """True if there is a second set of `n` real texts."""
         return self._real is not None and len(self._real.others.samples) == self.conditions.n
 
     @cached_property
@@ -248,12 +253,12 @@ class _Bench:
 
 
 def judge_digest(judge: Model | CausalJudge) -> str:
-    """The hash of a judge; rows of runs that counted BOS and EOS have another."""
+    """The hash of a judge. The suffix tells rows apart from older ones, which counted BOS and EOS."""
     return judge.digest if isinstance(judge, CausalJudge) else f"{judge.digest} text"
 
 
 def described(judge: Model | CausalJudge, conditions: Conditions) -> str:
-    """The judge as a reader of its figures must know it."""
+    """The description of a judge for the table: name, prefix, context and hash."""
     short = conditions.judge[:8]  # names are not unique
     if isinstance(judge, CausalJudge):
         return f"{judge.name} after {judge.prefix}, windows of {judge.context}, {short}"
@@ -264,7 +269,7 @@ def described(judge: Model | CausalJudge, conditions: Conditions) -> str:
 
 
 def source_digest(data: Source) -> str | None:
-    """The name of a source, or a hash of texts."""
+    """The name of a source, or a hash of given texts."""
     if data is None or isinstance(data, str):
         return data
     return hashlib.sha256(json.dumps(list(data)).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The rows of a comparison of samplers, and the file that keeps them."""
+"""Rows of a comparison of samplers, and the JSON-lines file that stores them."""
 
 import math
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -11,14 +11,14 @@ from unmask.files.jsonl import JsonLines
 if TYPE_CHECKING:
     from unmask.evaluation.metrics.text_quality import Quality
 
-JUDGED = ("perplexity", "bits_per_byte")  # beside nats: bounds, where the judge gives one
+JUDGED = ("perplexity", "bits_per_byte")  # bounds, like nats, if the judge computes a bound
 
-DATA = "data"  # what the row of real text has for a sampler
+DATA = "data"  # sampler name of the row of real text
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One point of a comparison; a sampler without steps has none, and real text has nothing."""
+    """One setting of a comparison. `steps` is None for a sampler without steps and for real text."""
 
     sampler: str
     steps: int | None = None
@@ -40,15 +40,15 @@ FIGURES = (
 class Row(Setting):
     """The figures of one setting; errors are standard errors over the texts.
 
-    `nats` is the judge's negative log-likelihood per token, and `certificate` says what it is of the
-    true value: "exact", or "upper" for a bound from above. `intervals` holds the ends of each
-    figure's 95% bootstrap interval. What rows of older files do not have is None.
+    `nats` is the judge's negative log-likelihood per token. `certificate` is "exact", or "upper" if the
+    judge computes an upper bound. `intervals` holds the 95% bootstrap interval of each figure. Fields that
+    older files lack are None.
     """
 
     n: int
-    tokens: int  # that the judge counted
-    calls: float | None  # of the network, for a text
-    seconds: float | None  # for a text: its batch's, shared
+    tokens: int  # in the judge's tokenizer
+    calls: float | None  # network calls per text
+    seconds: float | None  # per text: the seconds of its batch, divided by the batch size
     nats: float
     nats_error: float
     certificate: str
@@ -58,9 +58,9 @@ class Row(Setting):
     distinct_2_error: float
     repetition: float
     repetition_error: float
-    length: int | None = None  # that the texts may have, in tokens
+    length: int | None = None  # most tokens of a text
     judge: str | None = None
-    judge_digest: str | None = None  # what tells judges apart
+    judge_digest: str | None = None  # hash of the judge
     bits_per_byte: float | None = None
     bits_per_byte_error: float | None = None
     distinct_1: float | None = None
@@ -80,7 +80,7 @@ class Row(Setting):
         return Setting(self.sampler, self.steps, self.temperature)
 
     def interval(self, name: str) -> tuple[float, float] | None:
-        """The ends of a figure's interval, of the perplexity too; None where it is not known."""
+        """The interval of a figure or of the perplexity; None if it is unknown."""
         if name == "perplexity":
             ends = self.interval("nats")
             return ends and (_exp(ends[0]), _exp(ends[1]))
@@ -89,7 +89,7 @@ class Row(Setting):
 
     @classmethod
     def of(cls, setting: Setting, quality: "Quality", **about: Any) -> "Row":
-        """The figures of a setting's texts, with all else that is known about them."""
+        """A row from the quality of a setting's texts; `about` holds the other fields."""
         measured = {name: getattr(quality, name) for name in FIGURES}
         known = {name: figure for name, figure in measured.items() if figure is not None}
         figures: dict[str, Any] = {name: figure.value for name, figure in known.items()}
@@ -105,7 +105,7 @@ class Row(Setting):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures, for a log; an unknown error is null."""
+        """All figures as a dictionary; an unknown error is None."""
         figures = {**asdict(self), "perplexity": self.perplexity}
         return {name: None if value == math.inf else value for name, value in figures.items()}
 
@@ -123,30 +123,30 @@ class Row(Setting):
 
 @dataclass(frozen=True)
 class Conditions:
-    """Conditions that all rows of a comparison share, those of its file too."""
+    """Conditions of a measurement, which all rows of a comparison share."""
 
     model: str
     judge: str
     n: int
     length: int
-    sampling: dict[str, Any]  # options of `generate` beside these and those of a setting
+    sampling: dict[str, Any]  # further options of `generate`
     seed: int
     batch: int
     device: str
     precision: str
     judge_precision: str
-    data: str | None = None  # where real text is from, if not from the model's own
-    real: str | None = None  # which text that is, and how its rows are cut
+    data: str | None = None  # source of real text; None is the model's validation text
+    real: str | None = None  # digest of the real text and the cut of its rows
 
 
 class Kept:
-    """The rows that a file holds of one comparison."""
+    """The stored rows of one comparison in a file."""
 
     def __init__(self, file: Path | None, conditions: Conditions) -> None:
         self._lines = None if file is None else JsonLines(file)
         self._conditions = asdict(conditions)
         self.rows: dict[Setting, Row] = {}
-        self.others = 0  # rows of the file that were measured in another way
+        self.others = 0  # rows of the file with other conditions
         if file is not None:
             records = _records(file)
             names = {field.name for field in fields(Row)}
@@ -156,37 +156,39 @@ class Kept:
             _prepare(file)
 
     def add(self, row: Row) -> None:
-        """Keep a row."""
+        """Appends a row to the file."""
         if self._lines:
             self._lines.write({**row.to_dict(), "conditions": self._conditions})
 
 
 def stored(file: Path) -> list[Row]:
-    """The rows of the comparison that wrote to a file last."""
+    """The rows of the last comparison that wrote to a file."""
     records = _records(file)
     if not records:
-        raise UnmaskError(f"{file} holds no rows")
+        raise UnmaskError(
+            f"{file} holds no rows: make them with 'unmask evaluate generation --out'"
+        )
     return list(_of(records, records[-1]["conditions"]).values())
 
 
 def _records(file: Path) -> list[dict[str, Any]]:
-    """The lines of a file of rows; one that was cut short is left out."""
+    """The lines of a file of rows, without a truncated last one."""
     records = JsonLines(file).read()
     needed = [field.name for field in fields(Row) if field.default is MISSING]
     names = {"conditions", *needed}
     if not all(isinstance(record, dict) and names <= record.keys() for record in records):
-        raise UnmaskError(f"{file} holds other things than rows of a comparison; choose another")
+        raise UnmaskError(f"{file} holds lines that are no rows of a comparison: give another file")
     return records
 
 
 def _of(records: list[dict[str, Any]], conditions: dict[str, Any]) -> dict[Setting, Row]:
-    """The rows that were measured under the same conditions, by their settings."""
+    """The rows with these conditions, by setting."""
     rows = [Row.from_dict(record) for record in records if record["conditions"] == conditions]
     return {row.setting: row for row in rows}
 
 
 def _prepare(file: Path) -> None:
-    """A file that lines can be added to, or an error now; a last line that a kill cut short is ended."""
+    """Makes the file ready for new lines: creates its folder, and ends a truncated last line."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("ab") as lines:
         if file.stat().st_size and not file.read_bytes().endswith(b"\n"):

@@ -1,4 +1,4 @@
-"""Texts to measure: a sampler's, and as many real ones of the same length."""
+"""Texts to measure: generated ones, and real ones of the same number and length."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -25,7 +25,7 @@ Places = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts, and what they cost."""
+    """Texts with their network calls and seconds per text."""
 
     samples: list[Sample]
     calls: float | None = None
@@ -34,15 +34,16 @@ class Texts:
 
 @dataclass(frozen=True)
 class Real:
-    """Real texts, and others where there are enough.
+    """Two disjoint sets of real texts; the second may be smaller.
 
-    `whole` is how many tokens each has, and each that is held against them must have, if none ends before.
+    `whole` is the number of tokens of each text if none of them ends; generated texts then get the same
+    number. It is None if texts may end.
     """
 
     first: Texts
     others: Texts
     whole: int | None
-    name: str  # which text it is, and how it was cut
+    name: str  # digest of the text, and the cut of its rows
 
 
 def written(
@@ -54,13 +55,22 @@ def written(
     as_text: bool = True,
     whole: int | None = None,
 ) -> Texts:
-    """The texts of a sampler, to be read as text or as tokens, up to their ends or so many without any."""
-    model.generate(length=2)  # the first call of a process pays for the device's start
+    """Generates the texts of a setting.
+
+    Args:
+        model: The model.
+        setting: Sampler, steps and temperature.
+        conditions: Number, length, seed and further options.
+        say: Receives a remark about texts that are not UTF-8.
+        as_text: True if the judge scores strings.
+        whole: Tokens of each text, without an end; None lets EOS end a text.
+    """
+    model.generate(length=2)  # warms the device up, so that `seconds` leaves its start out
     results = model.generate(stop=whole is None, **options(setting, conditions))
     samples = _samples(model, [result.ids for result in results], most=whole)
     if as_text and (broken := sum("\ufffd" in sample.text for sample in samples)):
         say(
-            f"{setting}: {broken} of {len(samples)} texts are not UTF-8; a judge reads U+FFFD there"
+            f"{setting}: {broken} of {len(samples)} texts are not UTF-8; the judge scores U+FFFD there"
         )
     return Texts(
         samples=samples,
@@ -70,17 +80,17 @@ def written(
 
 
 def options(setting: Setting, conditions: Conditions) -> dict[str, Any]:
-    """The options of `generate`."""
+    """The options of `generate` for a setting."""
     shared = {name: getattr(conditions, name) for name in ("n", "length", "seed", "batch")}
     return {**conditions.sampling, **asdict(setting), **shared}
 
 
 def real_texts(model: Model, n: int, length: int, say: Say, data: Source = None) -> Real | None:
-    """`n` rows of real text, cut to the length, from all over it, and `n` others.
+    """`n` rows of real text, spread over all of it and cut to the length, and `n` others.
 
-    They are the model's validation text unless `data` is given. Of text that is wrapped into rows,
-    each row is a window, and where a text ends in it it is cut there. If that happens in few of them,
-    the others are taken: windows of one length in which no text ends.
+    The text is the model's validation text unless `data` is given. With packing wrap a row is a window of
+    the text, and it is cut where a document ends. If at least half of the windows hold no end, only these
+    are used: windows of one length without an end.
     """
     try:
         rows = rows_of(model, data)
@@ -93,7 +103,7 @@ def real_texts(model: Model, n: int, length: int, say: Say, data: Source = None)
     eos = model.tokenizer.vocabulary.eos_id
     wrapped = model.config.data.packing == "wrap" and (data is None or isinstance(data, str))
     if wrapped and eos is not None:
-        framed = 1 if length < rows.length else 2  # by BOS, and a whole row by EOS
+        framed = 1 if length < rows.length else 2  # BOS, and the EOS of a whole row
         body = length - framed
         unended = _unended(rows, eos, body)
         if 2 * len(unended) >= len(rows):
@@ -114,7 +124,10 @@ def real_texts(model: Model, n: int, length: int, say: Say, data: Source = None)
 
 
 def _two_sets(places: Places, n: int) -> tuple[Places, Places]:
-    """Up to `n` places from all over, and `n` others: from between, in stretches, as neighbours are alike."""
+    """Up to `n` rows from the whole text, and up to `n` others.
+
+    Neighbouring rows are alike, so the two sets come from alternating stretches if these suffice.
+    """
     parts = np.array_split(places, _STRETCHES)
     first, others = np.concatenate(parts[::2]), np.concatenate(parts[1::2])
     if min(len(first), len(others)) < n:
@@ -129,7 +142,7 @@ def _spread(places: Places, n: int) -> Places:
 
 
 def _unended(rows: Rows, eos: int, body: int) -> Places:
-    """The rows that have no EOS in so many tokens behind BOS, but for the one that ends a row."""
+    """The rows without an EOS in the `body` tokens behind BOS; the EOS at a row's end does not count."""
     found = []
     for start in range(0, len(rows), _AT_ONCE):
         x, _ = rows[range(start, min(start + _AT_ONCE, len(rows)))]
@@ -144,7 +157,7 @@ def _samples(
     labels: Sequence[int] = (),
     most: int | None = None,
 ) -> list[Sample]:
-    """The texts of rows as a reader sees them, of `most` tokens at most."""
+    """The samples of rows, without special tokens and with at most `most` tokens."""
     tokenizer = model.tokenizer
     texts = [visible(ids, tokenizer.vocabulary, labels)[:most] for ids in rows]
     pieces = tokenizer.pieces()

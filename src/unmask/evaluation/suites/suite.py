@@ -1,4 +1,4 @@
-"""Suites: measurements of a model, each one class with its options and the columns of its table."""
+"""The base class of suites: measurements of a model with options and a table of rows."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -19,24 +19,24 @@ _KEY = "unmask.column"
 
 
 class Progress:
-    """The receiver of a suite's remarks; this one prints them on standard error."""
+    """Receives the remarks of a suite and prints them on standard error."""
 
     def say(self, line: str) -> None:
-        """Passes on a remark of one line."""
+        """Prints a remark of one line."""
         print(line, file=sys.stderr)
 
     def expect(self, names: Sequence[str]) -> None:
-        """Announces the rows to come, by their names."""
+        """Receives the names of the rows to come."""
 
 
 def column(default: Any = MISSING, *, title: str = "", format: str = "", shown: bool = True) -> Any:
-    """A field of a suite's `Row`, as a column of its table.
+    """A field of a suite's `Row`, with the settings of its column in the table.
 
     Args:
-        default: the value where none is given.
-        title: the head of the column; the field's name unless given.
-        format: a format specification such as ".2f"; 4 digits of a float unless given.
-        shown: False leaves the field to JSON.
+        default: Default value of the field.
+        title: Head of the column; by default the field's name.
+        format: Format specification such as ".2f"; by default 4 digits of a float.
+        shown: False shows the field in JSON only.
 
     Example:
         >>> from dataclasses import dataclass
@@ -50,42 +50,42 @@ def column(default: Any = MISSING, *, title: str = "", format: str = "", shown: 
 
 
 class Suite(ABC):
-    """A measurement of a model, in rows: `unmask evaluate NAME MODEL` runs the suite registered as NAME.
+    """A measurement of a model, in rows. `unmask evaluate NAME MODEL` runs the suite registered as NAME.
 
-    The first line of its docstring is its line in `unmask evaluate --help`. A suite of the package imports
-    torch in its functions only, so that the help is quick.
+    The first line of a suite's docstring is its line in `unmask evaluate --help`. A suite of the package
+    imports torch in its functions only, so that the help is quick.
     """
 
-    Options: ClassVar[type]  # frozen dataclass of `unmask.options.option` fields: its flags
-    Row: ClassVar[type]  # dataclass: fields are the columns of the table and the keys of --json
-    examples: ClassVar[tuple[str, ...]] = ()  # for the help: MODEL and options
-    reads: ClassVar[str] = ""  # what MODEL may be beside a model, for the help
-    tall: ClassVar[bool] = False  # the table has a line for each column: for suites of one row
+    Options: ClassVar[type]  # frozen dataclass of `unmask.options.option` fields: the flags
+    Row: ClassVar[type]  # dataclass; its fields are the table's columns and the keys of --json
+    examples: ClassVar[tuple[str, ...]] = ()  # arguments of example commands, for the help
+    reads: ClassVar[str] = ""  # further values of MODEL, for the help
+    tall: ClassVar[bool] = False  # True prints each column as a line, for suites of one row
 
     @abstractmethod
     def rows(self, model: "Model", options: Any, progress: Progress) -> Iterator[Any]:
         """Measures a model.
 
         Args:
-            model: the model.
-            options: an instance of `Options`, whose ranges hold.
-            progress: the receiver of remarks and of the number of rows to come.
+            model: The model.
+            options: A checked instance of `Options`.
+            progress: Receives remarks and the names of the rows to come.
 
         Returns:
             Instances of `Row`, each as soon as it is measured.
         """
 
     def saved(self, source: str | None, options: Any) -> Iterator[Any] | None:
-        """The rows of a measurement that was saved; None, the default, where a model must be measured.
+        """The rows of a saved measurement; None if a model must be measured, which is the default.
 
         Args:
-            source: MODEL as the user wrote it, or None where it was left out.
-            options: an instance of `Options`.
+            source: The argument MODEL, or None without one.
+            options: An instance of `Options`.
         """
         return None
 
     def cells(self, row: Any) -> dict[str, str]:
-        """A row as the table shows it: text by column title; a column without any text is left out."""
+        """The cells of a row by column title. The table leaves out columns without any text."""
         cells = {}
         for part in fields(row):
             about = {"title": "", "format": "", "shown": True} | part.metadata.get(_KEY, {})
@@ -101,16 +101,16 @@ class Suite(ABC):
         return []
 
     def to_dict(self, row: Any) -> dict[str, Any]:
-        """A row for JSON: its own `to_dict()`, or all its fields; null stands for infinity and NaN."""
+        """A row for JSON: its `to_dict()` if it has one, else all fields. Infinity and NaN become None."""
         known = row.to_dict() if hasattr(row, "to_dict") else asdict(row)
         return {name: finite_json(value) for name, value in known.items()}
 
     def measure(self, model: "Model", **options: Any) -> list[Any]:
-        """All rows of a model, from Python.
+        """All rows of a measurement.
 
         Args:
-            model: the model.
-            options: fields of `Options`.
+            model: The model.
+            options: Fields of `Options`.
 
         Returns:
             Instances of `Row`.

@@ -1,4 +1,4 @@
-"""The suite `likelihood`: the negative log-likelihood of a text, whole or in parts that are merged."""
+"""The suite `likelihood`: negative log-likelihood of a text, measured at once or in merged shards."""
 
 import json
 import math
@@ -18,44 +18,47 @@ if TYPE_CHECKING:
     from unmask.likelihood.bound import Bound
     from unmask.model import Model
 
-_NAMES = ("model", "data")  # another machine may have others for the same weights and text
+_NAMES = ("model", "data")  # names may differ between machines for the same weights and text
 
 
 @dataclass(frozen=True)
 class LikelihoodOptions:
-    """Options of the suite `likelihood`; an order and a part must be spelled well."""
+    """Options of the suite `likelihood`."""
 
     data: str | None = option(
         None,
         metavar="SOURCE",
-        help="file, folder, hf:NAME, builtin:NAME, or -; the run's validation text unless given",
+        help="text: file, folder, hf:NAME, builtin:NAME, or -; by default the run's validation text",
     )
-    draws: int = option(8, ge=1, help="noise draws per row: the error falls as 1/sqrt(N)")
+    draws: int = option(8, ge=1, help="noise draws per row; the error falls as 1/sqrt(N)")
     seed: int = option(0, help="seed of the draws")
     packing: str | None = option(
         None,
         metavar="MODE",
-        help="wrap, join, fit, pad or split; as the training text was packed unless given",
+        help="packing: wrap, join, fit, pad or split; by default that of training",
     )
-    batch: int = option(32, ge=1, help="rows at a time")
+    batch: int = option(32, ge=1, help="rows of one batch")
     estimator: str | None = option(
         None,
         metavar="NAME",
-        help="of the bound: fixed_count, stratified, importance, uniform; or pseudo",
+        help="estimator of the bound: fixed_count, stratified, importance, uniform; or pseudo (fixed_count)",
     )
     steps: int | None = option(
-        None, ge=0, metavar="T", help="the bound of T steps, 0 being continuous time"
+        None,
+        ge=0,
+        metavar="T",
+        help="T of the bound, 0 for continuous time; by default that of training",
     )
     order: str | None = option(
         None,
         metavar="ORDER",
-        help="chain rule: left_to_right, right_to_left, random, or places such as 2,0,1",
+        help="chain rule in this order: left_to_right, right_to_left, random, or positions such as 2,0,1",
     )
     orders: int | None = option(
-        None, ge=1, metavar="K", help="the bound over K random orders a draw"
+        None, ge=1, metavar="K", help="any-order bound with K random orders per draw"
     )
     shard: str | None = option(None, metavar="I/N", help="measure the I-th of N parts, from 0/N on")
-    merge: list[Path] | None = option(None, help="put parts that --save wrote together; no MODEL")
+    merge: list[Path] | None = option(None, help="merge parts that --save wrote; without MODEL")
 
     def __post_init__(self) -> None:
         _order(self.order)
@@ -64,14 +67,14 @@ class LikelihoodOptions:
 
 @dataclass(frozen=True)
 class LikelihoodRow:
-    """A bound, and what it depends on beside the draws."""
+    """A bound and its conditions: text, packing, length, tokenizer, precision, weights."""
 
     bound: "Bound"
     conditions: dict[str, Any]
-    model: str | None = None  # the name of the model whose parts were merged
+    model: str | None = None  # name of the model, for merged parts
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures, and the sums that parts are merged by."""
+        """All figures, and the sums for merging parts."""
         sums = self.bound.sums.to_dict() if self.bound.sums else None
         name = {"model": self.model} if self.model else {}
         figures = {**self.conditions, **self.bound.to_dict()}
@@ -126,23 +129,21 @@ class Likelihood(Suite):
             raise UnmaskError("--merge reads saved parts only: leave MODEL out")
         for name in changed_options(options):
             if name != "merge":
-                raise UnmaskError(
-                    f"--{name} does not go with --merge, which reads saved parts only"
-                )
+                raise UnmaskError(f"--{name} does not go with --merge: leave it out")
         return map(_merged, [options.merge])
 
     def cells(self, row: LikelihoodRow) -> dict[str, str]:
         bound = row.bound
         sign = "≤ " if bound.certificate == "upper" else ""
-        # of a part's share of the text, or with some of it unknown, it is no bound
+        # with estimated bytes of a part, or with unknown tokens, the figure per byte is no bound
         about = "≈ " if bound.text_estimated or bound.unknown else sign
         byte = with_error(bound.bits_per_byte, bound.bits_per_byte_error)
         character = with_error(bound.bits_per_character, bound.bits_per_character_error)
         pseudo = "pseudo-" if bound.certificate == "pseudo" else ""
         known = math.isfinite(bound.text_error)
         text_error = f"± {bound.text_error:.2g} nats per token"
-        left_out = f"{bound.left_out:,} pairs that fit into no row"
-        unknown = f"{bound.unknown:,} tokens, of what the tokenizer has none for"
+        left_out = f"{bound.left_out:,} pairs longer than a row"
+        unknown = f"{bound.unknown:,} unknown tokens"
         terms = ", ".join(f"{name} {value:.4f}" for name, value in bound.terms.items())
         return {
             f"{pseudo}perplexity": sign + with_error(bound.perplexity, bound.perplexity_error),
@@ -153,7 +154,7 @@ class Likelihood(Suite):
             "of": bound.of,
             "99% interval": _interval(bound),
             "to halve the error": f"{bound.draws_to_halve} draws" if bound.draws_to_halve else "",
-            "error over texts": text_error if known else "unknown: all of it is one row",
+            "error over texts": text_error if known else "unknown: the text is one row",
             "tokens": f"{bound.tokens:,}",
             "left out": left_out if bound.left_out else "",
             "unknown": unknown if bound.unknown else "",
@@ -166,19 +167,19 @@ class Likelihood(Suite):
 
 
 def source_name(model: "Model", data: str | None) -> str:
-    """The name of the text that is measured: a source, or the run's validation text."""
+    """The name of the measured text: the source, or the run's validation text."""
     own = model.config.data
     return data or own.valid or f"{own.trained_on}, {own.holdout:.0%} held out"
 
 
 def say_unused(options: Any, bound: "Bound", progress: Progress) -> None:
-    """Says that draws and their seed change nothing in a figure without noise."""
-    drawn = getattr(options, "order", None) == "random"  # by the seed
+    """Prints a remark if --draws or --seed was given for a figure without noise."""
+    drawn = getattr(options, "order", None) == "random"  # the seed draws the orders
     given = [name for name in ("draws", "seed") if name in changed_options(options)]
     unused = [f"--{name}" for name in given if not (drawn and name == "seed")]
     if bound.certificate != "upper" and unused:
-        verb = "change" if len(unused) > 1 else "changes"
-        progress.say(f"{' and '.join(unused)} {verb} nothing: this figure has no noise")
+        verb = "have" if len(unused) > 1 else "has"
+        progress.say(f"{' and '.join(unused)} {verb} no effect: this figure has no noise")
 
 
 def _interval(bound: "Bound") -> str:
@@ -190,7 +191,7 @@ def _interval(bound: "Bound") -> str:
 
 
 def _rows(bound: "Bound") -> str:
-    """The rows of a part; nothing for the whole."""
+    """The rows of a part as text; empty for the whole corpus."""
     if bound.sums is None or bound.sums.rows == bound.sums.conditions.rows:
         return ""
     rows = ", ".join(f"{start} to {stop - 1}" for start, stop in bound.sums.parts)
@@ -198,24 +199,26 @@ def _rows(bound: "Bound") -> str:
 
 
 def _order(text: str | None) -> Any:
-    """A name, or places."""
+    """The name of an order, or a list of positions."""
     if not text or not text[0].isdigit():
         return text
     try:
         return [int(place) for place in text.split(",")]
     except ValueError:
-        raise UnmaskError(f"--order {text!r} is no list of places such as 2,0,1") from None
+        raise UnmaskError(
+            f"--order {text!r} is no list of positions: give one such as 2,0,1"
+        ) from None
 
 
 def _shard(text: str | None) -> tuple[int, int]:
     number, slash, count = ("0/1" if text is None else text).partition("/")
     if not (slash and number.isdecimal() and count.isdecimal()):
-        raise UnmaskError(f"--shard {text!r} is no part: write 0/2 for the first of two")
+        raise UnmaskError(f"--shard {text!r} is no shard: give I/N, as 0/2 for the first of two")
     return int(number), int(count)
 
 
 def _merged(files: list[Path]) -> LikelihoodRow:
-    """The parts in files as one, and the conditions that they share."""
+    """The sum of the parts in files, with their common conditions."""
     from unmask.likelihood.bound import Bound
     from unmask.likelihood.sums import Sums
 
@@ -224,20 +227,20 @@ def _merged(files: list[Path]) -> LikelihoodRow:
     names: list[str | None] = []
     for file in files:
         if not file.is_file():
-            raise UnmaskError(f"no file {file}")
+            raise UnmaskError(f"no file {file}: give files that --save wrote")
         try:
             saved = json.loads(file.read_text(encoding="utf-8"))
             sums, conditions = Sums.from_dict(saved["sums"]), saved["conditions"]
         except (ValueError, KeyError, TypeError, UnmaskError):
             raise UnmaskError(
-                f"{file} holds no part: make it with unmask evaluate MODEL --shard I/N --save FILE"
+                f"{file} holds no part: make it with 'unmask evaluate MODEL --shard I/N --save FILE'"
             ) from None
         first = first or conditions
         for name in first | conditions:
             if name not in _NAMES and first.get(name) != conditions.get(name):
                 raise UnmaskError(
                     f"these are no parts of one measurement: {name} is {first.get(name)} in {files[0]} "
-                    f"and {conditions.get(name)} in {file}"
+                    f"and {conditions.get(name)} in {file}; measure both with the same settings"
                 )
         parts.append(sums)
         names.append(saved.get("model"))

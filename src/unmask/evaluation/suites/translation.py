@@ -1,4 +1,4 @@
-"""Targets for the sources of a data set, scored by BLEU against their references."""
+"""The suite `translation`: targets that a model of pairs generates, scored by BLEU."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from unmask.evaluation.metrics.bleu import Bleu
     from unmask.model import Model
 
-DECODING = {  # unless given: of methods that fill any place, and of causal ones
+DECODING = {  # default options of `generate`; the key is True for causal methods
     False: {"sampler": "confidence", "strategy": "deterministic"},
     True: {"sampler": "left_to_right", "strategy": "deterministic"},
 }
@@ -24,26 +24,26 @@ DECODING = {  # unless given: of methods that fill any place, and of causal ones
 
 @dataclass(frozen=True)
 class TranslationOptions:
-    """Options of the suite `translation`; the file to write must have a folder."""
+    """Options of the suite `translation`."""
 
     data: str | None = option(
-        None, metavar="SOURCE", help="pairs; the model's validation pairs unless given"
+        None, metavar="SOURCE", help="pairs; by default the model's validation pairs"
     )
-    sources: int | None = option(None, ge=1, help="the first N sources only; all unless given")
+    sources: int | None = option(None, ge=1, help="the first N sources only; by default all")
     decoding: str | None = option(
         None,
         metavar="NAME",
-        help="the sampler, NAME:field=value,…; confidence, or left_to_right, unless given",
+        help="sampler, as NAME:field=value,…; by default confidence, or left_to_right if causal",
     )
     ending: Literal["first", "free"] | None = option(
         None,
         metavar="NAME",
-        help="end of a target: settled first (a diffusion's default), or found as any word (free)",
+        help="first fixes a target's length before its tokens (default of diffusion), free does not",
     )
-    seed: int | None = option(None, help="the same seed writes the same targets; 0 unless given")
-    batch: int = option(64, ge=1, help="targets written at a time")
+    seed: int | None = option(None, help="seed; equal seeds give equal targets (0)")
+    batch: int = option(64, ge=1, help="targets of one batch")
     hypotheses: Path | None = option(
-        None, group="output", help="write the targets, one a line, for each different source"
+        None, group="output", help="file for the targets, one a line, one for each different source"
     )
 
     def __post_init__(self) -> None:
@@ -53,22 +53,22 @@ class TranslationOptions:
 
 @dataclass(frozen=True)
 class Translation:
-    """The targets of sources, and their score; a source may have several references."""
+    """Generated targets of sources and their score; a source may have several references."""
 
     sources: list[str]
     hypotheses: list[str]
     references: list[list[str]]
-    bleu: "Bleu | None"  # which is not defined if no reference has four words
-    exact: int  # targets that are a reference, word for word
-    too_long: int  # sources that leave no room for a target: nothing was written for them
-    unended: int  # targets that reached the end of the row before their own
-    calls: float  # of the network, for a target
-    decoding: dict[str, Any]  # the options that it was written with
-    data: str  # the name of the pairs
-    fields: str  # of source and target
+    bleu: "Bleu | None"  # None if no reference has four words
+    exact: int  # targets that equal a reference, word for word
+    too_long: int  # sources that leave no room for a target; their target is empty
+    unended: int  # targets without an EOS before the end of the row
+    calls: float  # network calls per target
+    decoding: dict[str, Any]  # options of `generate`
+    data: str  # name of the pairs
+    fields: str  # names of the source and target fields
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures, for a log."""
+        """All figures as a dictionary."""
         names = ("data", "fields", "exact", "too_long", "unended", "calls", "decoding")
         score = {"score": None, "texts": len(self.sources)}
         score = self.bleu.to_dict() if self.bleu else score
@@ -77,7 +77,7 @@ class Translation:
 
 @SUITES.register("translation")
 class TranslationSuite(Suite):
-    """BLEU of the targets that a model of pairs writes."""
+    """BLEU of the targets that a model of pairs generates."""
 
     Options = TranslationOptions
     Row = Translation
@@ -121,7 +121,7 @@ class TranslationSuite(Suite):
 
 
 def _described(decoding: dict[str, Any]) -> str:
-    """The options that a text was written with."""
+    """The options of `generate` in words."""
     ending = {"first": "its end first", "free": "its end as any word"}
     names = {"sampler": "", "strategy": "", "ending": ""}
     return ", ".join(
@@ -133,10 +133,17 @@ def _described(decoding: dict[str, Any]) -> str:
 def translate(
     model: "Model", data: str | None = None, *, sources: int | None = None, **options: Any
 ) -> Translation:
-    """Writes a target for each source of a data source, or (None) of the validation pairs.
+    """Generates a target for each source and scores the targets by BLEU.
 
-    `sources` takes the first so many only. Options are those of `Model.generate`; without any the
-    likeliest tokens are taken, the surest places first, once it is settled where a target ends.
+    Args:
+        model: A model of pairs.
+        data: Data source of pairs; by default the model's validation pairs.
+        sources: Number of sources, from the first on; by default all.
+        options: Options of `Model.generate`. The default is greedy: a target's length is fixed first, then
+            the likeliest tokens are taken in order of confidence.
+
+    Returns:
+        Targets, references and BLEU.
     """
     from unmask.data.load import pairs_from
     from unmask.evaluation.metrics.bleu import bleu, defined
@@ -144,20 +151,19 @@ def translate(
 
     if not model.conditional:
         raise UnmaskError(
-            "this model was trained on text, not on pairs: data.source_field and data.target_field "
-            "make one that translates"
+            "this model was trained on text, not on pairs: train one with data.source_field and "
+            "data.target_field"
         )
     if options.get("n") not in (None, 1):
-        raise UnmaskError("BLEU is of one target for each source: leave n out")
+        raise UnmaskError("BLEU scores one target for each source: leave n out")
     if sources is not None and sources < 1:
         raise UnmaskError(f"sources must be 1 or more, not {sources}")
     found: dict[str, list[str]] = {}
     for pair in pairs_from(data, model.config.data):
         found.setdefault(pair.source, []).append(str(pair))
     references = dict(islice(found.items(), sources))
-    scored = defined(
-        list(references.values())
-    )  # a missing package is an error before all is written
+    # before generation, so that a missing package is an error at once
+    scored = defined(list(references.values()))
     _, length = params_to_generate(model.defaults, {}, options.get("length"))
     room = length if isinstance(length, int) else model.length
     fitting = [source for source in references if _fits(model, source, room)]
@@ -185,5 +191,5 @@ def translate(
 
 
 def _fits(model: "Model", source: str, room: int) -> bool:
-    """True if BOS, the source, EOS and one token of a target go into a row."""
+    """True if BOS, the source, EOS and one token of a target fit into a row."""
     return len(model.tokenizer.encode(source)) + 3 <= room

@@ -1,4 +1,4 @@
-"""The zero-shot suite: a model on texts that it was never trained on, prepared as the paper's were."""
+"""The suite `zero-shot`: perplexity on data sets outside the training text, prepared like the paper's."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,30 +24,28 @@ _COLUMNS = ("perplexity", "bits / byte", "per word", "tokens", "documents")
 
 @dataclass(frozen=True)
 class ZeroShotOptions:
-    """Options of the suite `zero-shot`, whose texts are pinned."""
+    """Options of the suite `zero-shot`."""
 
     sets: list[str] | None = option(
         None,
         metavar="NAME",
-        help="ptb, wikitext, lm1b, lambada, ag_news, pubmed, arxiv; all of these unless given",
+        help="data sets: ptb, wikitext, lm1b, lambada, ag_news, pubmed, arxiv; by default all of these",
     )
     folder: str | None = option(
-        None, metavar="DIR", help="where the sets lie; from the hub unless given"
+        None, metavar="DIR", help="folder of the data sets; by default the hub"
     )
-    limit: int | None = option(
-        None, ge=1, help="the first N rows of each set only; all unless given"
-    )
-    draws: int = option(8, ge=1, help="noise draws per row: the error falls as 1/sqrt(N)")
+    limit: int | None = option(None, ge=1, help="the first N rows of each set only; by default all")
+    draws: int = option(8, ge=1, help="noise draws per row; the error falls as 1/sqrt(N)")
     seed: int = option(0, help="seed of the draws")
-    batch: int = option(32, ge=1, help="rows at a time")
+    batch: int = option(32, ge=1, help="rows of one batch")
 
 
 @dataclass(frozen=True)
 class SetRow:
-    """Figures of a set, or the reason why it could not be had (`absent`).
+    """Figures of a data set, or the reason why it could not be read (`absent`).
 
-    `documents` is how many the rows cover, the last one perhaps in part; `words` how many words,
-    between spaces, these had in the set as it is stored, before it was detokenized.
+    `documents` counts the documents that the rows cover, a partly covered last one included. `words` counts
+    their words, between spaces, before detokenization.
     """
 
     set: str
@@ -56,7 +54,7 @@ class SetRow:
     tokenizer: str
     precision: str
     source: str = ""
-    note: str = ""  # what sets the text apart from the whole set
+    note: str = ""  # difference from the full set
     bound: "Bound | None" = None
     documents: int = 0
     words: float = 0.0
@@ -64,7 +62,7 @@ class SetRow:
 
     @property
     def perplexity_per_word(self) -> float:
-        """The whole cost, shared among the words of the original: comparable across tokenizers."""
+        """Perplexity per word of the original text; comparable between tokenizers."""
         from unmask.likelihood.bound import perplexity_of
 
         return perplexity_of(self._per_word("nats"))
@@ -78,7 +76,7 @@ class SetRow:
         return float(getattr(self.bound, figure)) * self.bound.tokens / self.words
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures, for a log; an unknown error is null, and so is the reason where there is none."""
+        """All figures as a dictionary; an unknown error and an empty `absent` are None."""
         row: dict[str, Any] = {
             "tokenizer": self.tokenizer,
             "precision": self.precision,
@@ -121,18 +119,19 @@ class ZeroShot(Suite):
             bounds += [row.bound] if row.bound else []
             yield row
         if not bounds:
-            instead = "" if options.folder else "; --folder DIR takes them from files"
-            raise UnmaskError(f"none of the sets could be had: the reasons are above{instead}")
-        say_unused(options, bounds[0], progress)  # those of a model are alike
+            instead = "" if options.folder else "; --folder DIR reads them from files"
+            raise UnmaskError(
+                f"none of the sets could be read, for the reasons in the table above{instead}"
+            )
+        say_unused(options, bounds[0], progress)  # all bounds of a model have one certificate
 
     def cells(self, row: SetRow) -> dict[str, str]:
         bound = row.bound
         figures = dict.fromkeys(_COLUMNS, "") | {"perplexity": "absent"}
         if bound is not None:
             sign = partial(signed, bound.certificate)
-            about = (
-                "≈ {}".format if bound.unknown else sign
-            )  # of a text with unknown parts: no bound
+            # with unknown tokens the figure per byte or word is no bound
+            about = "≈ {}".format if bound.unknown else sign
             token, byte, word = (
                 with_error(bound.perplexity, bound.perplexity_error, bound.freedom),
                 with_error(bound.bits_per_byte, bound.bits_per_byte_error, bound.freedom),
@@ -142,7 +141,7 @@ class ZeroShot(Suite):
             texts = (sign(token), about(byte), about(word), *counts)
             figures = dict(zip(_COLUMNS, texts, strict=True))
         unknown = bound.unknown if bound else 0
-        foreign = f"{unknown:,} tokens of what the tokenizer has none for" if unknown else ""
+        foreign = f"{unknown:,} unknown tokens" if unknown else ""
         prepared = "; ".join(filter(None, (row.preprocessing, row.note, foreign)))
         return {"set": row.set, **figures, "preprocessing": row.absent or prepared}
 
@@ -154,12 +153,12 @@ class ZeroShot(Suite):
 
 
 def _draws(rows: Sequence[SetRow]) -> str:
-    """The draws that errors come from, and those that would halve them; an exact figure needs none."""
+    """The number of draws, and the number that would halve the errors; empty for exact figures."""
     noisy = [row.bound for row in rows if row.bound and row.bound.error]
     if not noisy:
         return ""
     if noisy[0].draws_to_halve is None:
-        return "; 1 draw, so errors are those over texts"
+        return "; 1 draw: errors over texts"
     return f"; {noisy[0].draws} draws, {noisy[0].draws_to_halve} to halve the errors"
 
 
@@ -174,10 +173,20 @@ def zero_shot(
     limit: int | None = None,
     done: Callable[[SetRow], None] = lambda row: None,
 ) -> list[SetRow]:
-    """The model's perplexity on each of the sets, one or several, or the paper's seven.
+    """The model's perplexity on data sets.
 
-    Sets lie in a folder, or, without one, on the hub. One that cannot be had or read is a row that
-    says why. `limit` measures the first rows of each set only; `done` gets each row as it is measured.
+    Args:
+        model: The model.
+        sets: One or several names; by default the seven sets of the paper.
+        folder: Folder of the sets; by default they come from the hub.
+        draws: Noise draws per row.
+        seed: Seed of the draws.
+        batch: Rows of one batch.
+        limit: Number of rows of each set, from the first on; by default all.
+        done: Receives each row as it is measured.
+
+    Returns:
+        A row for each set. The row of a set that cannot be read holds the reason in `absent`.
     """
     rows = []
     for row in _measured(model, _names(model, sets), folder, draws, seed, batch, limit):
@@ -187,7 +196,7 @@ def zero_shot(
 
 
 def _names(model: "Model", sets: str | Sequence[str] | None) -> list[str]:
-    """The names of sets, all of which are known."""
+    """The names of the sets; raises an error for an unknown one."""
     from unmask.evaluation.suites.zero_shot_sets import SETS, zero_shot_set
 
     model.refuse_pairs("it has no perplexity of a text without one")
@@ -195,7 +204,7 @@ def _names(model: "Model", sets: str | Sequence[str] | None) -> list[str]:
     for name in names:
         zero_shot_set(name)
     if not names:
-        raise UnmaskError(f"no set is named; known: {', '.join(SETS)}")
+        raise UnmaskError(f"the list of sets is empty: give some of {', '.join(SETS)}")
     return names
 
 
@@ -208,7 +217,7 @@ def _measured(
     batch: int,
     limit: int | None,
 ) -> Iterator[SetRow]:
-    """A row for each set."""
+    """The row of each set, as soon as it is measured."""
     from unmask.likelihood.estimate import likelihood
 
     if limit is not None and limit < 1:
@@ -217,7 +226,7 @@ def _measured(
         raise UnmaskError(f"draws must be 1 or more, not {draws}")
     place = None if folder is None else Path(folder)
     if place is not None and not place.is_dir():
-        raise UnmaskError(f"no folder {place}")
+        raise UnmaskError(f"no folder {place}: give the folder of the sets, or none for the hub")
     for name in names:
         row, text = _prepared(model, name, place, limit)
         if text is not None:
@@ -231,7 +240,10 @@ def _measured(
 def _prepared(
     model: "Model", name: str, folder: Path | None, limit: int | None
 ) -> "tuple[SetRow, Rows | None]":
-    """A set's rows of the model's length, or None, and all that is known of it before it is measured."""
+    """The row of a set without figures, and its text in rows of the model's length.
+
+    The text is None if it cannot be read.
+    """
     from unmask.data.data_config import DataConfig
     from unmask.data.load import first_rows, rows_from
     from unmask.evaluation.suites.zero_shot_sets import coverage, find, zero_shot_set
@@ -239,7 +251,7 @@ def _prepared(
     wanted = zero_shot_set(name)
     tokenizer = f"{model.config.data.tokenizer.kind} {model.tokenizer.vocabulary.size}"
     row = SetRow(name, wanted.preprocessing, model.length, tokenizer, model.precision)
-    # of the model's own text only the length and the cache matter
+    # of the model's data configuration only length and cache apply
     config = DataConfig(
         length=model.length,
         packing=wanted.packing,

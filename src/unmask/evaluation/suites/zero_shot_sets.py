@@ -1,7 +1,7 @@
-"""The sets on which a model is measured that never saw them: where each lies, how it becomes rows.
+"""Data sets of the zero-shot suite: files, hub names and preprocessing.
 
-One table, `SETS`, holds everything that a zero-shot perplexity depends on beside the model. The first
-seven are those of the MDLM paper's Table 3, prepared as the authors' zero-shot scripts do.
+The table `SETS` holds everything that a zero-shot perplexity depends on beside the model. Its seven sets are
+those of Table 3 of the MDLM paper, prepared like in the authors' zero-shot scripts.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from unmask.data.sources.hub_dataset import hub_corpus
 from unmask.data.sources.line_reader import named
 from unmask.errors import UnmaskError, unknown
 
-# Where the hub keeps Parquet copies of datasets that are programs, which nobody should run.
+# The hub's revision with Parquet copies of datasets that are scripts, which must not be run.
 _CONVERTED = "refs/convert/parquet"
 
 
 @dataclass(frozen=True)
 class Hub:
-    """A set on the Hugging Face hub: the field of a split of a configuration of a dataset."""
+    """A data set on the Hugging Face hub: repository, configuration, split and field."""
 
     repository: str
     split: str
@@ -33,7 +33,7 @@ class Hub:
         return f"hf:{'/'.join(filter(None, (self.repository, self.config)))}:{self.split}"
 
     def corpus(self) -> Corpus:
-        """Its documents, fetched when they are read."""
+        """The documents of the set. They are fetched when they are read."""
         reading, name = Fields("line", self.field), str(self).removeprefix("hf:")
         if not self.converted:
             return hub_corpus(name, reading, self.repository, self.config or None, split=self.split)
@@ -43,7 +43,7 @@ class Hub:
 
 @dataclass(frozen=True)
 class File:
-    """A name that a set has in a folder, how to read it, and what sets it apart from the whole set."""
+    """A file of a set in a folder: its name, its form, and its difference from the full set."""
 
     name: str
     form: Form
@@ -52,15 +52,15 @@ class File:
 
 @dataclass(frozen=True)
 class ZeroShotSet:
-    """Where a set comes from, and how it is prepared."""
+    """The files, the hub name and the preprocessing of a data set."""
 
     title: str
     split: str
-    unit: str  # what a document is
+    unit: str  # name of a document of the set
     files: tuple[File, ...]
     hub: Hub | None = None
     detokenizer: str = ""
-    eos: bool = False  # whether EOS stands between documents
+    eos: bool = False  # True for EOS between documents
 
     @property
     def packing(self) -> str:
@@ -68,7 +68,7 @@ class ZeroShotSet:
 
     @property
     def preprocessing(self) -> str:
-        """Its preparation, in words."""
+        """The preprocessing in words."""
         detokenized = f"detokenizer {self.detokenizer}" if self.detokenizer else "as it is"
         return (
             f"{self.split}, {detokenized}, {'EOS' if self.eos else 'no EOS'} between {self.unit}s"
@@ -81,7 +81,7 @@ _UNKNOWN_WORDS = "rare words are <unk>: not the paper's raw text"
 
 
 def _papers(subject: str) -> ZeroShotSet:
-    """One half of the scientific papers; a local article is a list of sentences, joined by line ends."""
+    """The set of scientific papers of one subject. The sentences of an article are joined by line ends."""
     form, key = Objects("article_text"), subject.lower()
     return ZeroShotSet(
         subject,
@@ -152,7 +152,7 @@ SETS = {
     "arxiv": _papers("arXiv"),
 }
 
-# Beside the paper's: what stands in for a set, and text like that of training.
+# Further sets: stand-ins for sets of the paper, and text similar to common training sets.
 MORE_SETS = {
     "pubmed-abstracts": ZeroShotSet(
         "PubMed abstracts",
@@ -186,7 +186,7 @@ MORE_SETS = {
 
 
 def zero_shot_set(name: str) -> ZeroShotSet:
-    """A set by its name."""
+    """The set of a name; raises an error for an unknown one."""
     known = {**SETS, **MORE_SETS}
     if name not in known:
         raise unknown("zero-shot set", name, known)
@@ -194,22 +194,24 @@ def zero_shot_set(name: str) -> ZeroShotSet:
 
 
 def find(wanted: ZeroShotSet, folder: Path | None) -> tuple[Corpus, str]:
-    """The set in a folder, or, without one, on the hub; and what sets it apart from the whole set."""
+    """The corpus of a set, from a folder or else from the hub, and its difference from the full set."""
     if folder is None:
         if wanted.hub is None:
-            raise UnmaskError(f"it is on no hub: give a folder that holds {wanted.files[0].name}")
+            raise UnmaskError(
+                f"the set is not on the hub: give a folder that holds {wanted.files[0].name}"
+            )
         return wanted.hub.corpus(), ""
     for file in wanted.files:
         if paths := named(folder, file.name):
             return file_corpus(paths, file.form), file.note
     elsewhere = f"; without a folder it comes from {wanted.hub}" if wanted.hub else ""
-    raise UnmaskError(f"no {wanted.files[0].name} or the like in {folder}{elsewhere}")
+    raise UnmaskError(f"no {wanted.files[0].name} or other file of the set in {folder}{elsewhere}")
 
 
 def coverage(corpus: Corpus, detokenizer: str, characters: int) -> tuple[int, float]:
-    """The documents, and the words of their originals, in the first `characters` of detokenized text.
+    """Documents, and words before detokenization, in the first `characters` of detokenized text.
 
-    Of a document that is cut, as many words count as its share of characters.
+    The words of a cut document count by its share of characters.
     """
     detokenize = DETOKENIZERS.build(detokenizer) if detokenizer else str
     documents, words = 0, 0.0

@@ -1,1 +1,1 @@
-"""The model as lm-evaluation-harness asks it: log-likelihoods of continuations, and texts up to a stop."""
+"""The model `unmask` of lm-evaluation-harness: log-likelihoods of continuations, and generation."""

@@ -1,4 +1,4 @@
-"""The class that lm-evaluation-harness knows as the model `unmask`; importing this needs lm_eval."""
+"""The model class `unmask` of lm-evaluation-harness; importing this module needs lm_eval."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from unmask.model import load
 
 @register_model("unmask")
 class UnmaskLM(LM):
-    """A run folder or an exported model; its arguments are the fields of `Options`."""
+    """A model of a run folder or an export; `--model_args` sets its options."""
 
     def __init__(self, **model_args: Any) -> None:
         super().__init__()
@@ -27,13 +27,13 @@ class UnmaskLM(LM):
     def loglikelihood(
         self, requests: Sequence[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
-        """log p(continuation | context) and whether it is what greedy decoding writes."""
+        """log p(continuation | context), and True if greedy decoding writes the continuation."""
         return _watched(self._answers.loglikelihood, requests, disable_tqdm)
 
     def loglikelihood_rolling(
         self, requests: Sequence[Instance], disable_tqdm: bool = False
     ) -> list[float]:
-        """log p of whole texts."""
+        """log p of each text."""
         return _watched(
             lambda asked, progress: self._answers.rolling([text for (text,) in asked], progress),
             requests,
@@ -41,18 +41,18 @@ class UnmaskLM(LM):
         )
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Texts behind contexts, up to a stop string."""
+        """The continuation of each context, up to a stop string."""
         return _watched(self._answers.generate_until, requests, disable_tqdm)
 
     def get_model_info(self) -> dict[str, Any]:
-        """What the harness saves with its results."""
+        """Facts about the likelihood, which the harness saves with its results."""
         return self._answers.about
 
 
 def _watched(
     answer: Callable[[list[Any], Progress], list[Any]], requests: Sequence[Instance], quiet: bool
 ) -> list[Any]:
-    """The answers, with a bar that says how many there are."""
+    """The results of the requests, with a progress bar."""
     with tqdm(total=len(requests), disable=quiet) as bar:
         return answer(
             [request.args for request in requests],

@@ -1,4 +1,4 @@
-"""Requests in, numbers and texts out: what the harness asks of a model, without the harness."""
+"""Log-likelihoods and texts for the requests of lm-evaluation-harness, without importing it."""
 
 import logging
 from collections import Counter
@@ -20,13 +20,13 @@ from unmask.likelihood.estimate import Progress, checked
 from unmask.model import Model
 from unmask.randomness import child_seed
 
-GRAIN = 32  # rows to write have lengths in multiples of it, so that texts go side by side
+GRAIN = 32  # lengths of rows to write are multiples of it, so that a batch holds several texts
 UNDERSTOOD = {"until", "max_gen_toks", "do_sample", *SHARPNESS}
 _log = logging.getLogger("unmask.integrations.lm_eval")
 
 
 class RequestRunner:
-    """A model that answers requests; what it says to one does not depend on the others."""
+    """Runs requests with a model. The result of a request does not depend on the others."""
 
     def __init__(self, model: Model, options: Options) -> None:
         self.model, self.options = model, options
@@ -44,16 +44,16 @@ class RequestRunner:
         self._usual = DECODING[model.method.capabilities.causal]
         sampling = SamplingParams.of(decoding(self._usual, options.sampling, {}))
         self._first = first_tokens(model, sampling)
-        canvas = [*self._first, v.mask_id]  # mistakes are told before any request is read
+        canvas = [*self._first, v.mask_id]  # raises errors of the options before any request is run
         Generator(
             model, FillRequest([canvas], len(self._first), [len(self._first)], True, 1), sampling
         )
-        # the last place of a row is its EOS's
+        # the last position of a row is reserved for EOS
         self._room = model.length - len(self._first) - (v.eos_id is not None)
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the log-likelihoods are."""
+        """Facts about the log-likelihoods: certificate and process, draws, length."""
         estimator = self.scorer.estimator
         return {
             "unmask_likelihood": f"{CERTIFICATES[estimator.certificate]}, {estimator.of}",
@@ -64,7 +64,7 @@ class RequestRunner:
     def loglikelihood(
         self, requests: Sequence[tuple[str, str]], progress: Progress = unseen
     ) -> list[tuple[float, bool]]:
-        """log p(continuation | context), and whether greedy decoding writes it."""
+        """log p(continuation | context), and True if greedy decoding writes the continuation."""
         asked, cut = [], 0
         for context, continuation in requests:
             ids, start = self._split(context, continuation)
@@ -80,10 +80,11 @@ class RequestRunner:
         ]
 
     def rolling(self, texts: Sequence[str], progress: Progress = unseen) -> list[float]:
-        """log p of each text, in windows; BOS is given, and no EOS is counted."""
+        """log p of each text, in windows. BOS is given, and EOS is not counted."""
         if self.model.conditional:
             raise UnmaskError(
-                "this model writes targets for sources: it has no likelihood of a text without one"
+                "this model writes targets for sources and has no likelihood of a text alone: give a task "
+                "with contexts"
             )
         encode = self.model.tokenizer.encode
         asked = [list(windows(self._first, encode(text), 0, self._room)) for text in texts]
@@ -94,19 +95,19 @@ class RequestRunner:
     def generate_until(
         self, requests: Sequence[tuple[str, Mapping[str, Any]]], progress: Progress = unseen
     ) -> list[str]:
-        """What the model writes behind each context, up to a stop string, EOS or max_gen_toks."""
+        """The continuation of each context, up to a stop string, EOS or max_gen_toks."""
         others = {name for _, asked in requests for name in asked} - UNDERSTOOD
         if others:
-            _log.warning("generation options that unmask does not have: %s", ", ".join(others))
+            _log.warning("ignored generation options, which unmask lacks: %s", ", ".join(others))
         often: Counter[str] = Counter()
         writings = []
         for context, asked in requests:
             given, cut, most = self._prompt(context, asked)
             length = min(-(-(len(given) + most) // GRAIN) * GRAIN, self.model.length)
-            if self.model.conditional:  # whose rows are filled with EOS
+            if self.model.conditional:  # training rows of pairs are filled with EOS to their end
                 length = self.model.length
             question = ScoringRequest(given, length)
-            # the same request again is another draw
+            # a repeated request gets another draw
             same = repr((question, sorted(asked.items())))
             seed = child_seed(question.seed(self.options.seed), often[same], "repeat")
             often[same] += 1
@@ -122,10 +123,10 @@ class RequestRunner:
         return [texts[i] for i in range(len(writings))]
 
     def _split(self, context: str, continuation: str) -> tuple[list[int], int]:
-        """The tokens of both, and how many of them are given.
+        """The tokens of context and continuation, and the number of given ones.
 
-        Those that the context has alone and in front of the continuation alike: a token that spans
-        both belongs to the continuation.
+        Given are the tokens that the context has alone and before the continuation alike. A token that
+        spans both belongs to the continuation.
         """
         encode = self.model.tokenizer.encode
         if self.model.conditional:
@@ -135,13 +136,13 @@ class RequestRunner:
         return ids, shared(ids, encode(context))
 
     def _source(self, context: str) -> list[int]:
-        """A source as the pairs of training have it."""
+        """The tokens of a source and EOS, like the pairs of training."""
         eos = self.model.tokenizer.vocabulary.eos_id
-        assert eos is not None  # pairs cannot be packed without
+        assert eos is not None  # the tokenizer of a model of pairs has an EOS
         return [*self.model.tokenizer.encode(context), eos]
 
     def _prompt(self, context: str, asked: Mapping[str, Any]) -> tuple[tuple[int, ...], bool, int]:
-        """What a row begins with, whether that is not all of the context, and how much may follow."""
+        """The first tokens of a row, True if the context was cut, and the most tokens to write."""
         most = checked("max_gen_toks", asked.get("max_gen_toks", self.options.max_gen_toks))
         conditional = self.model.conditional
         ids = self._source(context) if conditional else self.model.tokenizer.encode(context)
@@ -151,7 +152,7 @@ class RequestRunner:
         return given, len(ids) > room, min(most, length - len(given))
 
     def _write(self, writings: Sequence["_Writing"]) -> list[str]:
-        """Texts of one length, written with the same options."""
+        """Generates texts of equal row length and equal options."""
         length, mask_id = writings[0].length, self.model.tokenizer.vocabulary.mask_id
         canvases = [[*one.given, *[mask_id] * (length - len(one.given))] for one in writings]
         fixed = [len(one.given) for one in writings]
@@ -174,7 +175,7 @@ class RequestRunner:
         if cut:
             _log.warning(
                 "%d of %d requests are longer than the model's %d tokens: the start of their "
-                "contexts is left out",
+                "contexts is cut",
                 cut,
                 of,
                 self.model.length,
@@ -183,11 +184,11 @@ class RequestRunner:
 
 @dataclass(frozen=True)
 class _Writing:
-    """A text to write."""
+    """A text to generate."""
 
     given: tuple[int, ...]
-    length: int  # of its row
-    most: int  # tokens
+    length: int  # tokens of its row
+    most: int  # most tokens to write
     seed: int
     cut: bool
     options: dict[str, Any]
@@ -195,7 +196,7 @@ class _Writing:
 
     @property
     def kind(self) -> tuple[int, str]:
-        """What texts that are written side by side have in common."""
+        """Row length and options; texts with an equal kind share batches."""
         return self.length, repr(sorted(self.options.items()))
 
     def until(self, text: str) -> str:

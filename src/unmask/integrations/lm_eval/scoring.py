@@ -1,4 +1,4 @@
-"""What the network is asked: some tokens given those before them, wherever and beside whatever it is asked."""
+"""Log-likelihoods of a row's last tokens given its first ones, independent of the batch."""
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
@@ -21,18 +21,18 @@ from unmask.shapes import Tokens, Valid
 
 @dataclass(frozen=True)
 class ScoringRequest:
-    """The first `given` of a row's tokens are seen and cost nothing; how likely are the others?"""
+    """A row to score: the first `given` tokens are the condition, the others are the targets."""
 
     ids: tuple[int, ...]
     given: int
 
     @property
     def targets(self) -> int:
-        """How many tokens are asked for."""
+        """Number of tokens to score."""
         return len(self.ids) - self.given
 
     def seed(self, seed: int) -> int:
-        """The seed of its randomness: what is asked decides it, not when or in which batch."""
+        """The seed of the noise; it depends on the tokens, not on the batch."""
         content = hashlib.blake2b(repr((self.ids, self.given)).encode(), digest_size=8)
         return child_seed(seed, int.from_bytes(content.digest(), "little"), "question")
 
@@ -40,9 +40,9 @@ class ScoringRequest:
 def windows(
     first: Sequence[int], ids: Sequence[int], start: int, room: int
 ) -> Iterator[ScoringRequest]:
-    """The tokens from `start` on, each asked for once, in rows that hold `room` tokens behind `first`.
+    """Rows that score each token from `start` on once; a row holds `room` tokens behind `first`.
 
-    A row that is not filled by what it asks for holds what stands before it, as far as it goes.
+    A row with fewer targets is filled up with the tokens before them, as condition.
     """
     while start < len(ids):
         stop = min(start + room, len(ids))
@@ -52,24 +52,24 @@ def windows(
 
 
 def shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike."""
+    """Length of the common prefix of two texts, in tokens."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((i for i, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
-MOST_PLACES = 8192  # that are looked at together: each has a distribution over the vocabulary
+MOST_PLACES = 8192  # positions of one pass: each needs a distribution over the vocabulary
 
 
 def unseen(share: float) -> None:
-    """Nobody watches."""
+    """Does nothing: the default progress callback."""
 
 
 class Scorer:
-    """Answers questions in rows of `length` tokens, of which those behind a question stay masked.
+    """Scores targets in rows of `length` tokens. The positions behind the targets stay masked.
 
-    So the likelihood is that of the row's first tokens, whatever follows them: a row that ended with
-    them would say that the text ends there. The draws of a question share strata, and nothing else
-    is shared: neither the batch nor the order of questions changes an answer.
+    So the likelihood is that of the row's first tokens, with any continuation. In a row that ended behind
+    them the text would end there. The draws of one request share strata; requests share nothing. So neither
+    the batch nor the order of requests changes a result.
     """
 
     def __init__(
@@ -86,14 +86,14 @@ class Scorer:
         self.estimator = choose_estimator(method, batch, **how)
         self.draws = checked("draws", draws) if self.estimator.noisy else 1
         self._method, self._length, self._seed, self._batch = method, length, seed, batch
-        self._banned = list(banned)  # tokens that no text is written with
+        self._banned = list(banned)  # tokens that are never generated
         self._order = how.get("order")
 
     @torch.no_grad()
     def log_p(
         self, questions: Sequence[ScoringRequest], progress: Progress = unseen
     ) -> list[float]:
-        """log p of each question's tokens: exact, or a bound from below, as the estimator says."""
+        """log p of each request's targets: exact or a lower bound, depending on the estimator."""
         asked = [one for one in dict.fromkeys(questions) if one.targets]
         nats = torch.zeros(len(asked) * self.draws, dtype=torch.float64)
         for start in range(0, len(nats), self._batch):
@@ -105,7 +105,7 @@ class Scorer:
         return [found.get(question, 0.0) for question in questions]
 
     def _nats(self, asked: Sequence[ScoringRequest], part: range) -> Tensor:
-        """What some of all draws cost; those of the first question come first, then the second's."""
+        """Nats of some draws; draws are numbered request by request."""
         streams, rows = [], []
         for number in range(part.start // self.draws, -(-part.stop // self.draws)):
             first = number * self.draws
@@ -120,10 +120,11 @@ class Scorer:
 
     @torch.no_grad()
     def greedy(self, questions: Sequence[ScoringRequest]) -> list[bool]:
-        """Whether the likeliest token, written place by place, is the question's at every place.
+        """True for each request whose targets greedy decoding writes.
 
-        An autoregressive model writes from left to right, and so does the chain rule if that is its
-        order; otherwise the surest place comes first. What follows the question stays masked.
+        An autoregressive model decodes from left to right, as does the chain rule with that order.
+        Otherwise the position of highest confidence comes first. The positions behind the targets stay
+        masked.
         """
         asked = [one for one in dict.fromkeys(questions) if one.targets]
         found: dict[ScoringRequest, bool] = {}
@@ -134,7 +135,10 @@ class Scorer:
         return [found.get(question, True) for question in questions]
 
     def _read(self, x: Tokens, targets: Valid) -> Bool[Tensor, "rows"]:
-        """All places at once: what stands before each is what greedy decoding has written if all agree."""
+        """Greedy check of an autoregressive model in one pass, with the true tokens as prefix.
+
+        Greedy decoding has the same prefix as long as all tokens agree.
+        """
         method = cast(CausalMethod, self._method)
         right = torch.ones(len(x), dtype=torch.bool)
         for rows in self._parts(torch.arange(len(x)), targets):
@@ -149,7 +153,7 @@ class Scorer:
         return right
 
     def _decode(self, x: Tokens, targets: Valid) -> Bool[Tensor, "rows"]:
-        """Writes place after place, in a row only as long as it agrees."""
+        """Greedy check by decoding one position at a time; a row stops at its first disagreement."""
         method = cast(MaskedDiffusion, self._method)
         z = x.masked_fill(to_device(targets, x.device), method.vocabulary.mask_id)
         hidden = targets.clone()
@@ -172,9 +176,9 @@ class Scorer:
         targets: Valid,
         rows: Int[Tensor, "some"],
     ) -> tuple[Int[Tensor, "some"], Int[Tensor, "some"]]:
-        """The place of each row that is written next, and its likeliest token."""
+        """The column of each row that is decoded next, and its likeliest token."""
         some, columns = hidden[rows].nonzero(as_tuple=True)
-        # as much of the question is masked as at the time t
+        # t is the time at which the expected share of masks is that of the targets
         visible = 1 - hidden[rows].sum(1) / targets[rows].sum(1).double()
         t = method.schedule.inverse(visible).detach()
         at = to_device(some, z.device), to_device(columns, z.device)
@@ -188,12 +192,12 @@ class Scorer:
         return column, tokens.gather(1, to_device(column[:, None], z.device))[:, 0]
 
     def _likeliest(self, log_p: Tensor) -> tuple[Tensor, Tensor]:
-        """The largest probability of tokens that may be written, and whose it is."""
+        """The largest log-probability of a token that may be generated, and the token."""
         log_p[:, self._banned] = -torch.inf
         return log_p.max(-1)
 
     def _rows(self, questions: Sequence[ScoringRequest]) -> tuple[Tokens, Valid]:
-        """Tokens on the device, masked behind each question, and which of them are asked for."""
+        """Tokens on the device, masked behind the targets, and the mask of the targets."""
         x = torch.full((len(questions), self._length), self._method.vocabulary.mask_id)
         targets = torch.zeros_like(x, dtype=torch.bool)
         for row, question in enumerate(questions):
@@ -202,7 +206,7 @@ class Scorer:
         return to_device(x, self._method.device), targets
 
     def _parts(self, rows: Int[Tensor, "some"], places: Valid) -> Sequence[Tensor]:
-        """Rows a batch at a time, fewer where many places are looked at."""
+        """Batches of rows, smaller if rows have many positions to predict."""
         most = int(places[rows].sum(1).max())
         return rows.split(min(self._batch, max(MOST_PLACES // most, 1)))
 

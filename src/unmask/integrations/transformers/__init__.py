@@ -1,4 +1,4 @@
-"""Models of unmask as models of transformers; importing this package registers the Auto classes."""
+"""Models of unmask as transformers models; importing this package registers the Auto classes."""
 
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 

@@ -1,4 +1,4 @@
-"""Our configuration as transformers knows configurations."""
+"""The configuration class for transformers."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from unmask.formats.huggingface import MODEL_TYPE
 
 
 class UnmaskConfig(PretrainedConfig):
-    """What `save_pretrained` wrote: the whole configuration of the run, and the special ids."""
+    """The config.json of `save_pretrained`: run configuration, special ids, generation defaults."""
 
     model_type = MODEL_TYPE
 
@@ -21,5 +21,5 @@ class UnmaskConfig(PretrainedConfig):
     ) -> None:
         self.run = run or {}
         self.vocabulary = vocabulary or {}
-        self.generation = generation or {}  # what `generate` does unless told otherwise
+        self.generation = generation or {}  # defaults of `generate`
         super().__init__(**settings)

@@ -1,4 +1,4 @@
-"""Ids in, ids out: our samplers behind transformers' `generate`."""
+"""The `generate` method of the transformers classes: ids in, ids out, with unmask's samplers."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,10 +19,10 @@ from unmask.vocabulary import Vocabulary
 
 
 class Ids(NoTokenizer):
-    """Stands in where nobody asks for text."""
+    """A tokenizer without text, for generation from ids to ids."""
 
     def decode(self, ids: ArrayLike) -> str:
-        """No text."""
+        """An empty text."""
         return ""
 
 
@@ -33,13 +33,12 @@ def written(
     attention_mask: Tensor | None,
     options: Mapping[str, Any],
 ) -> Tensor:
-    """Rows with their MASKs filled; a row without any goes on behind its last token.
+    """Rows with their masks filled; a row without masks is continued behind its last token.
 
-    Rows are as long as the longest, filled up with PAD, or EOS where there is no PAD. What is not given
-    is as the configuration's `generation` says; its length is that of rows that go on.
+    Rows are padded to the longest with PAD, or EOS without a PAD. The configuration's `generation` holds
+    the defaults of the options; its length is the default of continued rows.
     """
     training = method.backbone.training
-    # which is for writing, not for training
     defaults = checked_defaults(config.generation)
     bundle = Bundle(method, Ids(method.vocabulary), from_dict(config.run), defaults)
     try:
@@ -60,7 +59,7 @@ def _rows(
     attention_mask: Tensor | None,
     given: dict[str, Any],
 ) -> list[Tensor]:
-    """The ids of every text."""
+    """The ids of each generated text."""
     length, new = given.pop("max_length", None), given.pop("max_new_tokens", None)
     copies = int(given.pop("num_return_sequences", 1))
     sampling, _ = params_to_generate(bundle.defaults, given)
@@ -83,12 +82,14 @@ def _rows(
 def _prompts(
     input_ids: Tensor | None, attention_mask: Tensor | None, bos_id: int | None
 ) -> Iterator[list[int]]:
-    """The ids of each row, without padding on either side."""
+    """The ids of each row, without padding."""
     if input_ids is None:
         yield [] if bos_id is None else [bos_id]
         return
     if input_ids.ndim != 2 or not len(input_ids):
-        raise UnmaskError(f"input_ids are rows of ids, not of shape {list(input_ids.shape)}")
+        raise UnmaskError(
+            f"input_ids have shape {list(input_ids.shape)}: give at least one row, as [rows, length]"
+        )
     valid = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     for row, seen in zip(input_ids, valid.bool(), strict=True):
         yield row[seen].tolist()
@@ -97,13 +98,15 @@ def _prompts(
 def _canvas(
     row: list[int], v: Vocabulary, length: int | None, new: int | None, usual: int
 ) -> tuple[list[int], int]:
-    """A row with MASKs where text is to come, and how many tokens at its start are given."""
+    """A row with masks at the positions to fill, and the number of tokens before the first mask."""
     if v.mask_id in row and length is None and new is None:
         return row, row.index(v.mask_id)
     if len(row) > 1 and row[-1] == v.eos_id and v.mask_id not in row:
-        row = row[:-1]  # the end that the tokenizer put there is where the text goes on
+        row = row[:-1]  # the tokenizer added an EOS; the continuation begins in its place
     total = len(row) + new if new is not None else length or usual
     if total <= len(row):
-        raise UnmaskError(f"a prompt of {len(row)} tokens leaves no room in {total}")
+        raise UnmaskError(
+            f"a prompt of {len(row)} tokens leaves no room in {total}: raise max_length or max_new_tokens"
+        )
     filled = row + [v.mask_id] * (total - len(row))
     return filled, filled.index(v.mask_id)

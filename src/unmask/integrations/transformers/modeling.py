@@ -1,4 +1,4 @@
-"""Our models as transformers knows models: AutoModel, AutoModelForMaskedLM, Trainer, pipelines."""
+"""Model classes for transformers: AutoModel, AutoModelForMaskedLM, Trainer and pipelines accept them."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -26,12 +26,12 @@ from unmask.model import Model
 from unmask.randomness import RowStream
 from unmask.vocabulary import Vocabulary
 
-IGNORED = -100  # the label of a token that is no target
-_drawing = Lock()  # replicas of a network count their losses together
+IGNORED = -100  # the label of a token without loss
+_drawing = Lock()  # replicas of a network share one counter of losses
 
 
 class UnmaskPreTrainedModel(PreTrainedModel):
-    """A method with its network: weights under the names that `unmask.Model` has for them."""
+    """A method and its network. The names of the weights are those of `unmask.Model`."""
 
     config_class = UnmaskConfig
     base_model_prefix = ""
@@ -43,14 +43,13 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         super().__init__(config)
         if not config.run:
             raise UnmaskError(
-                "a configuration without a run describes no network: take from_model, or from_pretrained"
+                "this configuration has no run and describes no network: use from_model or from_pretrained"
             )
         method = build_method(from_dict(config.run), Vocabulary(**config.vocabulary))
-        self.__dict__["_built"] = (
-            method  # its modules have their places here, under their own names
-        )
+        # in __dict__, so that its modules are not registered a second time
+        self.__dict__["_built"] = method
         self.backbone = method.backbone
-        # asked by other names than forward, where nobody could move what it reads: on one device
+        # accelerate moves inputs in `forward` only, and `features` is called directly: keep one device
         self._no_split_modules = [type(method.backbone).__name__]
         if isinstance(method.schedule, nn.Module):
             self.schedule: Schedule = method.schedule
@@ -59,7 +58,7 @@ class UnmaskPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def from_model(cls, model: Model) -> "UnmaskPreTrainedModel":
-        """The same network, with weights of its own."""
+        """A copy of the model's network as a transformers model."""
         tree = own.config_json(model)
         wrapped = cls(UnmaskConfig(**{k: v for k, v in tree.items() if k != "model_type"}))
         wrapped.load_state_dict(model.method.state_dict())
@@ -67,20 +66,22 @@ class UnmaskPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, name: Any, *args: Any, **options: Any) -> Any:
-        """As transformers reads a folder or a model of the hub; weights that are not all there are refused."""
-        told = options.pop("output_loading_info", False)
+        """Reads a folder or a model of the hub like transformers; missing weights are an error."""
+        with_info = options.pop("output_loading_info", False)
         network, info = super().from_pretrained(name, *args, output_loading_info=True, **options)
         wrong = [f"{key} is missing" for key in info["missing_keys"]]
-        # whose sizes were to be overlooked
+        # mismatched keys appear under ignore_mismatched_sizes
         wrong += [f"{key[0]} has another shape" for key in info["mismatched_keys"]]
-        if wrong:  # they would be whatever lay in memory
+        if wrong:  # these weights would be uninitialized memory
             more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-            raise UnmaskError(f"{name} does not fit: {'; '.join(sorted(wrong)[:3])}{more}")
-        return (network, info) if told else network
+            raise UnmaskError(
+                f"{name} does not fit: {'; '.join(sorted(wrong)[:3])}{more}; save it again"
+            )
+        return (network, info) if with_info else network
 
     @property
     def method(self) -> Method:
-        """The method around the network that is here: a replica of DataParallel has one of its own."""
+        """The method with the network of this object; a DataParallel replica has its own network."""
         built: Method = self.__dict__["_built"]
         if built.backbone is self.backbone:
             return built
@@ -90,7 +91,7 @@ class UnmaskPreTrainedModel(PreTrainedModel):
 
     @property
     def gradient_checkpointing(self) -> bool:
-        """Whether blocks run again on the way back, instead of keeping what lies between."""
+        """True if the backward pass recomputes blocks instead of storing their activations."""
         return any(getattr(module, "recomputed", False) for module in self.backbone.modules())
 
     @gradient_checkpointing.setter
@@ -98,21 +99,21 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         recompute_blocks(self.backbone, wanted)
 
     def get_input_embeddings(self) -> nn.Module:
-        """The table of tokens."""
+        """The token embedding."""
         return self.backbone.embedding
 
     def get_output_embeddings(self) -> nn.Module:
-        """The head."""
+        """The output head."""
         return self.backbone.head
 
     def train(self, mode: bool = True) -> "UnmaskPreTrainedModel":
-        """Each evaluation begins with the same noise."""
+        """Sets the mode; evaluation mode restarts the evaluation noise, so that losses are comparable."""
         if not mode and hasattr(self, "noise"):
             self.noise.begin_evaluation()
         return super().train(mode)
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Networks set their own weights when they are built, and take all of them from a file."""
+        """Does nothing: networks initialize themselves, and a file holds all weights."""
 
     def _features(
         self, input_ids: Tensor, attention_mask: Tensor | None, timesteps: Tensor | None
@@ -128,8 +129,10 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         return self.backbone.features(input_ids, sigma, valid=padding(valid, input_ids.device))
 
     def _work_out(self) -> None:
-        """For inference, the weights as `unmask.load` has them, so that both say the same to the bit."""
-        if getattr(self, "_is_replica", False):  # by DataParallel: the original's lie elsewhere
+        """Prepares inference weights like `unmask.load`, so that outputs agree to the bit."""
+        if getattr(
+            self, "_is_replica", False
+        ):  # DataParallel: the original's lie on another device
             for module in self.backbone.modules():
                 if isinstance(module, InferenceWeights):
                     module.thaw()
@@ -138,12 +141,12 @@ class UnmaskPreTrainedModel(PreTrainedModel):
             self._freeze()
 
     def _freeze(self) -> None:
-        """Works weights out anew, as a training step does: who changes them in place does not say so."""
+        """Computes the inference weights again: changes of weights in place cannot be detected."""
         if self.backbone.head.weight.dtype == torch.float32:
             self.backbone.freeze(torch.float32)
 
     def _time_of(self, input_ids: Tensor, valid: Tensor) -> Tensor:
-        """The time at which as many tokens are masked, on average, as are."""
+        """The time t of each row at which the expected share of masks is the row's share of masks."""
         masked = ((input_ids == self.method.vocabulary.mask_id) & valid).sum(1)
         share = (masked / valid.sum(1).clamp(min=1)).double().clamp(1e-3, 1)
         return self.method.schedule.inverse(1 - share.cpu()).detach()
@@ -151,7 +154,7 @@ class UnmaskPreTrainedModel(PreTrainedModel):
     def _asked(
         self, input_ids: Tensor | None, others: Mapping[str, Any], return_dict: bool | None
     ) -> tuple[Tensor, bool]:
-        """The ids, and whether the answer has names; what would have no effect is refused."""
+        """The ids, and True if the output has names. Raises an error for arguments without effect."""
         wishes = ("output_attentions", "output_hidden_states")
         set_for_all = {name: getattr(self.config, name, None) for name in wishes}
         for name, value in {**set_for_all, **others}.items():
@@ -159,7 +162,7 @@ class UnmaskPreTrainedModel(PreTrainedModel):
             if value is not None and value is not False and not first_type:
                 raise UnmaskError(f"{type(self).__name__} takes no {name}: leave it out")
         if input_ids is None:
-            raise UnmaskError(f"{type(self).__name__} reads input_ids: give them")
+            raise UnmaskError(f"{type(self).__name__} lacks input_ids: give them")
         named = getattr(self.config, "return_dict", True) if return_dict is None else return_dict
         return input_ids, bool(named)
 
@@ -175,14 +178,14 @@ class UnmaskModel(UnmaskPreTrainedModel):
         return_dict: bool | None = None,
         **others: Any,
     ) -> BaseModelOutput | tuple[Tensor, ...]:
-        """Features of every token."""
+        """The features of every token, [rows, length, width]."""
         tokens, named = self._asked(input_ids, others, return_dict)
         output = BaseModelOutput(self._features(tokens, attention_mask, timesteps))
         return output if named else output.to_tuple()
 
 
 class UnmaskForMaskedLM(UnmaskPreTrainedModel):
-    """Scores of every token; with `labels`, the bound that our trainer minimises."""
+    """Logits of every token; with `labels`, the bound that unmask's trainer minimises."""
 
     def __init__(self, config: UnmaskConfig) -> None:
         super().__init__(config)
@@ -199,15 +202,24 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         return_dict: bool | None = None,
         **others: Any,
     ) -> MaskedLMOutput | tuple[Tensor, ...]:
-        """Without labels, logits of text with MASKs in it; MASK itself has none.
+        """Logits of a text with masks, or, with `labels`, the loss.
 
-        `labels` are the clean text, IGNORED where a token is given or padding: which tokens are masked
-        is drawn here, as in our trainer, and the loss is the bound in nats per token.
+        Args:
+            input_ids: Tokens [rows, length]. The logit of MASK is -inf at every position.
+            attention_mask: 1 for tokens, 0 for padding.
+            labels: Clean tokens, IGNORED where a token is given or padding. The masks are drawn here.
+            timesteps: Time t of each row, for a network with time conditioning; by default from the masks.
+            num_items_in_batch: Tokens that the loss is divided by; by default those of this batch.
+            return_dict: False returns a tuple.
+            others: Further arguments of transformers. They have no effect, so a value for one is an error.
+
+        Returns:
+            Logits, or the bound in nats per token.
         """
         tokens, named = self._asked(input_ids, others, return_dict)
         if labels is not None:
             if timesteps is not None:
-                raise UnmaskError("with labels the times are drawn here: leave timesteps out")
+                raise UnmaskError("labels and timesteps exclude each other: leave timesteps out")
             output = MaskedLMOutput(
                 loss=self._nelbo(tokens, attention_mask, labels, num_items_in_batch)
             )
@@ -222,10 +234,18 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         attention_mask: Tensor | None = None,
         **options: Any,
     ) -> Tensor:
-        """Fills MASKs and continues prompts; takes `max_length`, `max_new_tokens`, `num_return_sequences`
-        and the options of `unmask.Sampling`: sampler, steps, temperature, seed and more.
-        What is not given is as `config.generation` says, the defaults that the model was saved with."""
-        self._freeze()  # once for all that is written
+        """Rows with their masks filled; a row without masks is continued.
+
+        Args:
+            input_ids: Tokens [rows, length]; by default one empty prompt.
+            attention_mask: 1 for tokens, 0 for padding.
+            options: `max_length`, `max_new_tokens`, `num_return_sequences`, and sampling options such as
+                sampler, steps, temperature and seed. `config.generation` holds the defaults.
+
+        Returns:
+            Ids [rows, length], padded to the longest row.
+        """
+        self._freeze()  # once for all texts
         return written(self.method, self.config, input_ids, attention_mask, options)
 
     def _nelbo(
@@ -239,7 +259,7 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         wanted = labels != IGNORED
         x = torch.where(wanted, labels, x)
         valid = _valid(x, attention_mask)
-        # which tokens count is worked out where the noise is drawn
+        # the noise is drawn on the CPU, where the masks of valid and wanted tokens are needed
         valid, wanted = valid.cpu(), wanted.cpu() & valid.cpu()
         given = None if bool(wanted[valid].all()) else valid & ~wanted
         with _drawing:
@@ -250,35 +270,35 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         try:
             total = method.nll(x, valid, noise, given=given).total
         finally:
-            self.backbone.dropout_keys = None  # they were of these rows
+            self.backbone.dropout_keys = None  # they belong to these rows
         return total / (max(1, int(wanted.sum())) if count is None else count)
 
 
 def _valid(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Where tokens are that count: everywhere, unless a mask of padding says otherwise."""
+    """Mask of the tokens that are no padding; all tokens without an attention mask."""
     if attention_mask is None:
         return torch.ones_like(input_ids, dtype=torch.bool)
     if attention_mask.shape != input_ids.shape:
         raise UnmaskError(
-            f"attention_mask says which of the tokens {list(input_ids.shape)} are padding; "
-            f"{list(attention_mask.shape)} does not"
+            f"attention_mask has shape {list(attention_mask.shape)} and input_ids "
+            f"{list(input_ids.shape)}: give both the same shape"
         )
     return attention_mask.bool()
 
 
 class NoiseStream:
-    """Counts the losses that were asked for; `seed` and `step` may be set, to see the same noise again."""
+    """Random streams of successive losses. Set `seed` and `step` to draw the same noise again."""
 
     def __init__(self, seed: int) -> None:
         self.seed, self.step = seed, 0
         self._measured = 0
 
     def begin_evaluation(self) -> None:
-        """Evaluations see the same noise each time, and leave that of training alone."""
+        """Restarts the evaluation noise; the noise of training goes on."""
         self._measured = 0
 
     def draw(self, rows: int, training: bool) -> RowStream:
-        """The randomness of the next loss: this process's rows of the batch that all processes share."""
+        """The random stream of the next loss, for this rank's rows of the global batch."""
         rank, world = 0, 1
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
