@@ -1,0 +1,168 @@
+"""Plain words: docstrings, help texts, errors and log lines of the package.
+
+`python tests/test_prose.py PATH …` prints the faults of some files or folders.
+"""
+
+import ast
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "src" / "unmask"
+OPENINGS = ("What", "Whether", "How", "That", "Which")
+BANNED = ("told", "nobody", "somebody", "company", "in the box")
+LONGEST = 30  # words of a sentence
+SPOKEN = {"say", "warn", "warning", "info", "error", "print"}  # calls whose text a user reads
+HELPFUL = {"help", "description", "summary", "epilog", "usage"}
+FACES = (
+    *("unmask", "unmask.backbones", "unmask.config", "unmask.constraints", "unmask.diffusion"),
+    *("unmask.methods", "unmask.samplers", "unmask.training"),
+)
+
+
+class Prose(NamedTuple):
+    """A text that a reader sees, and its place."""
+
+    place: str
+    text: str
+
+
+def text_of(node: ast.expr) -> str:
+    """The text of a string, with X for what is put into it."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(
+                text_of(part) if isinstance(part, ast.Constant) else "X" for part in parts
+            )
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return text_of(left) + text_of(right)
+    return ""
+
+
+def proses(file: Path) -> Iterator[Prose]:
+    """The docstrings, help texts, errors and spoken lines of a file."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 1)
+        place = f"{file}:{line}"
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if text := ast.get_docstring(node):
+                yield Prose(place, text)
+        elif isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in SPOKEN or name.endswith(("Error", "Warning")) or name == "Damaged":
+                yield from (Prose(place, text) for arg in node.args if (text := text_of(arg)))
+            for keyword in node.keywords:
+                if keyword.arg in HELPFUL and (text := text_of(keyword.value)):
+                    yield Prose(place, text)
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a text without code: examples, listings and tables are left out."""
+    kept: list[str] = []
+    for line in text.splitlines():
+        bare = line.strip()
+        if bare.startswith((">>>", "...", "|", "```")):
+            continue
+        kept.append(bare if bare else "\n\n")
+    plain = re.sub(r"`[^`]*`|'unmask [^']*'", "code", " ".join(kept))
+    for paragraph in re.split(r"\n\n| (?=\w[\w *]*: )|(?<=:) (?=\w+: )", plain):
+        yield from filter(None, map(str.strip, re.split(r"(?<=[.!?…])\s+", paragraph)))
+
+
+def faults(prose: Prose) -> Iterator[str]:
+    """The rules that a text breaks."""
+    found = list(sentences(prose.text))
+    if found and found[0].split()[0].strip(",.:;") in OPENINGS:
+        yield f"{prose.place} begins with {found[0].split()[0]}: {found[0][:70]}"
+    for sentence in found:
+        for word in BANNED:
+            if re.search(rf"\b{word}\b", sentence, re.IGNORECASE):
+                yield f"{prose.place} says {word!r}: {sentence[:90]}"
+        if (count := len(sentence.split())) > LONGEST:
+            yield f"{prose.place} has a sentence of {count} words: {sentence[:70]}"
+
+
+def all_faults(paths: list[Path]) -> list[str]:
+    """The faults of files and of the files in folders."""
+    files = [
+        file for path in paths for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])
+    ]
+    return [fault for file in files for prose in proses(file) for fault in faults(prose)]
+
+
+def test_the_package_speaks_plainly():
+    found = all_faults([ROOT])
+    assert not found, "\n".join([f"{len(found)} faults", *found[:40]])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(f'"""{opening} a thing is."""' for opening in OPENINGS),
+        *(f'raise UnmaskError("the file is {word}")' for word in BANNED),
+        *(f'add("--x", help="{opening} it is")' for opening in OPENINGS),
+        'say(f"{name} was told")',
+        f'"""{"word " * 31}end."""',
+        f'"""Short.\\n\\n{"word " * 31}end."""',
+    ],
+)
+def test_a_fault_is_seen(line, tmp_path):
+    file = tmp_path / "planted.py"
+    file.write_text(line)
+    assert len(all_faults([file])) == 1
+
+
+def test_code_is_no_prose(tmp_path):
+    file = tmp_path / "fine.py"
+    example = f">>> {'f() ' * 40}"
+    file.write_text(f'def f():\n    """Short.\n\n    Example:\n        {example}\n    """')
+    assert not all_faults([file])
+
+
+def public() -> Iterator[tuple[str, object]]:
+    """The functions of the package's faces and the methods that their classes define themselves."""
+    for face in FACES:
+        module = importlib.import_module(face)
+        for name in module.__all__:
+            value = getattr(module, name)
+            if not isinstance(value, type):
+                yield f"{face}.{name}", value
+                continue
+            for each, member in vars(value).items():
+                inherited = any(hasattr(base, each) for base in value.__bases__)
+                if not each.startswith("_") and callable(member) and not inherited:
+                    yield f"{face}.{name}.{each}", member
+
+
+def undocumented(function: object) -> list[str]:
+    """The headings that a function's docstring lacks."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return []
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    text = getattr(function, "__doc__", "") or ""
+    returns = getattr(function, "__annotations__", {}).get("return")
+    wanted = ["Args:"] * bool(set(names) - {"self", "cls"})
+    wanted += ["Returns:", "Yields:"][:1] * (returns not in (None, "None"))
+    return [
+        head
+        for head in wanted
+        if head not in text and not (head == "Returns:" and "Yields:" in text)
+    ]
+
+
+def test_public_functions_document_their_arguments():
+    lacking = [f"{name}: {', '.join(heads)}" for name, f in public() if (heads := undocumented(f))]
+    assert not lacking, "\n".join(sorted(set(lacking)))
+
+
+if __name__ == "__main__":
+    print(*all_faults([Path(path) for path in sys.argv[1:]]), sep="\n")
