@@ -133,6 +133,7 @@ class Layer(nn.Module):
     """Attention and MLP; each is normalised before it (GPT-2) or with its input behind it (BERT)."""
 
     recomputed: bool = False  # on the way back, instead of keeping what lies between
+    matrices: ClassVar = {"qkv": 3, "out": 1, "up": 1, "down": 1}  # as Block has them
 
     def __init__(self, config: PretrainedConfig, norm_first: bool, activation: str) -> None:
         super().__init__()

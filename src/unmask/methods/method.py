@@ -25,7 +25,10 @@ from unmask.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class Losses:
-    """A bound on the negative log-likelihood, in nats: its differentiable sum and its parts by token."""
+    """A bound on the negative log-likelihood, in nats: its differentiable sum and its parts by token.
+
+    With noise of `training_noise` it is the training loss, whose weights may differ from the bound's.
+    """
 
     total: Float[Tensor, ""]
     terms: dict[str, Float[Tensor, "rows length"]]
@@ -82,6 +85,7 @@ class Method(nn.Module, ABC):
     parameter_groups: tuple[
         ParameterGroup, ...
     ] = ()  # parameters that are trained in their own way
+    loss_weight: str = ""  # the name of the training loss's weights, if the bound has others
 
     def __init__(
         self,
@@ -109,6 +113,10 @@ class Method(nn.Module, ABC):
     ) -> RowNoise | None:
         """The randomness of a loss, a pure function of (seed, step, row); `time_sampler` replaces the method's own."""
 
+    def training_noise(self, stream: RowStream, valid: Valid) -> RowNoise | None:
+        """The randomness of the training loss: `noise`, unless training weighs times differently."""
+        return self.noise(stream, valid)
+
     @abstractmethod
     def nll(
         self,
@@ -118,8 +126,9 @@ class Method(nn.Module, ABC):
         full_bound: bool = False,
         given: Valid | None = None,
     ) -> Losses:
-        """What training minimises; `full_bound` adds the terms at the ends of time that make it the full bound.
+        """Terms of the bound under a draw of `noise`; `full_bound` adds those at the ends of time.
 
+        With `full_bound`, the mean over draws is the full bound, which validation and evaluation report.
         `given` tokens are seen and cost nothing: the bound is one of the others given them, and the
         noise is drawn for the others alone.
         """
@@ -129,6 +138,8 @@ class Method(nn.Module, ABC):
     ) -> Float[Tensor, ""]:
         """The training loss of rows, summed over their tokens; DDP and FSDP wrap this call.
 
+        It is the bound without its ends, or, with a `loss_weight`, a loss with other weights.
+
         Args:
             x: token ids, on the CPU.
             valid: True where a token is no padding.
@@ -136,7 +147,7 @@ class Method(nn.Module, ABC):
             stream: the randomness of these rows.
         """
         with torch.autocast(self.device.type, enabled=False):  # times and schedules are exact
-            noise = self.noise(stream, targets(valid, given))
+            noise = self.training_noise(stream, targets(valid, given))
         return self.nll(to_device(x, self.device), valid, noise, given=given).total
 
     def passes(self, rows: int) -> set[int]:

@@ -1,6 +1,7 @@
 """The residual block that both transformers are made of."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -76,6 +77,8 @@ class Block(InferenceWeights):
 
     frozen: BlockWeights | None
     recomputed: bool = False  # on the way back, instead of keeping what lies between
+    # layers whose weights Muon takes, with the number of matrices that are stacked in each
+    matrices: ClassVar = {"attention.qkv": 3, "attention.out": 1, "mlp.0": 1, "mlp.2": 1}
 
     def __init__(
         self,
@@ -85,6 +88,7 @@ class Block(InferenceWeights):
         condition_width: int = 0,
         gate: float = 0.0,
         by_row: bool = False,  # has each row a condition of its own?
+        zero_out: bool = False,  # does the block start as the identity?
     ) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(width, bias=False)
@@ -98,6 +102,9 @@ class Block(InferenceWeights):
         if self.modulation is not None:
             for bias in self.modulation.bias.detach().chunk(6)[2::3]:
                 bias.fill_(gate)
+        if zero_out:
+            for parameter in (self.attention.out.weight, *self.mlp[2].parameters()):
+                nn.init.zeros_(parameter)
 
     def forward(
         self,
