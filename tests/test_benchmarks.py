@@ -113,6 +113,32 @@ def test_curve(here, bf16, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_learning(here, tmp_path):
+    """Folded and unfolded blocks learn the same in fp32; what runs of one seed share is paired in the table."""
+    data, file, text = tmp_path / "data", tmp_path / "runs.jsonl", tmp_path / "text.txt"
+    text.write_text(
+        "\n<|endoftext|>\n".join(f"{n} and {n + 1} make {2 * n + 1}." for n in range(300)), "utf-8"
+    )
+    here("learning.py", "--prepare", data, "--text", text, "--vocabulary", 300, "--length", 16)
+    small = ["--data", data, "--shapes", "tiny", "--batch", 4, "--rows", 4, "--draws", 1]
+    small += ["--steps", 6, "--at", 4, 6, "--seeds", 2, "--out", file]
+    best = "muon-linear-uniform:training.precision=fp32,training.warmup=2"
+    settings = ["--settings", "fp32", "unfolded-fp32", best]
+    measured = parsed(here("learning.py", *small, *settings))
+    bounds = {(row["setting"], row["seed"]): row["bounds"] for row in measured}
+    assert len(bounds) == 6 and all(bound.keys() == {"4", "6"} for bound in bounds.values())
+    for seed in (0, 1):
+        assert bounds["fp32", seed]["6"] == pytest.approx(
+            bounds["unfolded-fp32", seed]["6"], abs=1e-4
+        )
+        assert bounds[best, seed]["6"] < bounds["fp32", seed]["6"]
+    assert all(0 < row["seconds_at"]["4"] < row["seconds"] for row in measured)
+    lines = here("learning.py", "--table", file, "--against", "fp32").splitlines()
+    assert len(lines) == 2 + 3 and "| 0.0000 ± 0.0000 |" in lines[3]
+    (late, *_) = parsed(here("learning.py", *small, *settings, "--seconds", 0))
+    assert late["error"] == "no time was left"
+
+
 def runs_of_the_curve(seeds: int) -> dict[str, list[str]]:
     from curve import runs
 

@@ -116,7 +116,7 @@ RUNS: list[tuple[str, dict[str, str], list[str]]] = [
         ["ancestral"],
     ),
     ("d3pm", {"method.steps": "4", "time_sampler": "fixed_count", "schedule": "linear"}, []),
-    ("mdlm", {"schedule": "cosine_squared"}, []),
+    ("mdlm", {"schedule": "cosine_squared", "method.loss_weight": "uniform"}, []),
     ("mdlm", {"schedule": "polynomial"}, []),
     ("autoregressive", {}, ["left_to_right"]),
 ]

@@ -211,3 +211,17 @@ def test_classics_drop_out_by_row_and_recompute_the_same(name):
 def test_impossible_shapes_are_refused(kind, fields):
     with pytest.raises(UnmaskError):
         kind.Config(**fields)
+
+
+def test_blocks_whose_outputs_start_at_zero_are_the_identity_and_learn():
+    torch.manual_seed(0)
+    config = DiT.Config("", 16, 2, 2, dropout=0.0, gate=1.0, zero_out=True)
+    network = DiT(config, Vocabulary.over(8))
+    torch.nn.init.normal_(network.head.weight)
+    x = torch.arange(8)[None]
+    h = network.features(x)
+    torch.testing.assert_close(h, network.norm(network.embedding(x)))
+    network.logits(h)[..., 0].sum().backward()
+    assert all(block.attention.out.weight.grad.any() for block in network.blocks)
+    with pytest.raises(UnmaskError, match=r"zero_out with closed gates .*: set gate 1"):
+        DiT.Config(zero_out=True)

@@ -14,6 +14,7 @@ from unmask.config.run_config import (
     Choice,
     RunConfig,
     config_class,
+    defaults,
     dump_yaml,
     flatten,
     from_dict,
@@ -278,3 +279,11 @@ def test_missing_recipes_are_named():
         load_recipe("dem")
     with pytest.raises(UnmaskError, match=r"there is no recipe file nowhere\.yaml"):
         load_recipe("nowhere.yaml")
+
+
+def test_defaults_are_those_of_the_chosen_components():
+    config = resolve({"method": "d3pm"}, [("method.steps", "7"), ("training.lr", "1")])
+    found = defaults(config)
+    assert (found["method"]["steps"], found["training"]["lr"]) == (1000, 3e-4)
+    assert found["data"]["tokenizer"]["size"] == config.data.tokenizer.size
+    assert found.keys() <= to_dict(config).keys()

@@ -30,7 +30,7 @@ from unmask.errors import UnmaskError
 from unmask.methods.mdlm import MDLM
 from unmask.methods.method import METHODS, Method
 from unmask.registry import import_plugin
-from unmask.training import trainer
+from unmask.training import muon, trainer
 from unmask.training.distributed import ddp_fsdp as _  # noqa: F401  # before the forks
 from unmask.training.distributed.process_group import ProcessGroup, joined
 from unmask.training.signals import Interrupted
@@ -39,6 +39,7 @@ from unmask.training.training_config import DistributedConfig, TrainingConfig
 from unmask.vocabulary import Vocabulary
 
 trainer.draw_curve = lambda run: run  # which costs every job a second
+muon.native_precisions = lambda device: ("fp32",)  # bf16 would blow up the rounding of sums
 
 FAULT = "fault"  # a file beside the run: the fault has happened
 

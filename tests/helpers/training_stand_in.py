@@ -16,7 +16,7 @@ from unmask.backbones.backbone import Backbone
 from unmask.backbones.layers.dropout import dropout
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.schedule import LogLinear
-from unmask.diffusion.time_sampler import Uniform
+from unmask.diffusion.time_sampler import RowNoise, Uniform
 from unmask.files.jsonl import JsonLines
 from unmask.methods.method import Losses, Method
 from unmask.randomness import RowStream
@@ -41,7 +41,7 @@ class TinyBackbone(Backbone):
 
 
 @dataclass(frozen=True)
-class TinyNoise:
+class TinyNoise(RowNoise):
     hidden: Tensor
 
 
@@ -58,7 +58,8 @@ class TinyMethod(Method):
         self.register_buffer("scale", torch.ones(()))
 
     def noise(self, stream: RowStream, valid: Tensor) -> TinyNoise:
-        return TinyNoise(stream.uniform("hide", valid.shape[1]) < 0.5)
+        hidden = stream.uniform("hide", valid.shape[1]) < 0.5
+        return TinyNoise(torch.zeros(len(valid), dtype=torch.float64), hidden)
 
     def nll(
         self, x: Tensor, valid: Tensor, noise: TinyNoise, given: Tensor | None = None

@@ -33,6 +33,8 @@ SCRIPT = Path(__file__).parents[1] / "helpers" / "several_processes.py"
 OPTIONS = {"steps": 8, "save_every": 4, "keep": 9}
 # a network of a plugin, a method with parameters of its own, a task head
 PLUGINS = ("gated_recurrence", "gaussian_codes", "sequence_classifier")
+OTHERS: dict[str, dict[str, Any]] = {plugin: {"plugin": plugin} for plugin in PLUGINS}
+OTHERS["muon"] = {"optimizer": "muon", "weight_decay": 0.1, "clip": 0.0}
 
 
 def job(run: Path, strategy: str, world: int, **more: Any) -> dict[str, Any]:
@@ -85,13 +87,13 @@ class Done:
             fault = {"kind": "term", "rank": 1, "step": 3}
             jobs[f"stopped-{other}"] = job(folder / f"moved-{other}", first, 2, fault=fault)
             jobs[f"moved-{other}"] = job(folder / f"moved-{other}", strategy, world)
-        for plugin in PLUGINS:
-            more = {"plugin": plugin, "steps": 4, "save_every": 2}
-            jobs[plugin] = job(folder / plugin, "plain", 1, **more)
-            jobs[f"{plugin}-ddp"] = job(folder / f"{plugin}-ddp", "ddp", 2, **more)
-            run, fault = folder / f"{plugin}-fsdp", {"kind": "term", "rank": 1, "step": 2}
-            jobs[f"{plugin}-stopped"] = job(run, "fsdp", 2, fault=fault, **more)
-            jobs[f"{plugin}-fsdp"] = job(run, "fsdp", 2, **more)
+        for name, own in OTHERS.items():
+            more = {**own, "steps": 4, "save_every": 2}
+            jobs[name] = job(folder / name, "plain", 1, **more)
+            jobs[f"{name}-ddp"] = job(folder / f"{name}-ddp", "ddp", 2, **more)
+            run, fault = folder / f"{name}-fsdp", {"kind": "term", "rank": 1, "step": 2}
+            jobs[f"{name}-stopped"] = job(run, "fsdp", 2, fault=fault, **more)
+            jobs[f"{name}-fsdp"] = job(run, "fsdp", 2, **more)
         hang = {"kind": "hang", "rank": 1, "step": 2}
         jobs["hangs"] = job(folder / "hangs", "ddp", 2, fault=hang, timeout=6.0)
         # of two processes the second has rows 4 to 7
@@ -146,11 +148,11 @@ def test_a_run_goes_on_with_other_processes_and_another_strategy(done, other):
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-@pytest.mark.parametrize("plugin", PLUGINS)
-def test_plugins_are_trained_by_several_processes_too(done, plugin, strategy):
-    run, plain = done.folder / f"{plugin}-{strategy}", done.folder / plugin
-    assert done.codes[f"{plugin}-stopped"] == [130, 130], done.said
-    assert [*done.codes[plugin], *done.codes[f"{plugin}-{strategy}"]] == [0, 0, 0], done.said
+@pytest.mark.parametrize("name", OTHERS)
+def test_plugins_and_muon_are_trained_by_several_processes_too(done, name, strategy):
+    run, plain = done.folder / f"{name}-{strategy}", done.folder / name
+    assert done.codes[f"{name}-stopped"] == [130, 130], done.said
+    assert [*done.codes[name], *done.codes[f"{name}-{strategy}"]] == [0, 0, 0], done.said
     torch.testing.assert_close(losses(run), losses(plain), rtol=2e-6, atol=0)
     for part in ("model", "ema", "optimizer"):
         torch.testing.assert_close(last(run, part), last(plain, part), rtol=2e-4, atol=1e-6)

@@ -14,10 +14,11 @@ from training_stand_in import trainer
 
 from unmask.errors import UnmaskError
 from unmask.files import storage
-from unmask.files.storage import read_json
+from unmask.files.storage import read_json, write_json
 from unmask.files.tensors import read_weights
 from unmask.training.checkpoints.checkpoint import (
     Retention,
+    agree,
     begun,
     newest,
     recovered,
@@ -250,6 +251,15 @@ def test_a_constant_rate_may_be_extended_and_a_cosine_may_not(tmp_path):
     trainer(tmp_path / "cosine", **OPTIONS, decay="cosine").fit()
     with pytest.raises(UnmaskError, match=r"training\.steps was 20, is 24"):
         trainer(tmp_path / "cosine", **{**OPTIONS, "steps": 24}, decay="cosine").fit()
+
+
+def test_a_setting_that_an_older_version_did_not_have_is_at_its_default(tmp_path):
+    write_json(tmp_path / "state.json", {"fingerprint": {"training": {"lr": 0.1}}})
+    now = {"training": {"lr": 0.1, "optimizer": "adamw"}}
+    agree(tmp_path, tmp_path, now, defaults={"training": {"lr": 0.3, "optimizer": "adamw"}})
+    with pytest.raises(UnmaskError, match=r"training\.optimizer was 'adamw', is 'muon'"):
+        now["training"]["optimizer"] = "muon"
+        agree(tmp_path, tmp_path, now, defaults={"training": {"optimizer": "adamw"}})
 
 
 def run_weights_last(run: Path) -> dict:

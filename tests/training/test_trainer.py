@@ -11,6 +11,7 @@ from unmask.files.jsonl import JsonLines
 from unmask.files.storage import verify
 from unmask.files.tensors import read_weights
 from unmask.training.checkpoints.checkpoint import newest
+from unmask.training.logs.run_log import read_log
 
 QUIET = {"steps": 6, "save_every": 100, "validate": None, "sample": None, "log_every": 1}
 
@@ -179,3 +180,15 @@ def test_compiling_replaces_features_and_keeps_every_name(tmp_path, monkeypatch)
     run.fit()
     assert len(calls) == 6
     assert list(run.method.state_dict()) == names
+
+
+def test_the_log_tells_of_a_loss_that_is_not_the_bound(tmp_path):
+    method = TinyMethod()
+    method.loss_weight = "uniform"
+    trainer(tmp_path / "uniform", method, steps=2, log_every=1).fit()
+    trainer(tmp_path / "bound", steps=2, log_every=1).fit()
+    told = [
+        {line.get("loss_weight") for line in read_log(tmp_path / name) if "loss" in line}
+        for name in ("uniform", "bound")
+    ]
+    assert told == [{"uniform"}, {None}]

@@ -1,12 +1,14 @@
 """Ranges of the configuration, and the learning rate as a function of the step."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.errors import UnmaskError
 from unmask.training.optimizer import learning_rate
-from unmask.training.training_config import TrainingConfig
+from unmask.training.training_config import DECAYS, TrainingConfig
 
 
 @pytest.mark.parametrize(
@@ -22,7 +24,11 @@ from unmask.training.training_config import TrainingConfig
         ("weight_decay", -0.1, "at least 0"),
         ("min_lr", 1.0, "0 to lr"),
         ("ema", 1.0, "[0, 1)"),
-        ("decay", "cosin", "constant, cosine"),
+        ("decay", "cosin", "constant, cosine, linear, wsd"),
+        ("decay_share", 0.0, "(0, 1]"),
+        ("optimizer", "adam", "adamw, muon"),
+        ("muon_lr", 0.0, "above 0"),
+        ("muon_momentum", 1.0, "[0, 1)"),
         ("precision", "fp16", "auto, fp32, bf16"),
         ("device", "gpu", "auto, cpu"),
         ("keep", 0, "at least 1"),
@@ -51,7 +57,16 @@ def test_cosine_goes_from_lr_to_min_lr():
     assert learning_rate(110, config) == pytest.approx(0.1)
 
 
-@given(st.integers(0, 300), st.integers(0, 50), st.sampled_from(["constant", "cosine"]))
+def test_a_line_goes_from_lr_to_min_lr_all_the_way_or_at_the_end():
+    config = TrainingConfig(lr=1.0, min_lr=0.1, warmup=10, steps=110, decay="linear")
+    assert [learning_rate(step, config) for step in (10, 60, 110)] == pytest.approx([1, 0.55, 0.1])
+    stable = replace(config, decay="wsd", decay_share=0.5)
+    rates = [learning_rate(step, stable) for step in (4, 10, 55, 82, 109)]
+    assert rates == pytest.approx([0.5, 1, 1, 1 - 0.9 * 27 / 55, 0.1 + 0.9 / 55])
+    assert learning_rate(30, replace(stable, warmup=40, decay_share=1.0)) < 1  # the warm-up first
+
+
+@given(st.integers(0, 300), st.integers(0, 50), st.sampled_from(DECAYS))
 def test_the_rate_stays_between_zero_and_lr(step, warmup, decay):
     config = TrainingConfig(lr=0.5, warmup=warmup, steps=200, decay=decay)
     assert 0 <= learning_rate(step, config) <= 0.5

@@ -57,6 +57,7 @@ class DiT(Backbone):
         condition_width: int = 128
         time_conditioning: bool = False
         gate: float = 0.0  # where the blocks' residual gates start; 0 is adaLN-Zero
+        zero_out: bool = False  # the blocks' output matrices start at zero; needs open gates
 
         def __post_init__(self) -> None:
             TransformerConfig.__post_init__(self)
@@ -64,6 +65,8 @@ class DiT(Backbone):
                 raise UnmaskError(
                     f"condition_width must lie between 1 and {2**17:,}, not {self.condition_width}"
                 )
+            if self.zero_out and not self.gate:
+                raise UnmaskError("zero_out with closed gates would learn nothing: set gate 1")
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -74,6 +77,7 @@ class DiT(Backbone):
             Block(
                 *(config.width, config.heads, config.dropout, config.condition_width, config.gate),
                 by_row=config.time_conditioning,
+                zero_out=config.zero_out,
             )
             for _ in range(config.depth)
         )

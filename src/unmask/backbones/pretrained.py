@@ -137,6 +137,7 @@ class Layer(nn.Module):
     """Attention and MLP, with layer norms before them (GPT-2) or after the residual sums (BERT)."""
 
     recomputed: bool = False  # activation checkpointing: the backward pass reruns the layer
+    matrices: ClassVar = {"qkv": 3, "out": 1, "up": 1, "down": 1}  # as Block has them
 
     def __init__(self, config: PretrainedConfig, norm_first: bool, activation: str) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """The configuration of a run: reading, merging, checking and writing."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -339,6 +339,20 @@ def dump_yaml(config: RunConfig) -> str:
     """
     # Without allow_unicode PyYAML escapes non-ASCII; with it a line separator would be lost.
     return yaml.safe_dump(to_dict(config), sort_keys=False)
+
+
+def defaults(config: Any) -> dict[str, Any]:
+    """The defaults of a configuration's fields, those of its chosen components included."""
+    if isinstance(config, Choice):
+        return defaults(config.config)
+    found: dict[str, Any] = {}
+    for part in fields(config):
+        value = getattr(config, part.name)
+        if is_dataclass(value):
+            found[part.name] = defaults(value)
+        elif part.default is not MISSING:
+            found[part.name] = _plain(part.default)
+    return found
 
 
 def flatten(config: RunConfig) -> dict[str, Any]:

@@ -24,6 +24,17 @@ def discrete_weight(schedule: Schedule, t: Times, steps: int) -> Times:
     return steps * unmask_probability(alpha_s, alpha_t)
 
 
+def clipped_share(masked: Times, limit: float) -> Times:
+    """Share of the bound's weight that a training loss keeps at a mask ratio r, where 1/r is clipped.
+
+    The bound is the mean over r in [0, 1] of the cross-entropy at r: a masked token, of which there are r,
+    weighs 1/r. Here it weighs min(1/r, limit), and all is scaled to a mean of 1 over r, so that losses, and
+    gradients with them, are as large as the bound's. `limit` 1 gives all masked tokens the same weight, 2.
+    No schedule and no way to draw times changes the mean of this loss, as for the bound.
+    """
+    return (limit * masked).clamp(max=1) / (1 - 1 / (2 * limit))
+
+
 def d3pm_divergence(
     log_x: PerToken, log_m: PerToken, alpha_s: PerToken, alpha_t: PerToken
 ) -> PerToken:

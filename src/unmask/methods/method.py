@@ -25,7 +25,10 @@ from unmask.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class Losses:
-    """A bound on the negative log-likelihood, in nats: differentiable sum, and terms per token."""
+    """A bound on the negative log-likelihood, in nats: differentiable sum, and terms per token.
+
+    With noise of `training_noise` it is the training loss, whose weights may differ from the bound's.
+    """
 
     total: Float[Tensor, ""]
     terms: dict[str, Float[Tensor, "rows length"]]
@@ -87,6 +90,7 @@ class Method(nn.Module, ABC):
     parameter_groups: tuple[
         ParameterGroup, ...
     ] = ()  # parameters with an own learning rate or weight decay
+    loss_weight: str = ""  # name of the training loss's weights; empty for those of the bound
 
     def __init__(
         self,
@@ -118,11 +122,15 @@ class Method(nn.Module, ABC):
         Args:
             stream: Randomness of the rows.
             valid: True at tokens that are not padding.
-            times: Time sampler; the method's own by default.
+            time_sampler: Time sampler; the method's own by default.
 
         Returns:
             Noise of each row; None if the loss has none.
         """
+
+    def training_noise(self, stream: RowStream, valid: Valid) -> RowNoise | None:
+        """The randomness of the training loss: `noise`, unless training weighs times differently."""
+        return self.noise(stream, valid)
 
     @abstractmethod
     def nll(
@@ -133,13 +141,15 @@ class Method(nn.Module, ABC):
         full_bound: bool = False,
         given: Valid | None = None,
     ) -> Losses:
-        """The training loss, or the full bound.
+        """Terms of the bound under a draw of the noise.
+
+        The mean over draws of the full bound is the number that validation and evaluation report.
 
         Args:
             x: Token ids.
             valid: True at tokens that are not padding.
             noise: Randomness from `noise`.
-            whole: True for the full bound, with its prior and reconstruction terms.
+            full_bound: True for the full bound, with its prior and reconstruction terms.
             given: True at tokens that the bound conditions on. They stay unmasked and cost nothing.
 
         Returns:
@@ -151,6 +161,8 @@ class Method(nn.Module, ABC):
     ) -> Float[Tensor, ""]:
         """The training loss of rows, summed over their tokens; DDP and FSDP wrap this call.
 
+        It is the bound without its ends, or, with a `loss_weight`, a loss with other weights.
+
         Args:
             x: Token ids, on the CPU.
             valid: True at tokens that are not padding.
@@ -161,7 +173,7 @@ class Method(nn.Module, ABC):
             The sum of the loss over all tokens.
         """
         with torch.autocast(self.device.type, enabled=False):  # times and schedules need precision
-            noise = self.noise(stream, targets(valid, given))
+            noise = self.training_noise(stream, targets(valid, given))
         return self.nll(to_device(x, self.device), valid, noise, given=given).total
 
     def passes(self, rows: int) -> set[int]:

@@ -9,7 +9,14 @@ from typing import Any
 import torch
 
 from unmask.config.components import build_method, outline
-from unmask.config.run_config import RunConfig, dump_yaml, load_recipe, resolve, to_dict
+from unmask.config.run_config import (
+    RunConfig,
+    defaults,
+    dump_yaml,
+    load_recipe,
+    resolve,
+    to_dict,
+)
 from unmask.data.load import Data, first_sources, load_data
 from unmask.data.loader import LabelDropout, Loader, ShortRows
 from unmask.data.rows.first_rows import FirstRows
@@ -104,7 +111,7 @@ def _prepared(
     data = group.in_turn(lambda: _data(config, run, learned, begun, group))
     fingerprint = {**to_dict(config), "corpus": data.train.facts}
     if begun:  # before any file of the run changes
-        group.told(lambda: _agreed(run, begun, fingerprint))
+        group.told(lambda: _agreed(run, begun, fingerprint, config))
     torch.manual_seed(config.seed)  # the initial weights
     method = start.method if start else build_method(config, data.tokenizer.vocabulary)
     model = Model(method, data.tokenizer, config)
@@ -207,8 +214,8 @@ def _begun(run: Path, say: Say, group: ProcessGroup) -> Path | None:
     return Path(found) if found else None
 
 
-def _agreed(run: Path, begun: Path, fingerprint: dict[str, object]) -> str:
-    agree(run, begun, fingerprint)
+def _agreed(run: Path, begun: Path, fingerprint: dict[str, object], config: RunConfig) -> str:
+    agree(run, begun, fingerprint, defaults(config))
     return ""
 
 

@@ -1,7 +1,7 @@
 """AdamW, its learning rate as a pure function of the step, and its state as named tensors."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -14,20 +14,31 @@ _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 def learning_rate(step: int, config: TrainingConfig) -> float:
-    """Linear warm-up to `lr`, then constant, or half a cosine down to `min_lr` at the last step."""
+    """Linear warm-up to `lr`, then as `decay` has it: constant, or down to `min_lr` at the last step.
+
+    `cosine` is half a cosine and `linear` a line from the end of the warm-up; `wsd` (warm-up, stable,
+    decay: arXiv 2404.06395) stays at `lr` and is a line over the last `decay_share` of all steps.
+    """
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
     if config.decay == "constant":
         return config.lr
-    done = min(1.0, (step - config.warmup) / max(1, config.steps - config.warmup))
-    return config.min_lr + (config.lr - config.min_lr) * 0.5 * (1 + math.cos(math.pi * done))
+    first = config.warmup
+    if config.decay == "wsd":
+        first = max(first, round((1 - config.decay_share) * config.steps))
+    done = min(1.0, max(0, step - first) / max(1, config.steps - first))
+    left = 0.5 * (1 + math.cos(math.pi * done)) if config.decay == "cosine" else 1 - done
+    return config.min_lr + (config.lr - config.min_lr) * left
 
 
 class NamedAdamW:
-    """AdamW over a model's trainable parameters, which knows them by name."""
+    """AdamW over a model's trainable parameters by name, or all of them `without` some."""
 
-    def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
-        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    def __init__(
+        self, model: nn.Module, config: TrainingConfig, without: Collection[str] = ()
+    ) -> None:
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        named = {name: p for name, p in trained.items() if name not in without}
         self.fused = any(p.is_cuda for p in named.values())
         self.named: dict[str, Tensor] = {}  # in the order of torch's own numbering
         groups: list[dict[str, Any]] = []

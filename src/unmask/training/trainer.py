@@ -42,7 +42,8 @@ from unmask.training.logs.loss_curve import draw_curve
 from unmask.training.logs.progress import ProgressDisplay, bound
 from unmask.training.logs.run_log import Log
 from unmask.training.micro_batch import MicroBatch, memory_told
-from unmask.training.optimizer import NamedAdamW, clip_gradients, learning_rate
+from unmask.training.muon import OPTIMIZERS
+from unmask.training.optimizer import clip_gradients, learning_rate
 from unmask.training.signals import CutShort, Interrupted, Signals, interruptible
 from unmask.training.step import TrainStep
 from unmask.training.train_state import TrainingState, ValidationResult
@@ -100,7 +101,7 @@ class Trainer:
         self.loader, self.config, self.run = loader, config, run
         self.validate, self.sample = validate, sample
         self.say = say if self.group.main else _silence
-        self.optimizer = NamedAdamW(self.trained, config)
+        self.optimizer = OPTIMIZERS[config.optimizer](self.trained, config)
         self.ema = EMA(self.trained, config.ema) if config.ema else None
         rows = self.group.share(config.batch)  # this process's rows of the global batch
         self.gradient = TrainStep(self.trained, self.strategy, loader, rows, seed, config)
@@ -253,7 +254,9 @@ class Trainer:
             self.say(f"step {state.step}: {seen.skipped} steps were not finite and are skipped")
         rate = tokens / max(seconds, 1e-9)
         lr = learning_rate(state.step - 1, self.config)
-        log.numbers({"step": state.step, "tokens": state.tokens, **seen.to_dict(), "lr": lr})
+        line = {"step": state.step, "tokens": state.tokens, **seen.to_dict(), "lr": lr}
+        weight = self.method.loss_weight
+        log.numbers(line | ({"loss_weight": weight} if weight else {}))
         log.times({"step": state.step, "seconds": state.seconds, "tokens_per_second": rate})
         best = bound(state.best_nats, state.best_error) if state.best_step else ""
         bar.show(state.step, seen.loss, best, rate)

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from unmask.errors import UnmaskError
 
-DECAYS = ("constant", "cosine")
+OPTIMIZERS = ("adamw", "muon")
+DECAYS = ("constant", "cosine", "linear", "wsd")
 PRECISIONS = ("auto", "fp32", "bf16")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 STRATEGIES = ("plain", "ddp", "fsdp")
@@ -18,13 +19,17 @@ class TrainingConfig:
     batch: int = 32  # rows per optimizer step, over all micro-batches
     micro_batch: int = 0  # rows per backward pass; 0 = the whole batch
 
-    lr: float = 3e-4
+    optimizer: str = "adamw"  # adamw | muon (for the matrices of blocks, AdamW for the rest)
+    lr: float = 3e-4  # of AdamW
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
+    muon_lr: float = 0.02  # of Muon, at the same share of its peak as lr; the same for all widths
+    muon_momentum: float = 0.95
     warmup: int = 100  # steps
-    decay: str = "constant"  # constant | cosine
-    min_lr: float = 0.0  # where cosine ends
+    decay: str = "constant"  # constant | cosine | linear | wsd (stable, then linear)
+    decay_share: float = 0.2  # of all steps, in which wsd decays
+    min_lr: float = 0.0  # where cosine, linear and wsd end
     clip: float = 1.0  # global gradient norm; 0 = off
     ema: float = 0.9999  # 0 = off
 
@@ -61,12 +66,15 @@ class TrainingConfig:
             self._check(field, getattr(self, field) >= 0, "at least 0")
         for field in ("weight_decay", "clip", "spike"):
             self._check(field, 0 <= getattr(self, field) < float("inf"), "finite and at least 0")
-        for field in ("lr", "eps"):
+        for field in ("lr", "eps", "muon_lr"):
             self._check(field, 0 < getattr(self, field) < float("inf"), "finite and above 0")
         self._check("micro_batch", 0 <= self.micro_batch <= self.batch, f"0 to {self.batch}")
         self._check("min_lr", 0 <= self.min_lr <= self.lr, f"0 to lr = {self.lr}")
-        self._check("ema", 0 <= self.ema < 1, "in [0, 1)")
+        for field in ("ema", "muon_momentum"):
+            self._check(field, 0 <= getattr(self, field) < 1, "in [0, 1)")
+        self._check("decay_share", 0 < self.decay_share <= 1, "in (0, 1]")
         self._check("betas", all(0 <= beta < 1 for beta in self.betas), "two numbers in [0, 1)")
+        self._check("optimizer", self.optimizer in OPTIMIZERS, f"one of {', '.join(OPTIMIZERS)}")
         self._check("decay", self.decay in DECAYS, f"one of {', '.join(DECAYS)}")
         self._check("precision", self.precision in PRECISIONS, f"one of {', '.join(PRECISIONS)}")
         self._check("device", self.device in DEVICES, f"one of {', '.join(DEVICES)}")

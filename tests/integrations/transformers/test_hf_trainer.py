@@ -1,6 +1,7 @@
 """The Hugging Face Trainer trains our MDLM: on the same rows and masks its losses are our trainer's."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from unmask.config.run_config import RunConfig, resolve
 from unmask.data.load import load_data
 from unmask.data.loader import Loader
 from unmask.integrations.transformers.modeling import UnmaskForMaskedLM
+from unmask.methods.mdlm import MDLM
 from unmask.model import Model
 from unmask.randomness import RowStream
 from unmask.training.optimizer import learning_rate
@@ -142,6 +144,16 @@ def test_the_loss_is_that_of_the_noise_and_nothing_else(config):
     assert not torch.equal(model(x, labels=x).loss, evaluated)
     assert torch.equal(model.eval()(x, labels=x).loss, evaluated)
     assert bool(valid.all())
+
+
+def test_only_the_loss_of_training_has_other_weights(config):
+    uniform = replace(
+        config, method=replace(config.method, config=MDLM.Config(loss_weight="uniform"))
+    )
+    x = torch.randint(256, (2, 10), generator=torch.Generator().manual_seed(0))
+    ours, theirs = (wrapped(one) for one in (uniform, config))
+    assert torch.equal(ours.eval()(x, labels=x).loss, theirs.eval()(x, labels=x).loss)
+    assert not torch.equal(ours.train()(x, labels=x).loss, theirs.train()(x, labels=x).loss)
 
 
 def test_given_tokens_cost_nothing_and_padding_is_unseen(config):

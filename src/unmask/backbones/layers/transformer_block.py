@@ -1,6 +1,7 @@
 """Residual block and configuration of the DiT and the causal transformer."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -82,6 +83,8 @@ class Block(InferenceWeights):
 
     frozen: BlockWeights | None
     recomputed: bool = False  # activation checkpointing: the backward pass reruns the block
+    # layers whose weights Muon takes, with the number of matrices that are stacked in each
+    matrices: ClassVar = {"attention.qkv": 3, "attention.out": 1, "mlp.0": 1, "mlp.2": 1}
 
     def __init__(
         self,
@@ -91,6 +94,7 @@ class Block(InferenceWeights):
         condition_width: int = 0,
         gate: float = 0.0,
         by_row: bool = False,  # True if each row has its own condition
+        zero_out: bool = False,  # True: output matrices start at zero
     ) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(width, bias=False)
@@ -104,6 +108,9 @@ class Block(InferenceWeights):
         if self.modulation is not None:
             for bias in self.modulation.bias.detach().chunk(6)[2::3]:
                 bias.fill_(gate)
+        if zero_out:
+            for parameter in (self.attention.out.weight, *self.mlp[2].parameters()):
+                nn.init.zeros_(parameter)
 
     def forward(
         self,

@@ -265,7 +265,8 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         with _drawing:
             stream = self.noise.draw(len(x), self.training)
         method = self.method
-        noise = method.noise(stream, targets(valid, given))
+        draw = method.training_noise if self.training else method.noise
+        noise = draw(stream, targets(valid, given))
         self.backbone.dropout_keys = dropout_keys(stream, x.device)
         try:
             total = method.nll(x, valid, noise, given=given).total

@@ -223,9 +223,23 @@ def run_weights(run: Path, warn: Say) -> dict[str, Tensor]:
     return read_weights(last, "ema" if (last / "ema.safetensors").exists() else "model")
 
 
-def agree(run: Path, found: Path, fingerprint: Mapping[str, Any]) -> None:
-    """Raises an error if a checkpoint of the run has another configuration."""
-    before = dict(_flat(read_json(found / "state.json")["fingerprint"]))
+def agree(
+    run: Path,
+    found: Path,
+    fingerprint: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None = None,
+) -> None:
+    """Raises an error if a checkpoint of the run has another configuration.
+
+    Args:
+        run: the run's folder.
+        found: its checkpoint.
+        fingerprint: the configuration of now.
+        defaults: values of settings that an older version did not write down.
+    """
+    before = dict(_flat(defaults or {})) | dict(
+        _flat(read_json(found / "state.json")["fingerprint"])
+    )
     now = dict(_flat(json.loads(json.dumps(fingerprint))))  # with JSON's types, as in the file
     free = MAY_CHANGE
     if now.get("training.decay") != "constant":

@@ -43,7 +43,9 @@ def _training(axes: Any, records: list[dict[str, Any]]) -> None:
         return
     steps, losses = [r["step"] for r in records], [r["loss"] for r in records]
     axes.plot(steps, losses, color="tab:blue", alpha=0.2, linewidth=1)
-    axes.plot(steps, smooth(losses), color="tab:blue", linewidth=1.5, label="training loss")
+    weight = records[-1].get("loss_weight", "")
+    label = f"training loss, weight {weight}" if weight else "training loss"
+    axes.plot(steps, smooth(losses), color="tab:blue", linewidth=1.5, label=label)
 
 
 def _validation(axes: Any, records: list[dict[str, Any]]) -> None:
