@@ -164,5 +164,32 @@ def test_public_functions_document_their_arguments():
     assert not lacking, "\n".join(sorted(set(lacking)))
 
 
+def misnamed(file: Path) -> Iterator[str]:
+    """Names under Args that no parameter has."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        rest = (ast.get_docstring(node) or "").partition("Args:\n")[2]
+        listed = re.findall(r"^    (\w+): ", re.split(r"\n\S", rest)[0], re.MULTILINE)
+        own = node.args
+        known = {arg.arg for arg in (*own.posonlyargs, *own.args, *own.kwonlyargs)}
+        known |= {arg.arg for arg in (own.vararg, own.kwarg) if arg is not None}
+        yield from (
+            f"{file}:{node.lineno} {node.name} has no {name}"
+            for name in listed
+            if name not in known
+        )
+
+
+def test_arguments_have_the_names_of_parameters():
+    assert not [fault for file in sorted(ROOT.rglob("*.py")) for fault in misnamed(file)]
+
+
+def test_a_misnamed_argument_is_seen(tmp_path):
+    file = tmp_path / "planted.py"
+    file.write_text('def f(x):\n    """Short.\n\n    Args:\n        y: a number.\n    """')
+    assert len(list(misnamed(file))) == 1
+
+
 if __name__ == "__main__":
     print(*all_faults([Path(path) for path in sys.argv[1:]]), sep="\n")

@@ -18,7 +18,7 @@ from unmask.runtime.device import PRECISIONS
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """All that a model folder holds: `generation`, `likelihood` and `formats` work on it.
+    """The content of a model folder; `generation`, `likelihood` and `formats` work on it.
 
     `defaults` are the options of `generate` that apply where a caller gives none.
     """
@@ -54,13 +54,17 @@ class Bundle:
 
     @property
     def digest(self) -> str:
-        """A hash of weights, tokenizer and configuration: texts and figures depend on nothing else."""
+        """A hash of weights, tokenizer and configuration, on which all texts and figures depend."""
         content = [to_dict(self.config), self.tokenizer.fingerprint]
         state = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
         hash_tensors(state, self.method)
         return state.hexdigest()[:16]
 
     def refuse_pairs(self, advice: str) -> None:
-        """Raises an error if the model was trained on pairs: its figures would be those of sources."""
+        """Raises an error if the model was trained on pairs.
+
+        Args:
+            advice: the mend, as the end of the message.
+        """
         if self.conditional:
             raise UnmaskError(f"a model of pairs writes targets for sources: {advice}")

@@ -397,8 +397,8 @@ def load(
     """Reads a model.
 
     Args:
-        path: a shipped model by name ("stories"), a run folder, an exported folder, a folder in the layout
-            of the Hugging Face hub, or a model there ("owner/name", "hf:name" without an owner).
+        path: a shipped model by name ("stories"), or a run folder, or an exported folder. Models of the
+            Hugging Face hub have names such as "owner/name", or "hf:name" without an owner.
         device: cpu, cuda, mps, or auto for the best one there is.
         precision: fp32, bf16, or auto for the fastest one that the device computes natively.
         compile: True compiles the network, which delays the first texts and speeds up later ones on a GPU.

@@ -56,7 +56,7 @@ class DiT(Backbone):
     class Config(TransformerConfig):
         condition_width: int = 128
         time_conditioning: bool = False
-        gate: float = 0.0  # where the blocks' residual gates start; 0 is adaLN-Zero
+        gate: float = 0.0  # initial value of the residual gates; 0 is adaLN-Zero
         zero_out: bool = False  # the blocks' output matrices start at zero; needs open gates
 
         def __post_init__(self) -> None:
@@ -108,28 +108,36 @@ class DiT(Backbone):
         return self.trunk(inputs, condition, seen, self.keys(inputs), at=at)
 
     def together(self, calls: Sequence[Call]) -> list[Tensor]:
-        """In one pass; a network without time conditioning reads no condition."""
+        """Features of several calls in one pass."""
         side = PackedForward(calls, self.config.width // self.config.heads, causal=False)
         condition = None if self.usable else torch.zeros(1, device=side.tokens.device)
         if self.time_conditioning:
             condition = side.condition
-        # not what was compiled: each company is another shape
+        # not the compiled function: each packed batch has another shape
         trunk = partial(DiT.trunk, self, side.tokens, condition, side.seen, None)
-        if side.at is not None and self.time_conditioning:  # which differs from token to token
+        if side.at is not None and self.time_conditioning:  # the condition differs between tokens
             return side.apart(taken(trunk(None), side.at))
         return side.apart(trunk(side.at))
 
     def trunk(
         self,
         inputs: Inputs,
-        condition: Float[Tensor, "times"] | None,  # one, one a row, or more than are read
+        condition: Float[Tensor, "times"] | None,  # one, or at least one a row
         seen: AttentionInputs | PackedBatch,
         keys: Keys | None,
         at: Int[Tensor, "tokens"] | None,
     ) -> Float[Tensor, "*tokens width"]:
-        """Everything that is learned but the head; the last block knows which tokens are wanted.
+        """The network without its head; the last block computes the tokens `at` only.
 
-        A frozen network has worked out what it does without a condition.
+        Args:
+            inputs: token ids, or vectors of a method that diffuses vectors.
+            condition: noise levels; None for a frozen network, whose weights include sigma = 0.
+            seen: positions and masks of the attention.
+            keys: keys of the dropout of each row; None without dropout.
+            at: the tokens to compute, counted through all rows; None for all.
+
+        Returns:
+            The features.
         """
         c = None if condition is None else F.silu(self.noise_level(condition))
         x = self.embedding(inputs)

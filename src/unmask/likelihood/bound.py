@@ -144,7 +144,11 @@ class Bound:
         return self._bits_per(self.characters, self.error)
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures for a log; infinity and NaN become None."""
+        """All figures for a log.
+
+        Returns:
+            Figures by name; infinity and NaN are None.
+        """
         figures = {**asdict(self), **{name: getattr(self, name) for name in _FIGURES}}
         del figures["sums"]
         return {name: _known(value) for name, value in figures.items()}

@@ -1,4 +1,4 @@
-"""What all masked diffusion methods share: noise, the network at masked tokens, the terms at both ends of time."""
+"""Masked diffusion: noise, loss at masked tokens, and the terms of the bound at both ends of time."""
 
 from abc import abstractmethod
 from dataclasses import replace
@@ -22,7 +22,7 @@ from unmask.runtime.device import to_device
 from unmask.shapes import At, LogProbabilities, Tokens, Valid
 from unmask.vocabulary import Vocabulary
 
-LARGEST_SIGMA = 20.0  # alpha = 2e-9: where a schedule without a floor would feed infinity
+LARGEST_SIGMA = 20.0  # alpha = 2e-9; without the limit sigma(1) can be infinite
 
 
 def cross_entropy(total: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def cross_entropy(total: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
 
 
 class MaskedDiffusion(Method):
-    """A method that learns to undo masking; `steps` = 0 is continuous time."""
+    """A method that predicts masked tokens; `steps` is T of its bound, 0 for continuous time."""
 
     certificate = "upper"
     capabilities = Capabilities(time_bound=True, any_order=True, shared_head=True)
@@ -51,15 +51,15 @@ class MaskedDiffusion(Method):
 
     @abstractmethod
     def row_loss(self) -> RowLoss:
-        """(logsumexp of the logits, logits that it reads, *loss_inputs) -> loss of each masked token."""
+        """A function (logsumexp of the logits, logits of `read`, *loss_inputs) -> loss of each masked token."""
 
     def read(self, x: Int[Tensor, "tokens"]) -> Int[Tensor, "tokens chosen"]:
-        """Whose logits the loss reads: the true token's comes first."""
+        """The ids whose logits the loss reads, the true token first."""
         return x[:, None]
 
     @abstractmethod
     def loss_inputs(self, t: Float64[Tensor, "rows"]) -> list[Float64[Tensor, "rows"]]:
-        """What row_loss needs of the time, by row; the first is the weight of the token's loss."""
+        """Inputs of `row_loss` that depend on the time, by row; the first is the weight of the loss."""
 
     def noise(
         self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None
@@ -87,15 +87,15 @@ class MaskedDiffusion(Method):
         return self._with_ends(losses, x, valid, noise, given) if full_bound else losses
 
     def log_x_theta(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
-        """log-probabilities of the clean token at chosen places; MASK has none."""
+        """log x_theta at chosen places of z_t; MASK has probability 0."""
         with self.arithmetic():
-            # not at these tokens alone: how products round depends on how many there are, and what
-            # a row becomes must not depend on its batch
+            # features of all tokens: rounding depends on the number of tokens, and a text must not
+            # depend on its batch
             h = self.backbone.features(z_t, self.condition(t, z_t.device))
             return self.log_mean(h[at])
 
     def log_mean(self, h_at: Float[Tensor, "tokens width"]) -> LogProbabilities:
-        """log x_theta of masked tokens at their features; MASK has none."""
+        """log x_theta of masked tokens from their features; MASK has probability 0."""
         return subs_log_probs(self.backbone.logits(h_at), self.vocabulary.mask_id, torch.float32)
 
     def denoiser(self) -> Denoiser:
@@ -106,7 +106,7 @@ class MaskedDiffusion(Method):
         return self._replayed
 
     def condition(self, t: Float[Tensor, "rows"], device: torch.device) -> Tensor | None:
-        """sigma(t) for a network that reads it."""
+        """sigma(t), the noise level; None for a network without time conditioning."""
         if not self.backbone.time_conditioning:
             return None
         sigma = self.schedule.sigma(t.double().cpu()).detach()
@@ -122,9 +122,9 @@ class MaskedDiffusion(Method):
         inputs: list[Tensor],
         z_t: Tokens | None = None,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "rows length"]]:
-        """Sum and per-token values of a loss at masked tokens: only they reach the projection.
+        """Sum and per-token values of a loss at masked tokens; only these reach the head.
 
-        Which tokens those are is known where the noise was drawn, so a GPU is never asked to count.
+        The masked places are on the CPU, where the noise was drawn, so the host does not wait for a GPU.
         """
         if z_t is None:
             z_t = q_sample(x, to_device(masked, x.device), self.vocabulary.mask_id)
@@ -145,7 +145,7 @@ class MaskedDiffusion(Method):
     def _with_ends(
         self, losses: Losses, x: Tokens, valid: Valid, noise: Noise, given: Valid | None
     ) -> Losses:
-        """Adds the steps from all-MASK to the first drawn time and from the last one to clean text."""
+        """Adds the prior term, from all-MASK to the first time, and the reconstruction term at the last."""
         terms = dict(losses.terms)
         ends: list[tuple[str, Valid, float, float]] = []
         if noise.unstarted > 0:
@@ -164,7 +164,7 @@ class MaskedDiffusion(Method):
     def _with_schedule_gradient(
         self, schedule: Learned, losses: Losses, wanted: Valid, noise: Noise
     ) -> Losses:
-        """Lets a learned schedule feel the variance of the bound; the value does not change."""
+        """Adds the gradient of the bound's variance with respect to a learned schedule; the value stays."""
         lengths = wanted.sum(1).cpu().double().clamp(min=1)  # a row may be all padding
         by_row = losses.per_token().sum(1).cpu().double() / lengths / noise.importance
         moment = schedule.second_moment(noise.t, by_row, noise.importance) * lengths.sum()

@@ -129,7 +129,15 @@ class Method(nn.Module, ABC):
         """
 
     def training_noise(self, stream: RowStream, valid: Valid) -> RowNoise | None:
-        """The randomness of the training loss: `noise`, unless training weighs times differently."""
+        """The random noise of the training loss: `noise`, unless training weighs times differently.
+
+        Args:
+            stream: Randomness of the rows.
+            valid: True at tokens that are not padding.
+
+        Returns:
+            Noise of each row; None if the loss has none.
+        """
         return self.noise(stream, valid)
 
     @abstractmethod

@@ -25,9 +25,9 @@ class Sampler(ABC):
         """Fills a canvas.
 
         Args:
-            denoise: log x_theta at chosen positions.
+            denoiser: log x_theta at chosen positions.
             canvas: Fixed tokens and masks.
-            plan: Seeds and settings of the draws.
+            task: Seeds and settings of the draws.
 
         Returns:
             Frames of the text after each step. The last frame has no masks.

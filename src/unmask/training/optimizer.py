@@ -1,4 +1,4 @@
-"""AdamW, its learning rate as a pure function of the step, and its state as named tensors."""
+"""AdamW with named state, the learning rate of each step, and gradient clipping."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -32,7 +32,7 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
 
 
 class NamedAdamW:
-    """AdamW over a model's trainable parameters by name, or all of them `without` some."""
+    """AdamW over the trainable parameters of a model, by name; `without` leaves some out."""
 
     def __init__(
         self, model: nn.Module, config: TrainingConfig, without: Collection[str] = ()
@@ -75,22 +75,22 @@ class NamedAdamW:
         ]
 
     def step(self, lr: float, skip: Tensor) -> None:
-        """One update, or none where `skip` is 1; the gradients are spent."""
+        """One update, or none where `skip` is 1; the gradients are dropped."""
         for group in self.adamw.param_groups:
             group["lr"] = lr * group["scale"]
         if self.fused:
-            vars(self.adamw)["found_inf"] = skip  # read by the kernel itself: nobody waits
+            vars(self.adamw)["found_inf"] = skip  # the kernel reads it; the host does not wait
             self.adamw.step()
         elif not skip:
             self.adamw.step()
         self.forget()
 
     def forget(self) -> None:
-        """Drop the gradients."""
+        """Drops the gradients."""
         self.adamw.zero_grad(set_to_none=True)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state as `parameter.moment`; zeros, as torch starts, where no gradient came yet."""
+        """The state as `parameter.moment`; zeros for parameters without a gradient so far."""
         flat: dict[str, Tensor] = {}
         for name, parameter in self.named.items():
             state = self.adamw.state.get(parameter) or {
@@ -102,7 +102,7 @@ class NamedAdamW:
         return flat
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take up a state that `tensors` gave."""
+        """Restores a state of `tensors`."""
         state: dict[str, Any] = self.adamw.state_dict()
         state["state"] = {
             index: {moment: tensors[f"{name}.{moment}"] for moment in _MOMENTS}
@@ -112,10 +112,10 @@ class NamedAdamW:
 
 
 def clip_gradients(model: nn.Module, limit: float) -> Tensor:
-    """Scale the gradients down to a global norm of `limit` (0 = leave them); the norm before."""
+    """Scales the gradients to a global norm of at most `limit` (0: off); returns the norm before."""
     parameters = [p for p in model.parameters() if p.grad is not None]
     norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    if hasattr(norm, "full_tensor"):  # of gradients in shards
+    if hasattr(norm, "full_tensor"):  # sharded gradients
         norm = norm.full_tensor()
     if limit:
         nn.utils.clip_grads_with_norm_(parameters, limit, norm)

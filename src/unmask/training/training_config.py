@@ -1,4 +1,4 @@
-"""How a run trains: every number of the loop, its default and its range."""
+"""Settings of the training loop with their defaults and ranges."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ STRATEGIES = ("plain", "ddp", "fsdp")
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """The training loop; the optimizer's defaults are the paper's."""
+    """Settings of the training loop; the optimizer's defaults are the paper's."""
 
     steps: int = 1000
     batch: int = 32  # rows per optimizer step, over all micro-batches
@@ -24,21 +24,21 @@ class TrainingConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
-    muon_lr: float = 0.02  # of Muon, at the same share of its peak as lr; the same for all widths
+    muon_lr: float = 0.02  # of Muon; warm-up and decay scale it as they scale lr
     muon_momentum: float = 0.95
     warmup: int = 100  # steps
     decay: str = "constant"  # constant | cosine | linear | wsd (stable, then linear)
-    decay_share: float = 0.2  # of all steps, in which wsd decays
-    min_lr: float = 0.0  # where cosine, linear and wsd end
+    decay_share: float = 0.2  # share of the steps in which wsd decays
+    min_lr: float = 0.0  # learning rate at the last step of cosine, linear and wsd
     clip: float = 1.0  # global gradient norm; 0 = off
     ema: float = 0.9999  # 0 = off
 
     precision: str = "fp32"  # fp32 | bf16 (autocast) | auto, the fastest that is native
     compile: bool = False
     checkpoint_activations: bool = (
-        False  # blocks run again on the way back: less memory, a third more work
+        False  # the backward pass reruns blocks: less memory, a third more work
     )
-    deterministic: bool = False  # same bits on a GPU and compiled too; slower
+    deterministic: bool = False  # the same bits on a GPU and with compile; slower
     device: str = "auto"  # auto | cpu | cuda | mps
 
     validate_every: int = 200  # steps; 0 = only after the last step
@@ -48,11 +48,11 @@ class TrainingConfig:
     sample_every: int = 0  # steps; 0 = off
     save_every: int = 200  # steps
     keep: int = 2  # last checkpoints kept
-    keep_best: int = 0  # and those with the best bounds
-    keep_every: int = 0  # and every so many steps one, for good; 0 = off
-    max_skips: int = 10  # steps in a row that are not finite before going back; 0 = never go back
-    max_rollbacks: int = 3  # times a run may go back
-    spike: float = 6.0  # deviations above the usual loss that are told; 0 = off
+    keep_best: int = 0  # further checkpoints, those with the best bounds
+    keep_every: int = 0  # steps between checkpoints that are never deleted; 0 = off
+    max_skips: int = 10  # non-finite steps in a row before a rollback; 0 = no rollback
+    max_rollbacks: int = 3  # rollbacks of a run at most
+    spike: float = 6.0  # standard deviations above the mean loss that count as a spike; 0 = off
     log_every: int = 10  # steps
     log_to: tuple[str, ...] = ()  # loggers by name: tensorboard, wandb
 
@@ -89,10 +89,10 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class DistributedConfig:
-    """How a run is spread over the processes that torchrun starts."""
+    """Distribution of a run over the processes that torchrun starts."""
 
-    strategy: str = "plain"  # plain | ddp (all weights everywhere) | fsdp (in shards)
-    timeout: float = 600.0  # seconds until a process that does not answer ends the run
+    strategy: str = "plain"  # plain | ddp (weights replicated) | fsdp (weights sharded)
+    timeout: float = 600.0  # seconds without a reply from a process after which the run ends
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
