@@ -17,11 +17,12 @@ PUBLIC = [
     "Model",
     "Result",
     "RunConfig",
-    "Sampling",
+    "SamplingParams",
     "UnmaskError",
     "Vocabulary",
     "__version__",
     "compare",
+    "evaluate",
     "load",
     "train",
 ]

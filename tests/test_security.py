@@ -323,7 +323,7 @@ def test_a_pattern_without_end_is_an_error(tmp_path):
         ("a: " + "[" * 20_000, "nested too deeply"),
         ("x" * 300_000, "larger than 262,144 bytes"),
         ("{[a, b]: 1}", "a key that is no word"),
-        ("data: !!python/object/apply:os.system ['true']", "data: a list|data is a section"),
+        ("data: !!python/object/apply:os.system ['true']", "data: a list|data must be a section"),
         ("base: ../../../../etc/passwd", "unknown recipe"),
         ("training: {steps: 1e400}", "training.steps: '1e400' is not a whole number"),
         (f"training: {{steps: {'9' * 5000}}}", "training.steps: '9+"),

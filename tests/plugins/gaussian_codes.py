@@ -116,11 +116,11 @@ class DenoiseCodes(Sampler):
         state, rows = SamplerState(denoiser, canvas, task), len(canvas.tokens)
         known, fixed = denoiser.codes(canvas.tokens), ~canvas.open[..., None]
         shape, at = known.shape, canvas.open.nonzero(as_tuple=True)
-        time_sampler = torch.linspace(1, denoiser.config.t_min, self.steps + 1, dtype=torch.float64)
+        times = torch.linspace(1, denoiser.config.t_min, self.steps + 1, dtype=torch.float64)
         z = to_device(
             normal(row_uniforms(task.seeds, "z", shape[1] * shape[2]), shape), known.device
         )
-        for step, (t, s) in enumerate(pairwise(time_sampler), start=1):
+        for step, (t, s) in enumerate(pairwise(times), start=1):
             t, s = t.expand(rows), s.expand(rows)
             x = torch.where(fixed, known, denoiser.estimate(torch.where(fixed, known, z), t))
             drawn = normal(row_uniforms(task.seeds, "z", shape[1] * shape[2], step), shape)

@@ -97,5 +97,7 @@ def test_without_a_c_compiler_torch_does_the_work_of_kernels(monkeypatch):
 
     monkeypatch.setattr(categorical_draw, "draw", draw)
     monkeypatch.setattr(availability.torch, "zeros", lambda *shape, device: torch.ones(shape))
-    with pytest.warns(UnmaskWarning, match=r"does not run \(Failed to find C compiler.\): plain"):
+    with pytest.warns(
+        UnmaskWarning, match=r"does not run \(Failed to find C compiler.\), so plain"
+    ):
         assert not availability.kernels_available.__wrapped__()

@@ -51,7 +51,7 @@ class Sampled(ApiRequest):
         None,
         ge=-(2**63),
         lt=2**63,
-        description="seed of the text; default: random",
+        description="seed; equal seeds give equal texts; default: random",
     )
 
     @property

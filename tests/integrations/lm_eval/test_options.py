@@ -16,7 +16,7 @@ GREEDY = {"sampler": "confidence", "strategy": "deterministic"}
         ({"path": "x", "sampeler": "x"}, "did you mean 'sampler'?"),
         ({"path": "x", "n": 4}, "unknown key in model_args: 'n'"),  # one text a request
         ({"path": "x", "sampling": {}}, "unknown key in model_args: 'sampling'"),
-        ({"draws": 4}, "model_args needs path=MODEL"),
+        ({"draws": 4}, "model_args has no path: give path=MODEL"),
         ({"path": "x", "draws": "many"}, "model_args draws: 'many' is not a whole number"),
     ],
 )

@@ -30,7 +30,7 @@ _EXAMPLES = {  # the use of a listed name
     "samplers": "unmask samplers confidence",
     "grids": "unmask generate stories --steps 16 --grid cosine",
     "schedules": "unmask train demo --schedule cosine",
-    "times": "unmask evaluate runs/demo --estimator importance",
+    "time-samplers": "unmask evaluate runs/demo --estimator importance",
     "backbones": "unmask config demo --backbone dit",
     "loggers": "unmask train demo --training.log_to tensorboard",
     "tokenizers": "unmask train demo --data.tokenizer.kind bytes",
