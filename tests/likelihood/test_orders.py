@@ -140,8 +140,8 @@ def test_an_order_of_other_places_than_the_texts_is_told_in_one_line(sizes, orde
     with pytest.raises(UnmaskError) as caught:
         likelihood(small_method("mdlm"), padded_rows(*sizes), order=order)
     assert str(caught.value) == (
-        f"the order does not fit rows of 8 positions with {have} tokens: give each position once, "
-        "from 0, or each of the text if all rows have the same number of tokens"
+        f"the order does not fit rows of 8 positions with {have} tokens: give each position of a row "
+        "once, from 0; if all texts have one length, their positions are enough"
     )
 
 
@@ -182,7 +182,7 @@ def test_filling_behind_a_target_is_hidden_or_seen_and_never_asked_for(how):
 def test_another_order_would_measure_the_filling_and_is_refused(order, monkeypatch):
     method = small_method("mdlm")
     monkeypatch.setattr(method.backbone, "features", None)  # nothing is asked
-    with pytest.raises(UnmaskError, match="would measure the filling behind the targets") as caught:
+    with pytest.raises(UnmaskError, match="would also score the EOS tokens behind") as caught:
         likelihood(method, FILLED, order=order)
     assert "\n" not in str(caught.value)
 

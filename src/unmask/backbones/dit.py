@@ -37,7 +37,7 @@ class NoiseLevel(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         weight: Tensor = self.mlp[0].weight  # type: ignore[assignment]
-        return weight.dtype  # a replica of DataParallel lists no parameters
+        return weight.dtype  # not from `parameters()`, which is empty in a DataParallel replica
 
     def forward(self, sigma: Float[Tensor, "rows"]) -> Float[Tensor, "rows condition"]:
         powers = torch.arange(128, device=sigma.device, dtype=torch.float32) / 128
@@ -48,7 +48,7 @@ class NoiseLevel(nn.Module):
 
 @BACKBONES.register("dit")
 class DiT(Backbone):
-    """Bidirectional transformer with adaLN and rotary positions: the paper's network."""
+    """Bidirectional transformer with adaLN and rotary positions: the network of the MDLM paper."""
 
     compiled = "trunk"
 
@@ -57,7 +57,9 @@ class DiT(Backbone):
         condition_width: int = 128
         time_conditioning: bool = False
         gate: float = 0.0  # initial value of the residual gates; 0 is adaLN-Zero
-        zero_out: bool = False  # the blocks' output matrices start at zero; needs open gates
+        zero_out: bool = (
+            False  # the blocks' output matrices start at zero; needs a gate that is not 0
+        )
 
         def __post_init__(self) -> None:
             TransformerConfig.__post_init__(self)
@@ -66,7 +68,9 @@ class DiT(Backbone):
                     f"condition_width must lie between 1 and {2**17:,}, not {self.condition_width}"
                 )
             if self.zero_out and not self.gate:
-                raise UnmaskError("zero_out with closed gates would learn nothing: set gate 1")
+                raise UnmaskError(
+                    "zero_out with closed gates (gate 0) leaves the blocks without gradients: set gate 1"
+                )
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -96,7 +100,7 @@ class DiT(Backbone):
         state: State | None = None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
-        """`condition` is sigma; a network without time conditioning reads sigma = 0."""
+        """Features of the inputs. `condition` is sigma; without time conditioning, sigma = 0 is used."""
         if self.usable and not self.time_conditioning:
             condition = None
         elif condition is None or not self.time_conditioning:
@@ -113,16 +117,18 @@ class DiT(Backbone):
         condition = None if self.usable else torch.zeros(1, device=side.tokens.device)
         if self.time_conditioning:
             condition = side.condition
-        # not the compiled function: each packed batch has another shape
+        # uncompiled, since each packed batch has its own shape
         trunk = partial(DiT.trunk, self, side.tokens, condition, side.seen, None)
-        if side.at is not None and self.time_conditioning:  # the condition differs between tokens
+        if side.at is not None and self.time_conditioning:
+            # with `at`, `trunk` reads one condition per row, but a packed row has several
             return side.apart(taken(trunk(None), side.at))
         return side.apart(trunk(side.at))
 
     def trunk(
         self,
         inputs: Inputs,
-        condition: Float[Tensor, "times"] | None,  # one, or at least one a row
+        condition: Float[Tensor, "times"]
+        | None,  # one for all rows, or one per row; more are padding
         seen: AttentionInputs | PackedBatch,
         keys: Keys | None,
         at: Int[Tensor, "tokens"] | None,
@@ -131,10 +137,10 @@ class DiT(Backbone):
 
         Args:
             inputs: token ids, or vectors of a method that diffuses vectors.
-            condition: noise levels; None for a frozen network, whose weights include sigma = 0.
+            condition: noise levels; None if the frozen weights contain the modulation by sigma = 0.
             seen: positions and masks of the attention.
-            keys: keys of the dropout of each row; None without dropout.
-            at: the tokens to compute, counted through all rows; None for all.
+            keys: dropout key of each row; None without dropout.
+            at: indices of the tokens to compute, into the flattened batch; None for all.
 
         Returns:
             The features.

@@ -10,8 +10,8 @@ from unmask.errors import UnmaskError
 from unmask.runtime.kernels.availability import kernels_available
 
 LogProbabilities = Float[Tensor, "tokens vocabulary"]
-BLOCK = 256  # tokens of a block, whose probabilities are summed first
-COLDEST, HOTTEST = 1e-6, 1e6  # temperatures; below the first, the likeliest token is taken
+BLOCK = 256  # `draw` splits a larger vocabulary into blocks of this many tokens
+COLDEST, HOTTEST = 1e-6, 1e6  # temperatures; below COLDEST only the likeliest token is kept
 
 
 def check_sharpness(temperature: float, top_k: int | None, top_p: float | None) -> None:
@@ -62,8 +62,9 @@ def draw(
 ) -> Int[Tensor, "tokens"]:
     """One token per distribution, by inversion of its cumulative distribution in float64.
 
-    Uniforms of 24 bits never draw tokens rarer than about 1e-7; those of 53 bits do. For a large
-    vocabulary the inversion finds the block first and then the token, with two short sums.
+    Uniforms of 24 bits never draw tokens rarer than about 1e-7; those of 53 bits do. In a large
+    vocabulary the inversion first finds a block of tokens, then the token in it. So both cumulative
+    sums are short.
     """
     device = log_probabilities.device
     if device.type == "cuda" and kernels_available():
@@ -77,7 +78,7 @@ def draw(
     if size <= BLOCK:
         cumulative = log_probabilities.double().exp().cumsum(-1)
         return _first_beyond(cumulative, uniforms * cumulative[:, -1:])[:, 0].to(device)
-    # an empty block comes first, so that each block has a predecessor
+    # an empty block in front, so that each block has one before it
     padded = nn.functional.pad(log_probabilities, (BLOCK, -size % BLOCK), value=-math.inf)
     blocks = padded.double().exp().unflatten(-1, (-1, BLOCK))
     cumulative = blocks.sum(-1).cumsum(-1)
@@ -92,8 +93,11 @@ def draw(
 def _first_beyond(
     cumulative: Float64[Tensor, "tokens entries"], target: Float64[Tensor, "tokens 1"]
 ) -> Int[Tensor, "tokens 1"]:
-    """The first entry whose cumulative probability exceeds the target. Its own is never 0."""
-    # below the total under any rounding, so that such an entry exists
+    """The first entry whose cumulative probability exceeds the target.
+
+    The probability of that entry itself is never 0.
+    """
+    # a rounded target can reach the total: lower it, so that such an entry exists
     below = torch.minimum(target, cumulative[:, -1:] * (1 - 2.0**-53))
     return torch.searchsorted(cumulative, below, right=True)
 

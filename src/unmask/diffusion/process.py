@@ -18,10 +18,10 @@ def masked_tokens(
 def q_sample(
     x: Int[Tensor, "rows length"], masked: Bool[Tensor, "rows length"], mask_id: int
 ) -> Int[Tensor, "rows length"]:
-    """z_t ~ q(z_t | x) = Cat(alpha_t x + (1 - alpha_t) m), from the drawn `masked`."""
+    """z_t ~ q(z_t | x) = Cat(alpha_t x + (1 - alpha_t) m): x with MASK where `masked` is True."""
     return x.masked_fill(masked, mask_id)
 
 
 def unmask_probability(alpha_s: PerToken, alpha_t: PerToken) -> PerToken:
-    """Probability that a masked token is revealed between t and s (Eq. 7)."""
+    """Probability that a token masked at t is revealed by s < t (Eq. 7 of arXiv 2406.07524)."""
     return (alpha_s - alpha_t) / (1 - alpha_t)

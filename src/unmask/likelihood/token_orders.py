@@ -17,14 +17,15 @@ from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
 from unmask.shapes import Tokens, Valid
 
-Order = str | Sequence[int]  # a name of ORDERS, or each position of the row or of its text, once
+# a name in ORDERS, or a permutation of the positions of a row, with or without its padding
+Order = str | Sequence[int]
 Ranks = Int64[Tensor, "rows length"]  # rank of each position in the order
 ORDERS = ("left_to_right", "right_to_left", "random")
 
 
 @dataclass(frozen=True, eq=False)
 class _OneByOne(Estimator):
-    """Base of the estimators that call the denoiser once a token, in batches of `batch` rows."""
+    """Base of the estimators with one network input per token, in batches of `batch` inputs."""
 
     method: MaskedDiffusion
     batch: int = 32
@@ -32,8 +33,8 @@ class _OneByOne(Estimator):
     def log_p(self, batch: Batch, ranks: Ranks | None) -> ByRow:
         """Sum over positions i of log p(x_i | given tokens and positions of a lower rank), per row.
 
-        Without ranks, each token is conditioned on all others. The sum runs over the counted
-        positions; without `counted`, over all that are not given.
+        Without ranks, each token is conditioned on all others. The sum runs over the positions
+        in `batch.counted`. If that is None, it runs over all tokens that are not given.
         """
         x, valid, wanted = batch.x, batch.valid, batch.wanted
         total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
@@ -76,7 +77,7 @@ class Chain(_OneByOne):
     def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
         if self.order != "left_to_right" and _filled(rows):
             raise UnmaskError(
-                f"{self.of} would measure the filling behind the targets too: for pairs give order "
+                f"{self.of} would also score the EOS tokens behind the targets: for pairs give order "
                 "left_to_right, which is exact, or orders K, which is a bound"
             )
         return {"nll": -self.log_p(rows, self._ranks(rows.valid, streams))}
@@ -109,7 +110,7 @@ class AnyOrder(_OneByOne):
 
     def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
         all_ranks = random_ranks(streams, self.orders, rows.x.shape[1])
-        every = replace(rows, counted=None)  # over a part of the tokens it would be no bound
+        every = replace(rows, counted=None)  # a sum over the counted tokens only would be no bound
         log_p = torch.stack([self.log_p(every, ranks) for ranks in all_ranks])
         return {"any_order": math.log(self.orders) - log_p.logsumexp(0)}
 
@@ -126,7 +127,10 @@ class Pseudo(_OneByOne):
 
 
 def _check_places(order: Sequence[int], valid: Valid) -> None:
-    """Raises an error unless `order` holds each position of the rows, or each one of their text, once."""
+    """Raises an error unless `order` is a permutation of the positions of a row or of its text.
+
+    The latter needs texts of equal length, with the padding behind them.
+    """
     length, size = valid.shape[1], len(order)
     sizes = valid.sum(1)
     few, most = int(sizes.min()), int(sizes.max())
@@ -140,12 +144,12 @@ def _check_places(order: Sequence[int], valid: Valid) -> None:
     tokens = f"{few}" if few == most else f"{few} to {most}"
     raise UnmaskError(
         f"the order does not fit rows of {length} positions with {tokens} tokens: give each position "
-        "once, from 0, or each of the text if all rows have the same number of tokens"
+        "of a row once, from 0; if all texts have one length, their positions are enough"
     )
 
 
 def _filled(rows: Batch) -> bool:
-    """True if some tokens are predicted and not counted: the filling behind a target."""
+    """True if some tokens are predicted but not counted: the EOS tokens behind the target of a pair."""
     return rows.counted is not None and bool((rows.wanted & ~rows.counted).any())
 
 
@@ -164,20 +168,30 @@ def one_by_one(
     order: Order | None = None,
     orders: int | None = None,
 ) -> Estimator:
-    """The chain rule for `order`, the any-order bound for `orders`; the pseudo-likelihood for neither."""
+    """The estimator for the given argument.
+
+    Args:
+        method: The model.
+        batch: Rows of one pass of the network.
+        order: One order of the tokens, for the likelihood by the chain rule.
+        orders: Number of random orders, for the any-order bound.
+
+    Returns:
+        The estimator; without `order` and `orders`, that of the pseudo-likelihood.
+    """
     if method.capabilities.causal:
         if order == "left_to_right":
             return OwnBound(method)
         if order is None and orders is None:
             raise UnmaskError(
-                "pseudo needs a model that sees both sides of a token, and an autoregressive model sees "
-                "the left: leave pseudo out"
+                "pseudo needs a model that sees both sides of a token, but an autoregressive model sees "
+                "the left side only: leave pseudo out"
             )
         raise UnmaskError("an autoregressive model has one order: left_to_right; give that or none")
     if not method.capabilities.any_order or method.backbone.time_conditioning:
         raise UnmaskError(
-            "this network reads the time, so it has no probability of a token given some others: leave "
-            "orders out, or train with backbone.time_conditioning false"
+            "this network reads the time, so it defines no p(token | other tokens): leave order, orders "
+            "and pseudo out, or train with backbone.time_conditioning false"
         )
     diffusion = cast(MaskedDiffusion, method)
     if orders is not None:

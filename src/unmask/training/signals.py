@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal stopped training after `step`; the checkpoint is saved and a line is printed."""
+    """Raised after a signal has stopped training, once the checkpoint of `step` is saved."""
 
     def __init__(self, step: int) -> None:
         super().__init__(f"stopped after step {step}")
@@ -16,7 +16,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class CutShort(BaseException):
-    """A signal aborted a validation or sampling, which a resumed run repeats."""
+    """Raised by a signal during validation or sampling, to abort it. A resumed run repeats it."""
 
 
 class Signals:
@@ -38,7 +38,7 @@ class Signals:
 
     @contextmanager
     def cutting(self) -> Iterator[None]:
-        """Inside, a signal raises `CutShort` at once."""
+        """A context in which a signal raises `CutShort` at once, as does an earlier one on entry."""
         self._cutting = True
         try:
             if self.caught:
@@ -50,20 +50,21 @@ class Signals:
 
 @contextmanager
 def interruptible() -> Iterator[Signals]:
-    """Records Ctrl-C and SIGTERM instead of acting on them.
+    """A context in which Ctrl-C and SIGTERM are recorded and do not end the program.
 
-    A second Ctrl-C acts at once, through the previous handler; a second SIGTERM is recorded.
+    A second Ctrl-C runs the handler that was set before. A second SIGTERM is recorded, too.
     """
     signals = Signals()
     if threading.current_thread() is not threading.main_thread():
         yield signals  # Python delivers signals to the main thread only
         return
     found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # None: a handler not set from Python, which could not be restored. It stays in place.
+    # `getsignal` returns None for a handler not set from Python. It could not be restored, so it
+    # is not replaced.
     before = {number: handler for number, handler in found.items() if handler is not None}
 
     def note(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT:  # schedulers repeat SIGTERM; a second Ctrl-C is deliberate
+        if number == signal.SIGINT:  # not for SIGTERM, which job schedulers repeat
             signal.signal(number, before[signal.SIGINT])
         signals.note(number)
 

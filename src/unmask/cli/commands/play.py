@@ -27,14 +27,15 @@ def add(commands: Commands) -> None:
         "models",
         metavar="MODEL",
         nargs="*",
-        help="run folder, exported or shipped model, also as NAME=MODEL; by default all shipped models",
+        help="run folder, exported or shipped model (default: all shipped models); NAME=MODEL sets its "
+        "name on the page",
     )
     parser.add_argument(
         "--port",
         type=int,
         default=argparse.SUPPRESS,
         metavar="N",
-        help=f"port, on this machine only ({PORT}, or a free one if that is taken)",
+        help=f"port on {HOST} (default: {PORT}, or a free port if {PORT} is taken)",
     )
     parser.add_argument(
         "--no-browser", action="store_true", help="print the address without opening a browser"
@@ -56,7 +57,7 @@ def execute(args: Namespace) -> None:
 
     def ready(address: str) -> None:
         print(f"the playground is at {address} (Ctrl-C ends it)", flush=True)
-        if not args.no_browser:  # in a thread: some browsers return only when they are closed
+        if not args.no_browser:  # in a thread: `open` can block until the browser is closed
             threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
 
     def routers(engine: "Engine") -> "list[APIRouter]":
@@ -64,7 +65,7 @@ def execute(args: Namespace) -> None:
 
         return [router(engine)]
 
-    settings = ServerLimits(grace=1.0)  # Ctrl-C ends the playground at once
+    settings = ServerLimits(grace=1.0)  # seconds that running requests have after Ctrl-C
     with _listen(getattr(args, "port", None)) as listening:
         start(models, listening, settings, ready, given(args, "device"), {}, routers)
 
@@ -82,7 +83,7 @@ def _shipped() -> list[str]:
 
 
 def _listen(port: int | None) -> "socket.socket":
-    """A socket at the given port; without one, at the default port or any free one."""
+    """A socket at `port`. None stands for the default port, or a free port if that is taken."""
     if port is not None:
         return listen(HOST, port)
     from unmask.serve.server import bind

@@ -1,4 +1,4 @@
-"""Rounds of reveals that are drawn in advance, so that a CUDA graph computes each of them."""
+"""Sampling in rounds whose positions are known in advance, each computed by a CUDA graph if possible."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,11 +22,19 @@ from unmask.shapes import Places, Times, Uniforms
 def in_turn(
     state: SamplerState, when: Uniforms, clock: Callable[[Times], Times]
 ) -> Iterator[Frame]:
-    """Reveals the tokens of each row in descending order of `when`, ties in one round.
+    """Reveals the open positions of each row in descending order of `when`.
 
-    A round reveals the next tokens of every row, each row at its own time clock(when). So a row
-    depends on its own seed only. The batch takes as many rounds as the row with the most. The
-    data of all rounds is on the device before the first one.
+    Positions of a row with equal `when` share a round. A round continues every unfinished row, and
+    the network reads each row at its own time. So a row depends on its own seed only. The inputs of
+    all rounds are sent to the device before the first round.
+
+    Args:
+        state: State to write the tokens to.
+        when: One number per position, on the CPU.
+        clock: Maps numbers of `when` to times t.
+
+    Yields:
+        A frame after each round.
     """
     uniforms = state.uniforms("token")
     rounds = Rounds.of(when, state.canvas.open.cpu())
@@ -53,7 +61,7 @@ class Rounds(NamedTuple):
 
     places: Int[Tensor, "3 places"]  # row, its index among the rows read in the round, column
     read: Int[Tensor, "asked"]  # the rows that the network reads in each round
-    when: Float64[Tensor, "asked"]  # `when` of these rows
+    when: Float64[Tensor, "asked"]  # the number in `when` of the positions that the row reveals
     places_end: list[int]  # 0, then the end of each round in `places`
     read_end: list[int]  # 0, then the end of each round in `read`
 
@@ -65,7 +73,7 @@ class Rounds(NamedTuple):
         order = np.lexsort((-value, rows))
         fresh = _changes(rows[order])  # True at the first position of a row
         rank = np.cumsum(fresh | _changes(value[order])) - 1
-        first = rank[fresh]  # the rank of each row's first round
+        first = rank[fresh]  # rank of each row's first round; ranks count through all rows
         turn = np.empty_like(rank)
         turn[order] = rank - np.repeat(first, np.diff([*fresh.nonzero()[0], len(rank)]))
         order = np.lexsort((columns, rows, turn))
@@ -85,16 +93,17 @@ class Rounds(NamedTuple):
 
 
 def _changes(values: np.ndarray) -> np.ndarray:
-    """True where a value differs from the one before, and at the first."""
+    """True at the first value and at each value that differs from the one before."""
     return np.concatenate([np.ones(min(len(values), 1), bool), values[1:] != values[:-1]])
 
 
 class GraphRounds:
-    """Rounds as CUDA graphs: one graph calls the network and draws the tokens.
+    """Computes each round by one CUDA graph, which calls the network and draws the tokens.
 
     The inputs of all rounds are packed and sent to the device first. A position is packed as
-    (index of its row, column, uniform), a row as (row, condition). Zeros pad both to few sizes.
-    The output for the padding is dropped.
+    (index of its row among the rows read, column, uniform), and a row read as (row, condition).
+    Each input shape needs its own graph, so zeros pad the positions and the rows of a round to one
+    of a few sizes. The output for the padding is dropped.
     """
 
     def __init__(
@@ -126,9 +135,10 @@ class GraphRounds:
         self._turn = denoiser.replay(("turn", turn.manner), turn)
 
     def _place_sizes(self, ends: list[int]) -> list[int]:
-        """Padded number of positions of each round: that of the largest round if it fits.
+        """The number of positions that each round is padded to, a power of two.
 
-        One number for all rounds gives fewer shapes, and so fewer graphs.
+        All rounds get the number of the largest round, which saves graphs. If that does not fit
+        into a graph, each round gets its own number.
         """
         counts = [last - first for first, last in pairwise(ends)]
         most = doubled(max(counts, default=1))
@@ -172,9 +182,9 @@ class _Turn:
 
 
 def _some_of(rows: int, asked: int) -> int:
-    """The smallest of 1/8, 1/4, 1/2 or all of the rows that holds `asked` rows.
+    """The number of rows to pad `asked` rows to: 1/8, 1/4, 1/2 or all of the batch.
 
-    Each size costs one graph, and rows finish one by one.
+    Rows finish one by one. Without padding, each number of unfinished rows would need a graph.
     """
     parts = [-(-rows // part) for part in (8, 4, 2, 1)]
     return next(part for part in parts if part >= asked and part >= min(2, rows))
@@ -183,7 +193,10 @@ def _some_of(rows: int, asked: int) -> int:
 def _padded(
     columns: list[Tensor], ends: list[int], sizes: list[int], device: torch.device
 ) -> tuple[Tensor, list[tuple[int, int]]]:
-    """Stacked columns on the device, each round padded with zeros to its size, and the ranges of the rounds."""
+    """Stacks columns, pads each round with zeros to its size, and sends them to the device.
+
+    Returns the packed tensor and the range of each round in it.
+    """
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     packed = np.zeros((int(starts[-1]), len(columns)), np.int64)
     where = np.arange(ends[-1]) + np.repeat(starts[:-1] - ends[:-1], np.diff(ends))

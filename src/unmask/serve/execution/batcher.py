@@ -1,4 +1,4 @@
-"""Computes the network calls of several jobs in one pass, with the results of single calls."""
+"""Batches the network calls of several jobs into one pass, with the same results as separate calls."""
 
 import threading
 import time
@@ -17,8 +17,10 @@ from unmask.methods.method import Method
 
 # Token budget of a pass. Larger passes are no faster on a CPU: activations exceed its caches.
 MOST_TOKENS = {"cpu": 512, "cuda": 1 << 16, "mps": 1 << 14}
-FEW_TOKENS = 1 << 14  # on other devices, which are not measured
-PATIENCE = 0.03  # seconds that a job waits for its turn at most: another job may compute for long
+FEW_TOKENS = 1 << 14  # token budget of other devices, where no measurement was made
+# Longest wait of a job for its turn, in seconds. It then computes without one, since the turn of
+# another job may take long.
+PATIENCE = 0.03
 
 
 class Stopped(BaseException):
@@ -26,10 +28,10 @@ class Stopped(BaseException):
 
 
 class Ticket:
-    """The permission of a job to make network calls and to compute between them.
+    """The turn of a job to compute, and its stop flag.
 
-    Jobs compute in turns. Many threads with operations of microseconds would mostly wait for the
-    interpreter lock, and delay the network passes.
+    Between their network calls, jobs compute in turns, a few at a time. Otherwise many threads with
+    operations of microseconds would contend for the interpreter lock and delay the network passes.
     """
 
     def __init__(self, turns: threading.Semaphore) -> None:
@@ -37,7 +39,7 @@ class Ticket:
         self._turns, self._has_turn = turns, False
 
     def take_turn(self) -> None:
-        """Waits for a turn, at most `PATIENCE` seconds."""
+        """Waits for a turn. After `PATIENCE` seconds the job continues without one."""
         self._has_turn = self._turns.acquire(timeout=PATIENCE)
 
     def end_turn(self) -> None:
@@ -68,7 +70,7 @@ class BatchItem:
 
     @property
     def kind(self) -> tuple[int, ...]:
-        """Items of equal kind can share a pass."""
+        """A key for grouping: items with equal keys can share a pass."""
         return id(self.method), self.call is None, self.call is not None and self.call.at is None
 
 
@@ -109,7 +111,8 @@ class Batcher:
     """Worker threads, each of which packs pending network calls of one model into a pass.
 
     On a CPU each worker computes with one thread. Two passes on one thread each are faster than one
-    pass on two, and the bits of a product depend on the number of threads.
+    pass on two threads. The fixed number also keeps results reproducible, because the rounding of a
+    matrix product depends on the number of threads.
     """
 
     def __init__(self, workers: int) -> None:
@@ -174,7 +177,7 @@ class Batcher:
                 self.counts.seconds += time.perf_counter() - start
 
     def _take(self) -> list[BatchItem]:
-        """The items of the next pass; idle workers share the pending items evenly."""
+        """Waits for items and pops those of the next pass; none after `close`."""
         with self._changed:
             self._idle += 1
             while not self._pending and not self._closed:
@@ -187,7 +190,7 @@ class Batcher:
 def company(pending: deque[BatchItem], workers: int) -> list[BatchItem]:
     """Pops the oldest item and more items of its kind, up to the token budget.
 
-    The budget is at most an even share of the pending tokens among the idle workers.
+    If other workers are idle, the budget is at most an even share of the tokens of that kind.
     """
     first = pending.popleft()
     if first.call is None:
@@ -206,7 +209,7 @@ def company(pending: deque[BatchItem], workers: int) -> list[BatchItem]:
 
 
 def passed(method: Method, calls: Sequence[Call]) -> list[Tensor]:
-    """The features of all calls, or log x_theta if the calls name positions."""
+    """The features of each call, or log x_theta at the chosen positions if the calls have `at`."""
     features = method.backbone.together(calls)
     if calls[0].at is None:
         return features

@@ -1,4 +1,4 @@
-"""Tensors of a checkpoint: unsharded on the disk, placed by the strategy in memory."""
+"""Tensors of a checkpoint: unsharded on disk, and in memory as the distributed strategy shards them."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from unmask.training.optimizer import NamedAdamW
 
 
 class Snapshot:
-    """Weights, optimizer state and weight averages, by checkpoint file."""
+    """Tensors of a run by checkpoint file: weights, optimizer state and weight averages (EMA)."""
 
     def __init__(
         self, strategy: SingleProcess, trained: Method, optimizer: NamedAdamW, ema: EMA | None
@@ -21,7 +21,7 @@ class Snapshot:
         self.optimizer, self.ema = optimizer, ema
 
     def take(self) -> dict[str, dict[str, Tensor]]:
-        """Unsharded tensors by file, for the process that writes; all processes must call it."""
+        """Unsharded tensors by file, which the main process writes. All processes must call it."""
         return {name: self.strategy.whole(part) for name, part in self._parts().items()}
 
     def averaged(self) -> dict[str, Tensor]:

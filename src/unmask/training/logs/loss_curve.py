@@ -7,7 +7,10 @@ from unmask.files.jsonl import JsonLines
 
 
 def draw_curve(run: Path) -> Path | None:
-    """Plots training loss and validation bound of log.jsonl to loss.png; None without matplotlib."""
+    """Reads log.jsonl and plots the training loss and the validation bound as loss.png.
+
+    Returns the path of loss.png, or None if matplotlib is not installed.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -29,7 +32,10 @@ def draw_curve(run: Path) -> Path | None:
 
 
 def smooth(values: list[float]) -> list[float]:
-    """Running average over at most a twentieth of the curve."""
+    """Exponential moving average with a window of a twentieth of the curve.
+
+    The first values are plain means of the values so far.
+    """
     reach = max(1, len(values) // 20)
     level, smoothed = 0.0, []
     for index, value in enumerate(values):
