@@ -1,4 +1,4 @@
-"""Regular expressions as automata over bytes, with Python's parser and the texts of `re.fullmatch`.
+"""Regular expressions as automata over bytes; they accept the texts that `re.fullmatch` accepts.
 
 Supported are literals, classes, categories, `.`, groups, `|`, repeats, inline flags, and ^ $ \\A \\Z
 at the outer ends. Lazy repeats accept the same texts as greedy ones. All other syntax raises an error.

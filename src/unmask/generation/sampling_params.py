@@ -65,7 +65,7 @@ class SamplingParams:
     strategy: Literal["stochastic", "deterministic", "hybrid"] = option(
         "stochastic",
         metavar="NAME",
-        help="stochastic draws tokens, deterministic takes the likeliest, hybrid takes it in the tail",
+        help="stochastic draws tokens, deterministic takes the likeliest, hybrid takes it at the end of a text",
     )
     tail: float | None = option(
         None, ge=0, le=1, help="share of the text, at its end, that hybrid does not draw (0.1)"
@@ -73,7 +73,7 @@ class SamplingParams:
     ending: Literal["free", "first"] = option(
         "free",
         metavar="NAME",
-        help="first fixes the length of a target before its tokens; free does not",
+        help="for models of pairs: first draws the length of a target before its tokens",
         on=("cli", "http", "play"),
     )
     seed: int | Sequence[int] = option(

@@ -51,7 +51,7 @@ class MDLM(MaskedDiffusion):
             )
 
     def training_noise(self, stream: RowStream, valid: Valid) -> Noise:
-        """Noise whose importance has the loss's weights in it, of mean 1 over mask ratios."""
+        """Noise whose importance includes the loss weights; the weights have mean 1 over mask ratios."""
         noise = self.noise(stream, valid)
         if not self.loss_weight:
             return noise

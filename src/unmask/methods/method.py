@@ -169,7 +169,8 @@ class Method(nn.Module, ABC):
     ) -> Float[Tensor, ""]:
         """The training loss of rows, summed over their tokens; DDP and FSDP wrap this call.
 
-        It is the bound without its ends, or, with a `loss_weight`, a loss with other weights.
+        It is the bound without its prior and reconstruction terms, or a loss with other weights
+        (`loss_weight`).
 
         Args:
             x: Token ids, on the CPU.

@@ -73,7 +73,7 @@ class _Writing:
         if self._read is not None and state.task.simple:
             flat = here * state.z.shape[1] + column
             chance = self._uniforms.view(-1)[flat.to(self._uniforms.device)]
-            chosen = self._read(state.z, column, here, state.task.manner, chance)
+            chosen = self._read(state.z, column, here, state.task.token_sampler, chance)
             state.z.view(-1).index_copy_(0, flat, chosen[:, 0].long())
             state.confidence.view(-1).index_copy_(0, flat, chosen[:, 1].float())
             return

@@ -104,7 +104,7 @@ class Trainer:
         self.optimizer = OPTIMIZERS[config.optimizer](self.trained, config)
         self.ema = EMA(self.trained, config.ema) if config.ema else None
         rows = self.group.share(config.batch)  # this process's rows of the global batch
-        self.gradient = TrainStep(self.trained, self.strategy, loader, rows, seed, config)
+        self.train_step = TrainStep(self.trained, self.strategy, loader, rows, seed, config)
         self.state = TrainingState()
         self.losses: list[Tensor] = []  # [2] each: loss and norm, perhaps not computed yet
         snapshot = Snapshot(self.strategy, self.trained, self.optimizer, self.ema)
@@ -203,7 +203,7 @@ class Trainer:
         config, state = self.config, self.state
         tokens = self.loader.count(state.drawn, range(config.batch))  # of all processes
         units = config.batch if self.method.capabilities.per_row else tokens
-        add = partial(self.gradient.add, state.drawn, units)
+        add = partial(self.train_step.add, state.drawn, units)
         share = self.micro.run(add, self.optimizer.forget)
         loss = self.strategy.total(share)
         norm = clip_gradients(self.trained, config.clip)

@@ -131,8 +131,8 @@ class GraphRounds:
             [read, level.view(torch.int64)], ends[1], asked, device
         )
         self._flat = to_device(rows * state.z.shape[1] + columns, device)
-        turn = _Turn(denoiser, state.task.manner, condition is not None)
-        self._turn = denoiser.replay(("turn", turn.manner), turn)
+        turn = _Turn(denoiser, state.task.token_sampler, condition is not None)
+        self._turn = denoiser.replay(("turn", turn.token_sampler), turn)
 
     def _place_sizes(self, ends: list[int]) -> list[int]:
         """The number of positions that each round is padded to, a power of two.
@@ -165,7 +165,7 @@ class _Turn:
     """One round as a function of device tensors."""
 
     denoiser: StaticDenoiser
-    manner: TokenSampler
+    token_sampler: TokenSampler
     timed: bool
 
     def __call__(
@@ -178,7 +178,7 @@ class _Turn:
         rows, level = read.unbind(1)
         condition = level.view(torch.float64).float() if self.timed else None
         log_probabilities = self.denoiser.answer(z[rows], condition, (index, columns))
-        return self.manner(log_probabilities, chance.view(torch.float64))
+        return self.token_sampler(log_probabilities, chance.view(torch.float64))
 
 
 def _some_of(rows: int, asked: int) -> int:

@@ -66,7 +66,7 @@ class SamplingTask:
             raise UnmaskError(f"tail must lie in [0, 1], not {self.tail}")
 
     @property
-    def manner(self) -> "TokenSampler":
+    def token_sampler(self) -> "TokenSampler":
         """The token sampler with these settings."""
         return TokenSampler(self.temperature, self.top_k, self.top_p, self.strategy, self.banned)
 
@@ -88,7 +88,7 @@ class SamplingTask:
         """
         cancellation.get()()
         allowed = None if self.allow is None else self.allow(z, at)
-        return self.manner.restrict(log_probabilities, allowed)
+        return self.token_sampler.restrict(log_probabilities, allowed)
 
     def choose(
         self,
@@ -110,11 +110,11 @@ class SamplingTask:
         Returns:
             Token ids.
         """
-        manner = self.manner
-        sharp = manner.sharpen(log_probabilities)
+        token_sampler = self.token_sampler
+        sharp = token_sampler.sharpen(log_probabilities)
         for process in self.processors if len(sharp) else ():
             sharp = _processed(process, sharp, z, at)
-        drawn = manner.pick(sharp, uniforms)
+        drawn = token_sampler.pick(sharp, uniforms)
         if self.strategy != "hybrid" or greedy is None:
             return drawn
         likeliest = sharp if self.processors else log_probabilities
