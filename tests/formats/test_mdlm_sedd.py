@@ -147,7 +147,7 @@ def test_averages_in_another_order_are_refused(tmp_path):
     deep = authors_settings()
     deep["model"]["n_blocks"] = 10**9
     deeper = lightning(tmp_path / "c.ckpt", deep)
-    assert "averages of other parameters" in refused(lambda: read(deeper))
+    assert "averages are not one per parameter" in refused(lambda: read(deeper))
 
 
 def test_claims_of_size_are_looked_at_before_memory_is_taken(tmp_path):
@@ -159,7 +159,9 @@ def test_claims_of_size_are_looked_at_before_memory_is_taken(tmp_path):
     assert "has another shape" in refused(lambda: read(file))
     wider = authors_settings()
     wider["model"]["hidden_size"] = 2**44
-    assert "not that of base 10,000" in refused(lambda: read(lightning(file, wider)))
+    assert "does not hold rotary frequencies of base 10,000" in refused(
+        lambda: read(lightning(file, wider))
+    )
     weights = load_file(FIXTURE / "model.safetensors")
     views = [wide[:1].expand(weights[f"backbone.{name}"].shape) for name in ORDER]
     lightning(file, authors_settings(), ema={"shadow_params": views})

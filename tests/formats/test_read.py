@@ -186,7 +186,7 @@ MISFITS = {
     "NaN": (lambda t: t.update({HEAD: torch.full((98,), torch.nan)}), "NaN or infinity"),
     "rotation": (
         lambda t: t["backbone.rotary_emb.inv_freq"].mul_(2),
-        "inv_freq is not that of base 10,000",
+        "inv_freq does not hold rotary frequencies of base 10,000",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Compilation and recomputation (activation checkpoints) of networks."""
+"""Compilation and activation checkpointing of networks."""
 
 import logging
 from collections.abc import Callable, Collection
@@ -17,8 +17,8 @@ def compile_backbone(backbone: Backbone, rows: Collection[int] | None = None) ->
     """Compiles a network in place; the names of its state dict do not change.
 
     Each new batch size costs half a minute of compilation. With `rows`, other batch sizes run
-    uncompiled, such as those of a sampler during training. Without `rows`, torch compiles the
-    first batch size, and then once for all others.
+    uncompiled, such as those of a sampler during training. Without `rows`, torch compiles
+    twice: for the first batch size, and for all others together.
 
     Args:
         backbone: The network.
@@ -50,7 +50,9 @@ def compile_blocks(backbone: Backbone) -> None:
 
 
 def recompute_blocks(backbone: Backbone, wanted: bool) -> None:
-    """Switches activation checkpointing: blocks keep their input only and rerun in the backward pass.
+    """Switches activation checkpointing on or off.
+
+    With it, a block stores only its input, and computes its activations again in the backward pass.
 
     Args:
         backbone: The network.
@@ -93,7 +95,7 @@ def _not_fatal(record: logging.LogRecord) -> bool:
 
 
 def _missing(error: RuntimeError) -> str | None:
-    """One line on the failure of torch's compiler; None for an error of another origin."""
+    """The reason why torch's compiler failed, in one line; None for other errors and lack of memory."""
     from torch._dynamo.exc import BackendCompilerFailed
     from torch._inductor.exc import TritonMissing
 

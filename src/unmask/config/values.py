@@ -1,4 +1,4 @@
-"""Reads a value of a declared type from text or a plain value, or raises ValueError."""
+"""Conversion of configuration values and option values to their declared types."""
 
 import math
 import types
@@ -14,7 +14,10 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
 def read_value(hint: Any, value: Any) -> Any:
-    """The value as type `hint`: a scalar, a Literal, a list or tuple of them, or `X | None`."""
+    """Converts a value, for example text, to type `hint`; raises ValueError if it does not fit.
+
+    The type is a scalar, a Literal, a list or tuple of these, or `X | None`.
+    """
     kind, inner = get_origin(hint), get_args(hint)
     if kind in (Union, types.UnionType):
         absent = types.NoneType in inner and (value is None or str(value).lower() in _ABSENT)
@@ -87,7 +90,7 @@ def _value(hint: Any, field: str, text: Any) -> Any:
 
 
 def read_option(one: Option, value: Any) -> Any:
-    """The checked value of an option; numbers may be given as text, and text stays as it is."""
+    """The checked value of an option. Text is converted to a number if the option is numeric."""
     numbers = one.number or ((one.choices or one.many) and one.kind is not str)
     found = _value(one.hint, one.name, value) if numbers else value
     one.check(found)

@@ -1,4 +1,4 @@
-"""Readers of BERT and RoBERTa, as a start for MDLM, and of GPT-2, as an autoregressive model."""
+"""Readers of BERT and RoBERTa as initial weights of an MDLM, and of GPT-2 as an autoregressive model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,10 +44,10 @@ _BIAS = {"bert": "cls.predictions.bias", "roberta": "lm_head.bias"}
 def read_bert(
     tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
 ) -> ForeignCheckpoint:
-    """The parts of BertForMaskedLM or RobertaForMaskedLM: its encoder and head as an untrained MDLM.
+    """Reads BertForMaskedLM or RobertaForMaskedLM as an MDLM to be trained further.
 
-    The embedding of the first token type is added to every position; others are never used. The
-    pooler and the next-sentence head are dropped.
+    The embedding of token type 0 is added to the position embeddings. Other token types, the pooler
+    and the next-sentence head are dropped.
     """
     settings = ForeignSettings(tree, where)
     family = settings.get("model_type", str)
@@ -58,7 +58,9 @@ def read_bert(
     offset = settings.get("pad_token_id", int, 1) + 1 if family == "roberta" else 0
     positions = settings.get("max_position_embeddings", int) - offset
     if offset < 0 or positions < 1:
-        raise UnmaskError(f"{where}: pad_token_id is {offset - 1}, which leaves no positions")
+        raise UnmaskError(
+            f"{where} does not fit: pad_token_id {offset - 1} leaves no positions for tokens"
+        )
     backbone: dict[str, Any] = {
         "name": "bert",
         "width": settings.get("hidden_size", int),
@@ -86,7 +88,7 @@ def read_bert(
 def read_gpt2(
     tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
 ) -> ForeignCheckpoint:
-    """The parts of GPT2LMHeadModel. A row begins with <|endoftext|>, which is given."""
+    """Reads GPT2LMHeadModel. Each row begins with <|endoftext|>, which is given and not predicted."""
     settings = ForeignSettings(tree, where)
     settings.require("activation_function", "gelu_new", "gelu_pytorch_tanh", None)
     settings.require("scale_attn_weights", True, None)
@@ -114,7 +116,7 @@ def read_gpt2(
         kept[name] = tensor.t().contiguous() if matrix else tensor  # stored as [inputs, outputs]
     table = kept.get("wte.weight")
     if table is None or table.ndim != 2 or len(table) != size:
-        raise UnmaskError(f"{where} does not fit: wte.weight has no row for each of {size} tokens")
+        raise UnmaskError(f"{where} does not fit: wte.weight must have {size} rows, one per token")
     head = kept.pop("lm_head.weight", table)
     rules = [(r"wte\.weight", "embedding.weight"), (r"wpe\.weight", "positions.weight")]
     rules += [(r"ln_f\.(weight|bias)", r"norm.\1")]
@@ -149,20 +151,20 @@ def _bert_rules(family: str) -> list[tuple[str, str]]:
 
 
 def _modern(name: str) -> str:
-    """A parameter name with the names of norm weights in use since 2019."""
+    """A parameter name with the old names of LayerNorm, gamma and beta, as weight and bias."""
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
         "LayerNorm.beta", "LayerNorm.bias"
     )
 
 
 def _unread(name: str, family: str) -> bool:
-    """True for parameters of other tasks and for buffers that are no weights."""
+    """True for tensors to drop: the pooler, the next-sentence head and the buffer of position ids."""
     other = ("cls.seq_relationship.", f"{family}.pooler.")
     return name.startswith(other) or name.endswith("embeddings.position_ids")
 
 
 def _tie(kept: dict[str, Tensor], family: str, where: str) -> None:
-    """Adds the head: its bias, which has two names, and the embedding if it has no own matrix."""
+    """Completes the head in place. Its bias gets one name; without its own matrix, it uses the embedding."""
     bias = kept.pop(_BIAS[family], None)
     decoder = next(old for old, new in _HEADS[family].items() if new == "head")
     if bias is not None:

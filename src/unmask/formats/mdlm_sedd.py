@@ -16,7 +16,7 @@ from unmask.formats.foreign_format import ForeignFormat, assembled, find_tokeniz
 from unmask.formats.format import FORMATS
 from unmask.formats.pickle import plain, read_pickle, with_own_data
 
-EPSILON = 1e-3  # of the authors' log-linear and cosine noise
+EPSILON = 1e-3  # eps of the authors' log-linear and cosine noise
 _PREFIX = "backbone."
 _BLOCK = {  # authors' name -> name here, in the order of `block.parameters()`
     "norm1.weight": "attention_norm.weight",
@@ -57,7 +57,7 @@ _NOISE = {
 def read_mdlm(
     tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
 ) -> ForeignCheckpoint:
-    """The parts of a model like kuleshov-group/mdlm-owt: flat config.json, weights `backbone.*`."""
+    """Reads a model such as kuleshov-group/mdlm-owt: flat config.json, weights `backbone.*`."""
     settings = ForeignSettings(tree, where)
     size, depth = settings.get("vocab_size", int), settings.get("n_blocks", int)
     backbone = {
@@ -79,7 +79,7 @@ def read_mdlm(
 def read_sedd(
     tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
 ) -> ForeignCheckpoint:
-    """The parts of a model like louaaron/sedd-small: nested config.json, weights without prefix."""
+    """Reads a model such as louaaron/sedd-small: nested config.json, weights without prefix."""
     settings = ForeignSettings(tree, where)
     settings.require("graph.type", "absorb")
     settings.require("model.scale_by_sigma", True)
@@ -96,7 +96,7 @@ def read_sedd(
 
 
 def read_lightning(content: Any, where: str, averaged: bool = True) -> ForeignCheckpoint:
-    """The parts of a Lightning checkpoint, with `averaged` weights if it holds averages."""
+    """Reads a Lightning checkpoint. With `averaged`, it takes the EMA weights if there are any."""
     checkpoint = ForeignSettings(content, where)
     given = checkpoint.tree.get("hyper_parameters")
     settings = ForeignSettings(
@@ -142,7 +142,7 @@ def _network(settings: ForeignSettings) -> dict[str, Any]:
 
 
 def _method(settings: ForeignSettings, causal: bool) -> dict[str, Any]:
-    """The method of the authors' parameterization."""
+    """The configuration section `method` for the authors' setting `parameterization`."""
     settings.require("parameterization", *(["ar"] if causal else ["subs", "d3pm", "sedd"]))
     steps = settings.get("T", int, 0)
     match settings.get("parameterization", str):
@@ -160,10 +160,11 @@ def _method(settings: ForeignSettings, causal: bool) -> dict[str, Any]:
 
 
 def _schedule(settings: ForeignSettings) -> dict[str, Any]:
-    """The schedule of the authors' noise: it masks tokens and conditions the network.
+    """The configuration section `schedule` for the authors' setting `noise`.
 
-    The authors' bounds of T steps use alpha_t = 1 - t instead. MDLM's loss weights are equal under
-    both. D3PM's divergence changes by about a thousandth of the network's mass on MASK.
+    The authors mask tokens and condition the network by this schedule. Their T-step bounds use
+    alpha_t = 1 - t instead. MDLM's loss weights are equal under both schedules. D3PM's divergence
+    changes by about 0.001 of the probability that the network gives MASK.
     """
     settings.require("noise.type", *_NOISE)
     name, fields = _NOISE[settings.get("noise.type", str)]
@@ -173,7 +174,7 @@ def _schedule(settings: ForeignSettings) -> dict[str, Any]:
 
 
 def parameter_names(depth: int, causal: bool) -> Iterator[str]:
-    """The authors' parameter names in the order of `backbone.parameters()`, the order of averages."""
+    """The authors' parameter names in the order of `backbone.parameters()`, as in the list of averages."""
     blocks = (f"blocks.{i}.{name}" for i in range(depth) for name in _BLOCK)
     for name in chain(_FIRST, blocks, _LAST):
         if not (causal and any(part in name for part in _ONLY_CONDITIONED)):
@@ -191,18 +192,22 @@ def _averages(
     some = islice(parameter_names(depth, causal), len(shadows) + 1)
     names = [f"{_PREFIX}{name}" for name in some]
     if len(shadows) != len(names):
-        raise UnmaskError(f"{where} does not fit: {len(shadows)} averages of other parameters")
+        raise UnmaskError(
+            f"{where} does not fit: its {len(shadows)} averages are not one per parameter"
+        )
     for name, shadow in zip(names, shadows, strict=True):
         raw = tensors.get(name)
         if not isinstance(raw, Tensor) or getattr(shadow, "shape", None) != raw.shape:
-            raise UnmaskError(f"{where} does not fit: the average of {name} has another shape")
+            raise UnmaskError(
+                f"{where} does not fit: the average of {name} has another shape than its weight"
+            )
     return with_own_data(dict(zip(names, shadows, strict=True)), where)
 
 
 def _weights(
     tensors: Mapping[str, Tensor], prefix: str, depth: int, where: str
 ) -> dict[str, Tensor]:
-    """The weights under the names used here, without the table of rotary angles."""
+    """The weights under the names of `unmask`, without the rotary frequencies, which are not learned."""
     dotted = prefix.replace(".", r"\.")
     pairs = {**_FIRST, **_LAST}
     rules = [(dotted + old.replace(".", r"\."), new) for old, new in pairs.items()]
@@ -213,14 +218,16 @@ def _weights(
 
 
 def _check_rotation(tensors: Mapping[str, Tensor], backbone: Mapping[str, Any], where: str) -> None:
-    """Raises an error if the table of rotary angles is not the one computed here."""
+    """Raises an error if stored rotary frequencies differ from those of `unmask`, with base 10,000."""
     for name, table in tensors.items():
         if name.endswith("rotary_emb.inv_freq"):
             width = backbone["width"] // max(1, backbone["heads"])
             table = as_float(table, name, where)
             fits = 2 * table.numel() == width and table.ndim == 1
             if not fits or not torch.allclose(table, _angles(width), rtol=1e-2):
-                raise UnmaskError(f"{where} does not fit: {name} is not that of base 10,000")
+                raise UnmaskError(
+                    f"{where} does not fit: {name} does not hold rotary frequencies of base 10,000"
+                )
 
 
 def _angles(width: int) -> Tensor:
@@ -265,7 +272,7 @@ class LightningFormat(ForeignFormat):
 
     @classmethod
     def read(cls, path: Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
-        """The model, with averaged weights or with the last ones."""
+        """The model, with its EMA weights, or with those of the last step if `averaged` is False."""
         with refusing(f"{path} cannot be read"):
             parts = read_lightning(read_pickle(path, objects=True), str(path), averaged)
         return assembled(parts, find_tokenizer(path.parent, parts, tokenizer), str(path))

@@ -32,12 +32,12 @@ class Run:
 
     @property
     def losses(self) -> list[tuple[int, float]]:
-        """The training loss by step."""
+        """Step and training loss of each log record."""
         return [(record["step"], record["loss"]) for record in self.log if "loss" in record]
 
     @property
     def validations(self) -> list[tuple[int, float, float]]:
-        """Step, validation bound and its standard error."""
+        """Step, bound and standard error of each validation."""
         found = [record for record in self.log if "validation" in record]
         return [(r["step"], r["validation"]["nats"], r["validation"]["error"]) for r in found]
 
@@ -90,7 +90,7 @@ def read_runs(folders: Sequence[str | Path]) -> list[Run]:
 
 
 def count_parameters(config: RunConfig, vocabulary: Vocabulary) -> Parameters:
-    """The number of parameters of a configuration, counted on a network without memory."""
+    """The number of parameters of a configuration, counted on the meta device."""
     sizes = {name: p.numel() for name, p in outline(config, vocabulary).named_parameters()}
     tokens = ("backbone.embedding.", "backbone.head.")
     rest = sum(size for name, size in sizes.items() if not name.startswith(tokens))

@@ -187,7 +187,7 @@ def test_a_long_context_leaves_room_to_write(either, caplog):
         )
     assert len(either.tokenizer.encode(texts[0])) <= either.length // 2
     told = [record.getMessage() for record in caplog.records]
-    assert told[0] == "ignored generation options, which unmask lacks: num_beams"
+    assert told[0] == "generation options that unmask lacks are ignored: num_beams"
     assert told[1].startswith("1 of 1 requests")
 
 

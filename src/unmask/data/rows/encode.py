@@ -42,7 +42,7 @@ def whole(documents: Iterable[str]) -> Iterator[Piece]:
 
 
 def pieces(documents: Iterable[str]) -> Iterator[Piece]:
-    """Pieces of documents. A long document is cut before a word to bound memory."""
+    """Pieces of documents. Long documents are cut between words, which bounds memory."""
     for document in documents:
         start = 0
         while len(document) - start > _PIECE:
@@ -71,7 +71,7 @@ def blocks(parts: Iterable[Piece]) -> Iterator[list[Piece]]:
 def encoded_blocks(
     parts: Iterable[Piece], encode: Encode, texts_of: Callable[[list[Piece]], list[str]]
 ) -> Iterator[tuple[list[Piece], list[Ids]]]:
-    """Blocks of pieces with the ids of their texts, in order."""
+    """Blocks of pieces in order, each with the ids of the texts that `texts_of` makes of it."""
     sent: deque[list[Piece]] = deque()
 
     def texts() -> Iterator[list[str]]:
@@ -111,8 +111,8 @@ def encoding(tokenizer: Tokenizer, workers: int) -> Iterator[Encode]:
             yield encode
         except BrokenProcessPool:
             raise UnmaskError(
-                "a tokenising process died: lower data.workers if memory ran out, and run "
-                'the code of a script under if __name__ == "__main__":'
+                "a tokenising process died: lower data.workers if memory ran out; in a script, "
+                'call unmask under if __name__ == "__main__":'
             ) from None
         finally:
             executor.shutdown(cancel_futures=True)
@@ -128,7 +128,7 @@ def _pool(tokenizer: Tokenizer, workers: int) -> ProcessPoolExecutor | None:
     except (OSError, ImportError, NotImplementedError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         warnings.warn(
-            f"tokenising with one process: several need semaphores in /dev/shm ({reason})",
+            f"tokenising with one process: several processes need semaphores in /dev/shm ({reason})",
             UnmaskWarning,
             stacklevel=2,
         )
@@ -139,7 +139,7 @@ _tokenizer: list[Tokenizer] = []  # the tokenizer of a worker process
 
 
 def _begin(files: dict[str, str]) -> None:
-    """Initialises a worker: its tokenizer, with one thread, since there are many workers."""
+    """Initialises a worker process and its tokenizer, which uses one thread: there are many workers."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     _tokenizer.append(parse_tokenizer(files))
     threading.Thread(target=_leave_with_parent, daemon=True).start()

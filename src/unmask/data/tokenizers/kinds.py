@@ -17,7 +17,7 @@ _STORED = {kind.kind: kind for kind in (SubwordTokenizer, NoTokenizer)}
 
 
 def build_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
-    """The configured tokenizer. Only a kind that learns reads the texts."""
+    """The configured tokenizer. Only a kind that is trained on text reads `texts`."""
     return TOKENIZERS[config.kind].build(config, texts)
 
 
@@ -33,7 +33,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
 
 
 def parse_tokenizer(files: Mapping[str, str]) -> Tokenizer:
-    """The tokenizer of saved files, by the kind in `vocabulary.json`."""
+    """The tokenizer in saved files (name -> text). Its kind is stored in `vocabulary.json`."""
     state = json.loads(files["vocabulary.json"])
     kind = state["kind"]
     tokenizer = (_STORED[kind] if kind in _STORED else TOKENIZERS[str(kind)]).parse(files)
@@ -50,7 +50,7 @@ class TextFiles(Mapping[str, str]):
 
     Args:
         folder: the folder.
-        inside: the folder that links may not leave; `folder` by default.
+        inside: the folder that targets of symbolic links must lie in; `folder` by default.
     """
 
     def __init__(self, folder: Path, inside: Path | None = None) -> None:

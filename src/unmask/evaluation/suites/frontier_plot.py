@@ -19,7 +19,10 @@ _GREY = "#555555"
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the plot: a sampler at one temperature, or a sampler without steps at several."""
+    """A line of the plot, which connects rows of one sampler.
+
+    They share a temperature and differ in steps. For a sampler without steps, they differ in temperature.
+    """
 
     sampler: str
     rows: list[Row]
@@ -32,7 +35,7 @@ class Line:
         return len({row.temperature for row in self.rows}) > 1
 
     def draw(self, axes: Any, across: str) -> None:
-        """Draws the nats against the figure `across`, with error bars."""
+        """Plots nats per token (y) against the row field named `across` (x), with error bars."""
         x = [getattr(row, across) for row in self.rows]
         y = [row.nats for row in self.rows]
         bars: dict[str, Any] = {"yerr": _bars([row.nats_error for row in self.rows])}
@@ -44,7 +47,10 @@ class Line:
 
 
 def draw(rows: Sequence[Row], file: Path) -> None:
-    """Writes a plot of three panels over the judge's nats per token. Real text is a dashed line."""
+    """Writes a plot of three panels with the judge's nats per token on the y axis.
+
+    A dashed line marks the nats of real text.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -64,13 +70,13 @@ def draw(rows: Sequence[Row], file: Path) -> None:
         _real_text(panels, real)
     _describe(panels, rows)
     _temperatures(panels[2], lines)
-    canvas.draw()  # sets the positions that the labels need
+    canvas.draw()  # computes the layout, which places the labels
     _names(panels[0], [line for line in lines if line.first])
     figure.savefig(file, dpi=160)
 
 
 def _lines(rows: Sequence[Row]) -> list[Line]:
-    """The lines of rows: a colour and a marker for each sampler, a dash style for each temperature."""
+    """Groups rows into lines: a colour and a marker for each sampler, a dash style for each temperature."""
     samplers = list(dict.fromkeys(row.sampler for row in rows))
     temperatures = list(dict.fromkeys(row.temperature for row in rows))
     groups: dict[tuple[str, float | None], list[Row]] = {}
@@ -137,7 +143,7 @@ def _perplexities(axes: Any) -> None:
 
 
 def _real_text(panels: Any, real: Row) -> None:
-    """Labels the line of real text, and marks its diversity with a star."""
+    """Labels the line of real text. A star in the third panel marks its entropy."""
     panels[2].plot(
         real.entropy, real.nats, marker="*", markersize=17, color="#222222",
         markeredgecolor="white", linestyle="none", zorder=5,
@@ -153,7 +159,7 @@ def _real_text(panels: Any, real: Row) -> None:
 def _names(axes: Any, lines: list[Line]) -> None:
     """Labels each sampler beside the panel, as near to the height of its last point as possible."""
     height = axes.get_window_extent().height
-    gap = 12.5 / 72 * axes.figure.dpi / height  # a line of text
+    gap = 12.5 / 72 * axes.figure.dpi / height  # height of a line of text, as a share of the panel
     ends = [(line, line.rows[-1]) for line in lines]
     inside = axes.transData + axes.transAxes.inverted()
     wanted = [inside.transform((row.calls, row.nats))[1] for _, row in ends]
@@ -168,7 +174,7 @@ def _names(axes: Any, lines: list[Line]) -> None:
 
 
 def spread_out(wanted: Sequence[float], gap: float) -> list[float]:
-    """Positions in 0..1 near the wanted ones, in their order, at least `gap` apart if there is room."""
+    """Positions in [0, 1] close to the wanted ones, at least `gap` apart if there is room."""
     gap = min(gap, 1 / max(len(wanted) - 1, 1))
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
     rising = [wanted[index] for index in order]
@@ -179,7 +185,7 @@ def spread_out(wanted: Sequence[float], gap: float) -> list[float]:
 
 
 def _pushed(rising: Sequence[float], gap: float) -> list[float]:
-    """Ascending positions at least `gap` apart, each at or above its wanted one unless it would pass 1."""
+    """Moves ascending positions up until they are `gap` apart, then down where they exceed 1."""
     places: list[float] = []
     for place in rising:
         places.append(max(place, places[-1] + gap if places else 0.0))
@@ -190,7 +196,10 @@ def _pushed(rising: Sequence[float], gap: float) -> list[float]:
 
 
 def _temperatures(axes: Any, lines: list[Line]) -> None:
-    """Adds a legend of the dash styles for several temperatures, and labels lines that connect them."""
+    """Adds a legend of dash styles if there are several temperatures.
+
+    On a line that connects temperatures, each point is labelled instead.
+    """
     from matplotlib.lines import Line2D
 
     for line in lines:

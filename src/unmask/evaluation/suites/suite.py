@@ -1,4 +1,4 @@
-"""The base class of suites: measurements of a model with options and a table of rows."""
+"""The base class of evaluation suites, which measure a model and return the rows of a table."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -19,14 +19,14 @@ _KEY = "unmask.column"
 
 
 class Progress:
-    """Receives the remarks of a suite and prints them on standard error."""
+    """Prints messages of a running suite on standard error."""
 
     def say(self, line: str) -> None:
-        """Prints a remark of one line."""
+        """Prints a message of one line."""
         print(line, file=sys.stderr)
 
     def expect(self, names: Sequence[str]) -> None:
-        """Receives the names of the rows to come."""
+        """Receives the names of the rows to come, for a progress bar; ignores them by default."""
 
 
 def column(default: Any = MISSING, *, title: str = "", format: str = "", shown: bool = True) -> Any:
@@ -35,7 +35,7 @@ def column(default: Any = MISSING, *, title: str = "", format: str = "", shown: 
     Args:
         default: Default value of the field.
         title: Head of the column; by default the field's name.
-        format: Format specification such as ".2f"; by default 4 digits of a float.
+        format: Format specification such as ".2f"; by default 4 significant digits of a float.
         shown: False shows the field in JSON only.
 
     Example:
@@ -52,14 +52,14 @@ def column(default: Any = MISSING, *, title: str = "", format: str = "", shown: 
 class Suite(ABC):
     """A measurement of a model, in rows. `unmask evaluate NAME MODEL` runs the suite registered as NAME.
 
-    The first line of a suite's docstring is its line in `unmask evaluate --help`. A suite of the package
-    imports torch in its functions only, so that the help is quick.
+    The first line of a suite's docstring is its line in `unmask evaluate --help`. The suites of this
+    package import torch inside functions only, so that the help appears quickly.
     """
 
     Options: ClassVar[type]  # frozen dataclass of `unmask.options.option` fields: the flags
     Row: ClassVar[type]  # dataclass; its fields are the table's columns and the keys of --json
     examples: ClassVar[tuple[str, ...]] = ()  # arguments of example commands, for the help
-    reads: ClassVar[str] = ""  # further values of MODEL, for the help
+    reads: ClassVar[str] = ""  # other inputs that MODEL can name, for the help
     tall: ClassVar[bool] = False  # True prints each column as a line, for suites of one row
 
     @abstractmethod
@@ -69,14 +69,14 @@ class Suite(ABC):
         Args:
             model: The model.
             options: A checked instance of `Options`.
-            progress: Receives remarks and the names of the rows to come.
+            progress: Receives messages and the names of the rows to come.
 
         Returns:
             Instances of `Row`, each as soon as it is measured.
         """
 
     def saved(self, source: str | None, options: Any) -> Iterator[Any] | None:
-        """The rows of a saved measurement; None if a model must be measured, which is the default.
+        """The rows of an earlier measurement, read from a file; None (the default) to measure a model.
 
         Args:
             source: The argument MODEL, or None without one.
@@ -85,7 +85,7 @@ class Suite(ABC):
         return None
 
     def cells(self, row: Any) -> dict[str, str]:
-        """The cells of a row by column title. The table leaves out columns without any text."""
+        """The cells of a row by column title. The table omits columns in which all cells are empty."""
         cells = {}
         for part in fields(row):
             about = {"title": "", "format": "", "shown": True} | part.metadata.get(_KEY, {})
@@ -135,9 +135,9 @@ def evaluate(model: "Model | str | Path", suite: str = "likelihood", **options: 
     """Measures a model by a suite.
 
     Args:
-        model: a model, or one that `load` reads.
-        suite: the name of a suite: likelihood, generation, infilling, translation, zero-shot, or one of a
-            plugin.
+        model: a model, or a name or path for `load`.
+        suite: the name of a suite: likelihood, generation, infilling, translation, zero-shot, or a suite of
+            a plugin.
         options: the options of that suite; `unmask evaluate SUITE --help` lists them.
 
     Returns:

@@ -20,7 +20,8 @@ from unmask.likelihood.estimate import Progress, checked
 from unmask.model import Model
 from unmask.randomness import child_seed
 
-GRAIN = 32  # lengths of rows to write are multiples of it, so that a batch holds several texts
+# Row lengths for generation are rounded up to multiples of it. Rows of equal length share a batch.
+GRAIN = 32
 UNDERSTOOD = {"until", "max_gen_toks", "do_sample", *SHARPNESS}
 _log = logging.getLogger("unmask.integrations.lm_eval")
 
@@ -44,7 +45,10 @@ class RequestRunner:
         self._usual = DECODING[model.method.capabilities.causal]
         sampling = SamplingParams.of(decoding(self._usual, options.sampling, {}))
         self._first = first_tokens(model, sampling)
-        canvas = [*self._first, v.mask_id]  # raises errors of the options before any request is run
+        canvas = [
+            *self._first,
+            v.mask_id,
+        ]  # reports errors of the options before any request is run
         Generator(
             model, FillRequest([canvas], len(self._first), [len(self._first)], True, 1), sampling
         )
@@ -80,11 +84,11 @@ class RequestRunner:
         ]
 
     def rolling(self, texts: Sequence[str], progress: Progress = unseen) -> list[float]:
-        """log p of each text, in windows. BOS is given, and EOS is not counted."""
+        """log p of each text, summed over windows. BOS is given, and EOS is not scored."""
         if self.model.conditional:
             raise UnmaskError(
-                "this model writes targets for sources and has no likelihood of a text alone: give a task "
-                "with contexts"
+                "this model writes targets for sources and has no likelihood of a text without a source: "
+                "give a task with contexts"
             )
         encode = self.model.tokenizer.encode
         asked = [list(windows(self._first, encode(text), 0, self._room)) for text in texts]
@@ -98,7 +102,7 @@ class RequestRunner:
         """The continuation of each context, up to a stop string, EOS or max_gen_toks."""
         others = {name for _, asked in requests for name in asked} - UNDERSTOOD
         if others:
-            _log.warning("ignored generation options, which unmask lacks: %s", ", ".join(others))
+            _log.warning("generation options that unmask lacks are ignored: %s", ", ".join(others))
         often: Counter[str] = Counter()
         writings = []
         for context, asked in requests:
@@ -123,10 +127,10 @@ class RequestRunner:
         return [texts[i] for i in range(len(writings))]
 
     def _split(self, context: str, continuation: str) -> tuple[list[int], int]:
-        """The tokens of context and continuation, and the number of given ones.
+        """The tokens of context and continuation, and the number of tokens that are given.
 
-        Given are the tokens that the context has alone and before the continuation alike. A token that
-        spans both belongs to the continuation.
+        The given tokens are the common prefix of two encodings: of the context, and of the context with
+        the continuation. A token that spans both texts belongs to the continuation.
         """
         encode = self.model.tokenizer.encode
         if self.model.conditional:
@@ -136,13 +140,13 @@ class RequestRunner:
         return ids, shared(ids, encode(context))
 
     def _source(self, context: str) -> list[int]:
-        """The tokens of a source and EOS, like the pairs of training."""
+        """The tokens of a source, and EOS, as in training pairs."""
         eos = self.model.tokenizer.vocabulary.eos_id
         assert eos is not None  # the tokenizer of a model of pairs has an EOS
         return [*self.model.tokenizer.encode(context), eos]
 
     def _prompt(self, context: str, asked: Mapping[str, Any]) -> tuple[tuple[int, ...], bool, int]:
-        """The first tokens of a row, True if the context was cut, and the most tokens to write."""
+        """The given tokens of a row, True if the context is cut, and the largest number of new tokens."""
         most = checked("max_gen_toks", asked.get("max_gen_toks", self.options.max_gen_toks))
         conditional = self.model.conditional
         ids = self._source(context) if conditional else self.model.tokenizer.encode(context)
@@ -184,11 +188,11 @@ class RequestRunner:
 
 @dataclass(frozen=True)
 class _Writing:
-    """A text to generate."""
+    """A text to generate; `cut` is True if the start of its context is dropped."""
 
     given: tuple[int, ...]
     length: int  # tokens of its row
-    most: int  # most tokens to write
+    most: int  # largest number of new tokens
     seed: int
     cut: bool
     options: dict[str, Any]
