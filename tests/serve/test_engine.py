@@ -126,7 +126,7 @@ def test_questions_of_one_kind_go_together(models):
     ticket = batching.Ticket(threading.Semaphore())
     asked = [batching.BatchItem(ticket, method, 9, call, print) for method, call in kinds]
     pending = deque(asked)
-    assert batching.company(pending, 1) == [asked[0], asked[4]]
+    assert batching.next_batch(pending, 1) == [asked[0], asked[4]]
     assert list(pending) == asked[1:4]
 
 

@@ -195,8 +195,8 @@ def test_what_the_main_process_makes_may_take_longer_than_the_time_limit():
     groups[0]._broadcast = lambda text: text
     groups[1]._broadcast = lambda text: f"+{made.is_set()}"
     with ThreadPoolExecutor(1) as other:
-        heard = other.submit(groups[1].told, lambda: "nothing")
-        assert groups[0].told(make) == "all"
+        heard = other.submit(groups[1].broadcast, lambda: "nothing")
+        assert groups[0].broadcast(make) == "all"
         assert heard.result(20) == "True"
 
 

@@ -15,7 +15,7 @@ from unmask.files.storage import read_json
 from unmask.files.tensors import read_weights
 from unmask.training.checkpoints.checkpoint import newest
 from unmask.training.health import review
-from unmask.training.micro_batch import MicroBatch, memory_told
+from unmask.training.micro_batch import MicroBatch, out_of_memory_error
 from unmask.training.optimizer import NamedAdamW
 from unmask.training.signals import Interrupted
 from unmask.training.train_state import TrainingState
@@ -257,7 +257,7 @@ def test_no_micro_batch_is_larger_than_the_batch():
 
 
 def test_only_lack_of_memory_is_told_as_one():
-    with pytest.raises(RuntimeError, match="shapes"), memory_told(lambda: 1):
+    with pytest.raises(RuntimeError, match="shapes"), out_of_memory_error(lambda: 1):
         raise RuntimeError("shapes do not fit")
     with pytest.raises(ZeroDivisionError):
         MicroBatch(4, 0, True, print).run(lambda size: size // 0, lambda: None)

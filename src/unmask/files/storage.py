@@ -115,14 +115,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def full_disk(told: Callable[[], str]) -> Iterator[None]:
-    """Turns the system's disk-full error into a one-line error; `told` gives its details."""
+def full_disk(details: Callable[[], str]) -> Iterator[None]:
+    """Turns the system's disk-full error into a one-line error; `details` gives its details."""
     try:
         yield
     except OSError as error:
         if not is_full(error):
             raise
-        raise UnmaskError(f"disk full: {told()}") from error
+        raise UnmaskError(f"disk full: {details()}") from error
 
 
 def is_full(error: OSError) -> bool:

@@ -79,7 +79,7 @@ def train(
     device = local_device(resolve_device(config.training.device))
     with full_disk(lambda: mend), joined(config.distributed, device) as group, ExitStack() as stack:
         stack.enter_context(group.watched(lambda: f"start {run} again"))
-        group.told(lambda: stack.enter_context(locked(run)) or "")
+        group.broadcast(lambda: stack.enter_context(locked(run)) or "")
         heard = say if group.main else lambda _: None
         begun = _begun(run, heard, group)
         model, trainer = _prepared(config, run, heard, tokenizer, auto_batch, group, begun)
@@ -111,7 +111,7 @@ def _prepared(
     data = group.in_turn(lambda: _data(config, run, learned, begun, group))
     fingerprint = {**to_dict(config), "corpus": data.train.facts}
     if begun:  # before any file of the run changes
-        group.told(lambda: _agreed(run, begun, fingerprint, config))
+        group.broadcast(lambda: _agreed(run, begun, fingerprint, config))
     torch.manual_seed(config.seed)  # the initial weights
     method = start.method if start else build_method(config, data.tokenizer.vocabulary)
     model = Model(method, data.tokenizer, config)
@@ -208,7 +208,7 @@ def _shortened(
 
 def _begun(run: Path, say: Say, group: ProcessGroup) -> Path | None:
     """The newest intact checkpoint, which the main process finds for all."""
-    found = group.told(lambda: str(recovered(run, say) or ""))
+    found = group.broadcast(lambda: str(recovered(run, say) or ""))
     if found and group.main:
         _tell_damage(run, say)
     return Path(found) if found else None

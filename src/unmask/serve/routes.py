@@ -147,10 +147,10 @@ def watched(
         **vars(sampling),
     )
     for number, frame in enumerate(frames):
-        yield told(model, number, frame)
+        yield frame_data(model, number, frame)
 
 
-def told(model: Model, number: int, frame: Frame) -> dict[str, Any]:
+def frame_data(model: Model, number: int, frame: Frame) -> dict[str, Any]:
     """A frame as plain data: the ids of each row with masks, its changed columns, and confidences."""
     rows = []
     for ids, changed, sure in zip(

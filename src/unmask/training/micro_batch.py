@@ -22,7 +22,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def memory_told(rows: Callable[[], int]) -> Iterator[None]:
+def out_of_memory_error(rows: Callable[[], int]) -> Iterator[None]:
     """Turns an out-of-memory error into advice; `rows` returns the rows of a backward pass."""
     try:
         yield
@@ -44,7 +44,7 @@ class MicroBatch:
         self.pieces = -(-rows // self.fixed)
         self.failed = 0  # largest number of pieces that did not fit
         self.fitted: int | None = None  # a number of pieces that fitted
-        self.told = 0
+        self.reported_size = 0
 
     @property
     def size(self) -> int:
@@ -78,8 +78,8 @@ class MicroBatch:
         self.fitted = self.pieces
         if self.pieces - self.failed > 1:  # fewer and larger pieces may fit too
             self.pieces = (self.failed + self.pieces) // 2
-        elif self.failed and self.told != self.size:
-            self.told = self.size
+        elif self.failed and self.reported_size != self.size:
+            self.reported_size = self.size
             self.say(f"micro-batches of {self.size} rows fit: --training.micro_batch {self.size}")
 
     def _fails(self) -> None:

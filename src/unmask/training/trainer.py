@@ -41,7 +41,7 @@ from unmask.training.logs.loggers import open_loggers
 from unmask.training.logs.loss_curve import draw_curve
 from unmask.training.logs.progress import ProgressDisplay, bound
 from unmask.training.logs.run_log import Log
-from unmask.training.micro_batch import MicroBatch, memory_told
+from unmask.training.micro_batch import MicroBatch, out_of_memory_error
 from unmask.training.muon import OPTIMIZERS
 from unmask.training.optimizer import clip_gradients, learning_rate
 from unmask.training.signals import CutShort, Interrupted, Signals, interruptible
@@ -129,7 +129,7 @@ class Trainer:
             The counters of the run at its end.
         """
         stopped = lambda: f"training stopped at step {self.state.step}; {self._last_good()}"  # noqa: E731
-        with full_disk(stopped), memory_told(lambda: self.micro.size), ExitStack() as stack:
+        with full_disk(stopped), out_of_memory_error(lambda: self.micro.size), ExitStack() as stack:
             stack.enter_context(self.group.watched(stopped))
             stack.callback(self.saver.close)
             self._resume(begun)

@@ -64,7 +64,7 @@ class ReadErrors:
         )
 
 
-def told(source: str, faults: ReadErrors) -> Iterator[str]:
+def read_error_notes(source: str, faults: ReadErrors) -> Iterator[str]:
     """Notes for the user on the read errors of a source: one for all records, one per file."""
     if faults.passed:
         yield (

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int64
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from unmask.data.documents.read_errors import ReadErrors, told
+from unmask.data.documents.read_errors import ReadErrors, read_error_notes
 from unmask.data.rows.row_counts import Table, Totals, tokens_of
 from unmask.data.rows.shuffle import Places, Shares
 
@@ -75,7 +75,7 @@ class Rows:
     @property
     def unread(self) -> str:
         """The read errors of the corpus as text."""
-        return "; ".join(told("the text", self.faults))
+        return "; ".join(read_error_notes("the text", self.faults))
 
     @property
     def shares(self) -> Shares:

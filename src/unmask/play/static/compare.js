@@ -130,8 +130,8 @@ class CompareView {
     const stretch = Math.max(1, SHORTEST / this.times.at(-1));
     this.ending.hidden = false;
     this.player.load(this.times.map((time) => time * stretch), this.times.length - 1);
-    const told = this.sides.map(({ picker, recording: { last } }) => `${picker.select.value} ${last.calls} calls, ${last.seconds.toFixed(2)} seconds`);
-    announce(`Done: ${told.join("; ")}`);
+    const results = this.sides.map(({ picker, recording: { last } }) => `${picker.select.value} ${last.calls} calls, ${last.seconds.toFixed(2)} seconds`);
+    announce(`Done: ${results.join("; ")}`);
     if (!matchMedia("(prefers-reduced-motion: reduce)").matches) this.player.play();
   }
 

@@ -40,7 +40,7 @@ export class SamplerPicker {
     );
     this.select.value = names.includes(name) ? name : names[0];
     this.about = hint("");
-    this.steps = el("input", { type: "number", min: 1, max: 4096, value: steps, placeholder: "one per token", oninput: () => this.#told() });
+    this.steps = el("input", { type: "number", min: 1, max: 4096, value: steps, placeholder: "one per token", oninput: () => this.#notify() });
     this.stepsField = field("Steps", this.steps);
     this.own = el("div", { class: "fields" });
     this.root = el("div", { class: "field" }, field("Sampler", this.select), this.about, this.own);
@@ -67,10 +67,10 @@ export class SamplerPicker {
 
   #changed() {
     this.#draw();
-    this.#told();
+    this.#notify();
   }
 
-  #told() {
+  #notify() {
     this.onchange(this.spec, this.steps.value);
   }
 
@@ -85,7 +85,7 @@ export class SamplerPicker {
       sampler: this.menu.samplers.map((sampler) => sampler.name).filter((other) => other !== this.select.value),
       grid: this.menu.grids,
     }[each.kind];
-    return declared(each, this.values[each.name], (value) => { this.values[each.name] = value; this.#told(); }, listed);
+    return declared(each, this.values[each.name], (value) => { this.values[each.name] = value; this.#notify(); }, listed);
   }
 }
 
@@ -172,11 +172,11 @@ export class Settings {
 
   #temperature() {
     const value = this.state.get("temperature");
-    const told = (from, to) => () => { to.value = from.value; this.state.set({ temperature: from.value }); };
+    const copy = (from, to) => () => { to.value = from.value; this.state.set({ temperature: from.value }); };
     const slider = el("input", { type: "range", min: 0.1, max: 2, step: 0.05, value, "aria-label": "Temperature, slider" });
     this.temperature = el("input", { type: "number", min: 0, step: 0.05, value });
-    slider.addEventListener("input", told(slider, this.temperature));
-    this.temperature.addEventListener("input", told(this.temperature, slider));
+    slider.addEventListener("input", copy(slider, this.temperature));
+    this.temperature.addEventListener("input", copy(this.temperature, slider));
     return field("Temperature", this.temperature, el("div", { class: "pair" }, slider, this.temperature));
   }
 
@@ -202,11 +202,11 @@ export class Settings {
   }
 
   #seed() {
-    const told = () => this.state.set({ seed: this.seed.value });
-    this.seed = el("input", { type: "number", min: 0, step: 1, value: this.state.get("seed"), oninput: told });
+    const changed = () => this.state.set({ seed: this.seed.value });
+    this.seed = el("input", { type: "number", min: 0, step: 1, value: this.state.get("seed"), oninput: changed });
     const roll = el("button", {
       type: "button", class: "icon", "aria-label": "Random seed", title: "Random seed",
-      onclick: () => { this.seed.value = Math.floor(Math.random() * 1e6); told(); this.seed.dispatchEvent(new Event("change")); },
+      onclick: () => { this.seed.value = Math.floor(Math.random() * 1e6); changed(); this.seed.dispatchEvent(new Event("change")); },
     }, icon("dice"));
     return field("Seed", this.seed, el("div", { class: "with" }, this.seed, roll), hint("The same seed gives the same result."));
   }

@@ -182,12 +182,12 @@ class Batcher:
             self._idle += 1
             while not self._pending and not self._closed:
                 self._changed.wait()
-            taken = [] if self._closed else company(self._pending, self._idle)
+            taken = [] if self._closed else next_batch(self._pending, self._idle)
             self._idle -= 1
         return taken
 
 
-def company(pending: deque[BatchItem], workers: int) -> list[BatchItem]:
+def next_batch(pending: deque[BatchItem], workers: int) -> list[BatchItem]:
     """Pops the oldest item and more items of its kind, up to the token budget.
 
     If other workers are idle, the budget is at most an even share of the tokens of that kind.

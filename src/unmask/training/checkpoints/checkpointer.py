@@ -62,11 +62,11 @@ class Checkpointer:
         return self._taken_up(self._good_one)
 
     def _taken_up(self, find: Callable[[], str]) -> TrainingState | None:
-        found = self.group.told(find)
+        found = self.group.broadcast(find)
         if not found:
             return None
         self.snapshot.load(Path(found))
-        text = self.group.told(lambda: checkpoint.standing_at(self.run, Path(found), self.say))
+        text = self.group.broadcast(lambda: checkpoint.standing_at(self.run, Path(found), self.say))
         self.saver.stand_at(Path(found))
         content = json.loads(text)
         if self.stream:

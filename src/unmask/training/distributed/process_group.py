@@ -65,7 +65,7 @@ class ProcessGroup:
         mine = rows // self.world
         return range(self.rank * mine, (self.rank + 1) * mine)
 
-    def told(self, make: Callable[[], str]) -> str:
+    def broadcast(self, make: Callable[[], str]) -> str:
         """The text that the main process makes, broadcast to all processes.
 
         If the main process fails, it raises its error and the others exit. There is no time limit:
@@ -75,7 +75,7 @@ class ProcessGroup:
             return make()
         assert self._store is not None
         self._turns += 1
-        ready = f"told {self._turns}"
+        ready = f"broadcast {self._turns}"
         if not self.main:
             self._store.wait([ready], _PATIENCE)
             text = self._broadcast("")

@@ -25,7 +25,7 @@ class ProgressDisplay:
     ) -> None:
         self.steps = steps
         self.say = say
-        self.first, self.began, self.told = step, time.monotonic(), float("-inf")
+        self.first, self.began, self.printed_at = step, time.monotonic(), float("-inf")
         console = Console()
         self.place = Place() if console.is_jupyter and not hidden else None
         self.bar = Progress(
@@ -65,8 +65,8 @@ class ProgressDisplay:
         self.bar.update(self.task, text=" · ".join(parts))
         now = time.monotonic()
         plain = self.bar.disable and self.place is None
-        if plain and (now - self.told > _PAUSE or step == self.steps):
-            self.told = now
+        if plain and (now - self.printed_at > _PAUSE or step == self.steps):
+            self.printed_at = now
             left = (now - self.began) / max(1, step - self.first) * (self.steps - step)
             clock = f"{int(left) // 60}:{int(left) % 60:02d} left"
             self.say(" · ".join([f"step {step}/{self.steps}", *parts, clock]))
