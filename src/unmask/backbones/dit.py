@@ -106,54 +106,54 @@ class DiT(Backbone):
         elif condition is None or not self.time_conditioning:
             condition = torch.zeros(1, device=inputs.device)
         head_width = self.config.width // self.config.heads
-        seen = attention_inputs(
+        attention = attention_inputs(
             inputs.shape[1], head_width, inputs.device, valid, positions, rule, state
         )
-        return self.trunk(inputs, condition, seen, self.keys(inputs), at=at)
+        return self.trunk(inputs, condition, attention, self.keys(inputs), at=at)
 
     def together(self, calls: Sequence[Call]) -> list[Tensor]:
-        """Features of several calls in one pass."""
-        side = PackedForward(calls, self.config.width // self.config.heads, causal=False)
-        condition = None if self.usable else torch.zeros(1, device=side.tokens.device)
+        """Features of several calls, from one forward pass."""
+        packed = PackedForward(calls, self.config.width // self.config.heads, causal=False)
+        condition = None if self.usable else torch.zeros(1, device=packed.tokens.device)
         if self.time_conditioning:
-            condition = side.condition
+            condition = packed.condition
         # uncompiled, since each packed batch has its own shape
-        trunk = partial(DiT.trunk, self, side.tokens, condition, side.seen, None)
-        if side.at is not None and self.time_conditioning:
-            # with `at`, `trunk` reads one condition per row, but a packed row has several
-            return side.apart(taken(trunk(None), side.at))
-        return side.apart(trunk(side.at))
+        trunk = partial(DiT.trunk, self, packed.tokens, condition, packed.attention, None)
+        if packed.at is not None and self.time_conditioning:
+            # with `at`, `trunk` expects one noise level per row, but a packed row has several
+            return packed.unpack(taken(trunk(None), packed.at))
+        return packed.unpack(trunk(packed.at))
 
     def trunk(
         self,
         inputs: Inputs,
-        condition: Float[Tensor, "times"]
-        | None,  # one for all rows, or one per row; more are padding
-        seen: AttentionInputs | PackedBatch,
+        condition: Float[Tensor, "times"] | None,
+        attention: AttentionInputs | PackedBatch,
         keys: Keys | None,
         at: Int[Tensor, "tokens"] | None,
     ) -> Float[Tensor, "*tokens width"]:
         """The network without its head; the last block computes the tokens `at` only.
 
         Args:
-            inputs: token ids, or vectors of a method that diffuses vectors.
-            condition: noise levels; None if the frozen weights contain the modulation by sigma = 0.
-            seen: positions and masks of the attention.
-            keys: dropout key of each row; None without dropout.
-            at: indices of the tokens to compute, into the flattened batch; None for all.
+            inputs: Token ids, or vectors if the method diffuses vectors.
+            condition: One noise level for all rows, or one per row and then padding. None if the
+                frozen weights contain the modulation by sigma = 0.
+            attention: Rotation and mask of attention.
+            keys: Dropout keys of the rows; None for no dropout.
+            at: Indices of the tokens to compute, into the flattened batch; None for all.
 
         Returns:
-            The features.
+            Features [rows, length, width], or [tokens, width] with `at`.
         """
         c = None if condition is None else F.silu(self.noise_level(condition))
         x = self.embedding(inputs)
         last = len(self.blocks) - 1
         for layer, block in enumerate(self.blocks):
-            x = block(x, layer, seen, c, keys, at if layer == last else None)
+            x = block(x, layer, attention, c, keys, at if layer == last else None)
         if c is None:
             return F.layer_norm(x, x.shape[-1:], *self.final)
         final = self.modulation(c)
-        final = seen.by_token(final) if self.time_conditioning else final[:, None]
+        final = attention.by_token(final) if self.time_conditioning else final[:, None]
         if at is not None:
             by_row = final.expand(len(inputs), -1, -1)
             final = by_row[at // inputs.shape[1]][:, 0] if self.time_conditioning else final[0]

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from unmask.backbones.layers.attention import sees_the_past
+from unmask.backbones.layers.attention import causal_rule
 from unmask.config.run_config import to_dict
 from unmask.diffusion.parameterization import zero_masked
 from unmask.errors import UnmaskError
@@ -37,7 +37,7 @@ class Network(nn.Module):
     ) -> Float[Tensor, "rows length vocabulary"]:
         # explicit positions: a cached table would fix the length in the exported graph
         positions = torch.arange(tokens.shape[1])
-        rule = sees_the_past if self.backbone.causal else None
+        rule = causal_rule if self.backbone.causal else None
         h = self.backbone.features(tokens, sigma, positions=positions, rule=rule)
         return zero_masked(self.backbone.logits(h), self.method.vocabulary.mask_id)
 

@@ -9,8 +9,8 @@ from torch import nn
 class InferenceWeights(nn.Module):
     """A module with `frozen` inference weights.
 
-    A move, a load of other weights and training mode drop them. Each drop raises `edition`, by
-    which a CUDA graph that reads the weights detects that it is out of date.
+    The module drops them when it moves to a device, loads weights or enters training mode. Each
+    drop increments `edition`. A CUDA graph compares it to detect that its weights are out of date.
     """
 
     frozen: Any = None
@@ -18,7 +18,7 @@ class InferenceWeights(nn.Module):
 
     @property
     def usable(self) -> Any:
-        """The frozen weights; None while gradients are on, since they would not reach the weights."""
+        """The frozen weights; None if gradients are enabled, which must reach the trained weights."""
         return None if torch.is_grad_enabled() else self.frozen
 
     def thaw(self) -> None:

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-ALIGNED = 64  # columns: a GPU's matrix units need rows at aligned addresses
+ALIGNED = 64  # columns are padded to a multiple: a GPU's matrix units need aligned rows
 
-_SLOPE = 2 * (2 / math.pi) ** 0.5  # slope at 0 of 2 u, where GELU(x) = x (1 + tanh u) / 2
-_PART = 1 << 16  # elements of one part
+_SLOPE = 2 * (2 / math.pi) ** 0.5  # slope of 2 u at 0; GELU(x) = x (1 + tanh u) / 2
+_PART = 1 << 16  # elements of a part, which fits into the CPU's cache
 
 
 class BlockWeights(NamedTuple):
@@ -38,7 +38,7 @@ class BlockWeights(NamedTuple):
 def feed_forward(h: Tensor, w: BlockWeights) -> Tensor:
     """The MLP: up, GELU, down."""
     if h.is_cuda and not torch.is_grad_enabled() and h.dtype == w.up.dtype:
-        # one kernel for product, bias and GELU, without a backward pass
+        # one kernel for product, bias and GELU; it has no backward pass
         flat = torch._addmm_activation(w.up_bias, h.flatten(0, -2), w.up.t(), use_gelu=True)
         return linear(flat.unflatten(0, h.shape[:-1]), w.down, w.down_bias)
     return linear(gelu(linear(h, w.up, w.up_bias)), w.down, w.down_bias)
@@ -47,7 +47,7 @@ def feed_forward(h: Tensor, w: BlockWeights) -> Tensor:
 def gelu(x: Tensor) -> Tensor:
     """GELU in its tanh form; on a CPU without gradients, in place as x sigmoid(2 u).
 
-    torch's own CPU kernel takes twice as long. Here each part stays in the CPU's cache.
+    torch's own CPU kernel takes twice as long. Here x is computed in parts that fit into the cache.
     """
     plain = x.device.type == "cpu" and x.dtype == torch.float32
     # a trace would fix the number of parts
@@ -101,7 +101,7 @@ class _Taken(torch.autograd.Function):
 
 
 class _Normal(torch.autograd.Function):
-    """Layer norm that saves its output only, which the linear map behind it saves too."""
+    """Layer norm that saves its output, not its input: the next linear map saves that tensor too."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -117,8 +117,8 @@ class _Normal(torch.autograd.Function):
             saved.to(torch.promote_types(saved.dtype, torch.float32)) for saved in ctx.saved_tensors
         )
         d_n = grads[0].to(n.dtype)
-        along = (d_n * n).mean(-1, keepdim=True)
-        return rstd * (d_n - d_n.mean(-1, keepdim=True) - n * along), None
+        projection = (d_n * n).mean(-1, keepdim=True)
+        return rstd * (d_n - d_n.mean(-1, keepdim=True) - n * projection), None
 
 
 def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:

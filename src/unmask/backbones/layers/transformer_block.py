@@ -78,12 +78,12 @@ class Block(InferenceWeights):
     """Pre-norm attention and MLP with residual connections, and adaLN if there is a condition.
 
     Without a condition per row, norm gains and adaLN are the same for all tokens. The block folds
-    them into its matrices: they cost no time per token, and their gradients no sum over tokens.
+    them into its matrices. They then cost no time per token, forward or backward.
     """
 
     frozen: BlockWeights | None
     recomputed: bool = False  # activation checkpointing: the backward pass reruns the block
-    # layers whose weights Muon takes, with the number of matrices that are stacked in each
+    # linear layers that Muon optimizes, with the number of matrices stacked in each weight
     matrices: ClassVar = {"attention.qkv": 3, "attention.out": 1, "mlp.0": 1, "mlp.2": 1}
 
     def __init__(
@@ -116,33 +116,33 @@ class Block(InferenceWeights):
         self,
         x: Features,
         layer: int,
-        seen: AttentionInputs | PackedBatch,
+        attention: AttentionInputs | PackedBatch,
         c: Float[Tensor, "times condition"] | None,
         keys: Keys | None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
         """Features of all tokens, or of the tokens `at` (indices into the flattened batch)."""
         if not self.recomputed or not torch.is_grad_enabled():
-            return self._features(x, layer, seen, c, keys, at)
+            return self._features(x, layer, attention, c, keys, at)
         # dropout is a function of its keys, so no generator state is saved
-        kept = (x, layer, seen, c, keys, at)
-        return checkpoint(self._features, *kept, use_reentrant=False, preserve_rng_state=False)
+        args = (x, layer, attention, c, keys, at)
+        return checkpoint(self._features, *args, use_reentrant=False, preserve_rng_state=False)
 
     def _features(
         self,
         x: Features,
         layer: int,
-        seen: AttentionInputs | PackedBatch,
+        attention: AttentionInputs | PackedBatch,
         c: Tensor | None,
         keys: Keys | None,
         at: Tensor | None,
     ) -> Float[Tensor, "*tokens width"]:
         length, drop = x.shape[1], self.dropout
         if self.by_row and c is not None:
-            x = self._modulated(x, layer, seen, c, keys)
+            x = self._modulated(x, layer, attention, c, keys)
             return x if at is None else taken(x, at)
         w = self.usable or self.folded(c)
-        y = self._attend(normal(x, w), layer, seen, w)
+        y = self._attend(normal(x, w), layer, attention, w)
         if at is not None:
             x, y = taken(x, at), taken(y, at)
         x = x + dropout(linear(y, w.out, None), drop, keys, 2 * layer, at, length)
@@ -159,12 +159,12 @@ class Block(InferenceWeights):
         if self.modulation is None:
             qkv = tuple(part * gain for part in plain.qkv)
             return plain._replace(qkv=qkv, up=plain.up * mlp_gain)
-        assert c is not None, "a network is frozen as a whole"
+        assert c is not None, "the backbone is frozen, but this block is not"
         with torch.autocast(c.device.type, enabled=False):
             parts = self.modulation(c.to(gain.dtype))[0].chunk(6)
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts
         gain, mlp_gain = gain * (1 + scale), mlp_gain * (1 + mlp_scale)
-        # W shift, written as a sum, so that a compiler fuses it with the scaling
+        # W @ shift, written as a sum, so that a compiler fuses it with the scaling
         return BlockWeights(
             qkv=tuple(part * gain for part in plain.qkv),
             qkv_bias=tuple((part * shift).sum(1) for part in plain.qkv),
@@ -178,7 +178,8 @@ class Block(InferenceWeights):
     def _plain(self) -> BlockWeights:
         """The weights as they are, with one matrix for queries and keys and one for values.
 
-        In one tensor, the values would keep the unrotated queries and keys in memory.
+        With one matrix for all three, the values would be a view of a tensor that keeps the unrotated
+        queries and keys in memory.
         """
         width = self.attention.out.in_features
         up, down = self.mlp[0], self.mlp[2]
@@ -191,42 +192,44 @@ class Block(InferenceWeights):
         self,
         x: Features,
         layer: int,
-        seen: AttentionInputs | PackedBatch,
+        attention: AttentionInputs | PackedBatch,
         c: Float[Tensor, "times condition"],
         keys: Keys | None,
     ) -> Features:
         """The block with adaLN of each row."""
         assert self.modulation is not None
         w = self.usable or self._plain()
-        parts = seen.by_token(self.modulation(c)).chunk(6, -1)
+        parts = attention.by_token(self.modulation(c)).chunk(6, -1)
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts
-        h = self._attend(modulate(self.attention_norm(x), shift, scale), layer, seen, w)
+        h = self._attend(modulate(self.attention_norm(x), shift, scale), layer, attention, w)
         h = linear(h, w.out, None)
         x = x + gate * dropout(h, self.dropout, keys, 2 * layer)
         h = feed_forward(modulate(self.mlp_norm(x), mlp_shift, mlp_scale), w)
         return x + mlp_gate * dropout(h, self.dropout, keys, 2 * layer + 1)
 
     def _attend(
-        self, h: Features, layer: int, seen: AttentionInputs | PackedBatch, w: BlockWeights
+        self, h: Features, layer: int, attention: AttentionInputs | PackedBatch, w: BlockWeights
     ) -> Features:
         """Output of all attention heads; the texts of a packed batch attend separately."""
         products = [linear(h, part, bias) for part, bias in zip(w.qkv, w.qkv_bias, strict=True)]
         rows, length, heads = *h.shape[:2], self.attention.heads
-        apart = [part.view(rows, length, -1, heads, h.shape[2] // heads) for part in products]
-        qk, v = apart if len(apart) == 2 else apart[0].split([2, 1], 2)
-        qk = seen.rotation(qk)
-        if isinstance(seen, AttentionInputs):
-            return self._heads(qk, v, layer, seen)
-        parts = zip(seen.split(qk), seen.split(v), seen.parts, strict=True)
-        return seen.join([self._heads(qk, v, layer, part) for qk, v, part in parts])
+        by_head = [part.view(rows, length, -1, heads, h.shape[2] // heads) for part in products]
+        qk, v = by_head if len(by_head) == 2 else by_head[0].split([2, 1], 2)
+        qk = attention.rotation(qk)
+        if isinstance(attention, AttentionInputs):
+            return self._heads(qk, v, layer, attention)
+        parts = zip(attention.split(qk), attention.split(v), attention.parts, strict=True)
+        return attention.join([self._heads(qk, v, layer, part) for qk, v, part in parts])
 
-    def _heads(self, qk: Tensor, v: Tensor, layer: int, seen: AttentionInputs) -> Features:
+    def _heads(self, qk: Tensor, v: Tensor, layer: int, attention: AttentionInputs) -> Features:
         """Attention of rotated queries and keys, with torch's fused kernel."""
         q, k = (part.transpose(1, 2) for part in qk.unbind(2))
         v = v.squeeze(2).transpose(1, 2)
-        if seen.cache is not None:
-            k, v = seen.cache.append(layer, k, v)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen.mask, is_causal=seen.causal)
+        if attention.cache is not None:
+            k, v = attention.cache.append(layer, k, v)
+        y = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=attention.mask, is_causal=attention.causal
+        )
         return y.transpose(1, 2).flatten(2)
 
 

@@ -156,13 +156,13 @@ def start(
     routers: "Callable[[Engine], Sequence[APIRouter]]" = lambda engine: (),
 ) -> None:
     """Serves models by name until a stop signal; `ready` is called with the address."""
-    from unmask.backbones.layers.packed_batch import round_alike
+    from unmask.backbones.layers.packed_batch import set_strict_mkl_rounding
     from unmask.model import load
     from unmask.serve.app import create_app
     from unmask.serve.execution.engine import Engine
     from unmask.serve.server import address, serve
 
-    round_alike()
+    set_strict_mkl_rounding()
     loaded = {name: load(path, **loading) for name, path in models.items()}
     engine = Engine(loaded, **{"timeout": TIMEOUT, **limits})
     app = create_app(engine, settings, routers(engine))

@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from unmask.backbones.layers.packed_batch import Call, filled
+from unmask.backbones.layers.packed_batch import Call, pad_rows
 from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import Method
 
@@ -215,4 +215,4 @@ def passed(method: Method, calls: Sequence[Call]) -> list[Tensor]:
         return features
     places = [len(part) for part in features]
     log_mean = cast(MaskedDiffusion, method).log_mean
-    return list(log_mean(filled(torch.cat(features)))[: sum(places)].split(places))
+    return list(log_mean(pad_rows(torch.cat(features)))[: sum(places)].split(places))
