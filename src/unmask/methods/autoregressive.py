@@ -34,7 +34,7 @@ class Autoregressive(CausalMethod):
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        # offset in the network's input from the position that predicts a token to the token
+        # the network predicts token i at input position i - lag
         self.lag = int(self.config.given_first)
         self._idle: list[CachedDecoder] = []
 
@@ -55,10 +55,10 @@ class Autoregressive(CausalMethod):
         real = padding(valid, x.device)
         # padding before a text must not be context
         text = x if real is None else x.masked_fill(~real, self.vocabulary.mask_id)
-        wanted = targets(valid, given)
+        scored = targets(valid, given)
         if self.lag:
-            wanted = wanted & (torch.arange(x.shape[1]) > 0)
-        at = to_device(wanted.flatten().nonzero()[:, 0], x.device)
+            scored = scored & (torch.arange(x.shape[1]) > 0)
+        at = to_device(scored.flatten().nonzero()[:, 0], x.device)
         h = self.backbone.features(self.inputs(text), valid=real, at=at - self.lag)
         ids = x.flatten()[at][:, None]
         ones = torch.ones(len(at), device=x.device)
@@ -75,7 +75,7 @@ class Autoregressive(CausalMethod):
         return subs_log_probs(self.backbone.logits(h), self.vocabulary.mask_id, torch.float32)
 
     def inputs(self, x: Tokens) -> Tokens:
-        """Input of the network: the rows, or the rows shifted right by one behind MASK.
+        """Input of the network: the rows if the first token is given, else MASK and all but the last token.
 
         MASK marks the start, since it is never part of a text.
         """
@@ -83,41 +83,41 @@ class Autoregressive(CausalMethod):
             return x
         return torch.cat([x.new_full((len(x), 1), self.vocabulary.mask_id), x[:, :-1]], 1)
 
-    def lend(self, rows: int, length: int) -> CachedDecoder:
-        """A cached decoder for one text: the last one with its CUDA graphs if it fits, or a new one.
+    def acquire_decoder(self, rows: int, length: int) -> CachedDecoder:
+        """A cached decoder for one batch: the idle one with its CUDA graphs if its shape fits, or a new one.
 
         Args:
             rows: Number of rows of the batch.
             length: Length of a row in tokens.
 
         Returns:
-            A decoder with an empty state, which no other text uses.
+            A decoder with an empty state, which no other batch uses.
         """
-        reader = self._idle.pop() if self._idle else None
-        if reader is None or reader.kind != (rows, length, self.edition):
+        decoder = self._idle.pop() if self._idle else None
+        if decoder is None or decoder.shape_and_edition != (rows, length, self.edition):
             return CachedDecoder(self, rows, length)
-        reader.crop(0)
-        return reader
+        decoder.crop(0)
+        return decoder
 
-    def take_back(self, reader: CachedDecoder) -> None:
-        """Keeps a decoder for the next text.
+    def release_decoder(self, decoder: CachedDecoder) -> None:
+        """Keeps a decoder for the next batch; without CUDA graphs, drops it.
 
         Args:
-            reader: A decoder from `lend`.
+            decoder: A decoder from `acquire_decoder`.
         """
         if self.serving.fixed:
-            self._idle[:] = [reader]
+            self._idle[:] = [decoder]
 
     def _bias(self) -> Tensor:
         return zero_masked(self.backbone.head.bias, self.vocabulary.mask_id)
 
 
-class _Reading:
-    """Cached decoding of one batch, with a decoder from `lend`, given back at the end."""
+class _BatchDecoder:
+    """Decodes one batch. The first call acquires a decoder; deletion of this object releases it."""
 
     def __init__(self, method: Autoregressive) -> None:
         self._method = method
-        self._reader: CachedDecoder | None = None
+        self._decoder: CachedDecoder | None = None
 
     def __call__(
         self,
@@ -127,35 +127,35 @@ class _Reading:
         then: Then | None = None,
         *more: Tensor,
     ) -> Tensor:
-        if self._reader is None:
-            self._reader = self._method.lend(*z.shape)
-            weakref.finalize(self, self._method.take_back, self._reader).atexit = False
-        return self._reader(z, column, rows, then, *more)
+        if self._decoder is None:
+            self._decoder = self._method.acquire_decoder(*z.shape)
+            weakref.finalize(self, self._method.release_decoder, self._decoder).atexit = False
+        return self._decoder(z, column, rows, then, *more)
 
     def crop(self, length: int) -> None:
         """Crops the state to the tokens that predict the first `length` columns."""
-        if self._reader is not None:
-            self._reader.crop(length)
+        if self._decoder is not None:
+            self._decoder.crop(length)
 
 
 class _CachedDenoiser:
-    """log p(x_i | x_<i) at one column; a call computes only tokens that changed since the last."""
+    """log p(x_i | x_<i) at one column. A call computes only tokens that are not cached or have changed."""
 
     def __init__(self, method: Autoregressive) -> None:
         self._method = method
-        self._reading, self._read = self.reading(), torch.empty(0, 0, dtype=torch.long)
+        self._decoder, self._cached = self.decoder(), torch.empty(0, 0, dtype=torch.long)
 
-    def reading(self) -> _Reading:
-        """A decoder for columns in ascending order. It does not compare its state with the rows."""
-        return _Reading(self._method)
+    def decoder(self) -> _BatchDecoder:
+        """A decoder for columns in ascending order. It does not check its cached tokens for changes."""
+        return _BatchDecoder(self._method)
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         rows, columns = at
         column = int(columns[0])
-        if self._read.shape != z_t.shape:
-            self._reading, self._read = self.reading(), z_t[:, :0]
-        shared = min(self._read.shape[1], column)
-        same = (self._read[:, :shared] == z_t[:, :shared]).all(0).long().cumprod(0).sum()
-        self._reading.crop(int(same) + 1)
-        self._read = z_t.clone()
-        return self._reading(z_t, column, rows)
+        if self._cached.shape != z_t.shape:
+            self._decoder, self._cached = self.decoder(), z_t[:, :0]
+        shared = min(self._cached.shape[1], column)
+        same = (self._cached[:, :shared] == z_t[:, :shared]).all(0).long().cumprod(0).sum()
+        self._decoder.crop(int(same) + 1)
+        self._cached = z_t.clone()
+        return self._decoder(z_t, column, rows)

@@ -1,4 +1,4 @@
-"""Masked diffusion: noise, loss at masked tokens, and the terms of the bound at both ends of time."""
+"""Masked diffusion: noise, loss at masked tokens, and the prior and reconstruction terms of the bound."""
 
 from abc import abstractmethod
 from dataclasses import replace
@@ -47,7 +47,7 @@ class MaskedDiffusion(Method):
     ) -> None:
         super().__init__(config, backbone, vocabulary, schedule, time_sampler)
         self.steps: int = getattr(config, "steps", 0)
-        self._replayed: GraphDenoiser | None = None
+        self._graph_denoiser: GraphDenoiser | None = None
 
     @abstractmethod
     def row_loss(self) -> RowLoss:
@@ -82,15 +82,15 @@ class MaskedDiffusion(Method):
         )
         losses = Losses(total, {"diffusion": diffusion})
         if isinstance(self.schedule, Learned) and self.training:
-            wanted = targets(valid, given)
-            losses = self._with_schedule_gradient(self.schedule, losses, wanted, noise)
+            scored = targets(valid, given)
+            losses = self._with_schedule_gradient(self.schedule, losses, scored, noise)
         return self._with_ends(losses, x, valid, noise, given) if full_bound else losses
 
     def log_x_theta(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
-        """log x_theta at chosen places of z_t; MASK has probability 0."""
+        """log x_theta at chosen positions of z_t; MASK has probability 0."""
         with self.arithmetic():
-            # features of all tokens: rounding depends on the number of tokens, and a text must not
-            # depend on its batch
+            # features of all tokens: rounding depends on the number of tokens computed, and a text
+            # must not depend on the other texts of its batch
             h = self.backbone.features(z_t, self.condition(t, z_t.device))
             return self.log_mean(h[at])
 
@@ -101,9 +101,9 @@ class MaskedDiffusion(Method):
     def denoiser(self) -> Denoiser:
         if not self.serving.fixed:
             return self.log_x_theta
-        if self._replayed is None or self._replayed.edition != self.edition:
-            self._replayed = GraphDenoiser(self)
-        return self._replayed
+        if self._graph_denoiser is None or self._graph_denoiser.edition != self.edition:
+            self._graph_denoiser = GraphDenoiser(self)
+        return self._graph_denoiser
 
     def condition(self, t: Float[Tensor, "rows"], device: torch.device) -> Tensor | None:
         """sigma(t), the noise level; None for a network without time conditioning."""
@@ -124,7 +124,7 @@ class MaskedDiffusion(Method):
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "rows length"]]:
         """Sum and per-token values of a loss at masked tokens; only these reach the head.
 
-        The masked places are on the CPU, where the noise was drawn, so the host does not wait for a GPU.
+        `masked` is on the CPU, where the noise was drawn, so that `nonzero` does not wait for a GPU.
         """
         if z_t is None:
             z_t = q_sample(x, to_device(masked, x.device), self.vocabulary.mask_id)
@@ -145,7 +145,7 @@ class MaskedDiffusion(Method):
     def _with_ends(
         self, losses: Losses, x: Tokens, valid: Valid, noise: Noise, given: Valid | None
     ) -> Losses:
-        """Adds the prior term, from all-MASK to the first time, and the reconstruction term at the last."""
+        """Adds the prior term at t = 1, weighted by alpha(1), and the reconstruction term at t_min."""
         terms = dict(losses.terms)
         ends: list[tuple[str, Valid, float, float]] = []
         if noise.unstarted > 0:
@@ -162,10 +162,10 @@ class MaskedDiffusion(Method):
         return replace(losses, total=total, terms=terms)
 
     def _with_schedule_gradient(
-        self, schedule: Learned, losses: Losses, wanted: Valid, noise: Noise
+        self, schedule: Learned, losses: Losses, scored: Valid, noise: Noise
     ) -> Losses:
-        """Adds the gradient of the bound's variance with respect to a learned schedule; the value stays."""
-        lengths = wanted.sum(1).cpu().double().clamp(min=1)  # a row may be all padding
+        """Adds a term of value 0 whose gradient lowers the variance of the bound under a learned schedule."""
+        lengths = scored.sum(1).cpu().double().clamp(min=1)  # a row may be all padding
         by_row = losses.per_token().sum(1).cpu().double() / lengths / noise.importance
         moment = schedule.second_moment(noise.t, by_row, noise.importance) * lengths.sum()
         return replace(losses, total=losses.total + (moment - moment.detach()).to(losses.total))

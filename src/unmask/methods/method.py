@@ -44,10 +44,10 @@ class Losses:
 
 @dataclass(frozen=True)
 class Serving:
-    """Inference settings of a method: its precision, and True in `fixed` for few fixed shapes."""
+    """Inference settings of a method."""
 
-    dtype: torch.dtype = torch.float32
-    fixed: bool = False
+    dtype: torch.dtype = torch.float32  # precision of the matrix products
+    fixed: bool = False  # True: inputs are padded to few shapes, for CUDA graphs and compiled code
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Capabilities:
     noise_level: bool = False  # needs a network that reads the noise level
     generate: bool = True  # generates text
     infill: bool = True  # fills gaps, with the text on both sides as context
-    time_bound: bool = False  # its bound is a mean over time: time samplers, bound of T steps
-    any_order: bool = False  # predicts a token from any others: chain rule in every order
+    time_bound: bool = False  # its bound is a mean over time, with time samplers and T-step bounds
+    any_order: bool = False  # predicts a token from any others, so the chain rule runs in any order
     shared_head: bool = False  # log_x_theta calls of several texts can share one forward pass
     latent: bool = False  # diffuses vectors, which its own samplers round to tokens
     per_row: bool = False  # its loss is one number per row, as of a classifier
@@ -83,13 +83,12 @@ class Capabilities:
 class Method(nn.Module, ABC):
     """A likelihood model around a backbone: its loss, its bound and its denoiser."""
 
-    # `nll` against the true value: equal, an upper bound, or neither
+    # the mean of `nll` is the true value, an upper bound on it, or neither
     certificate: ClassVar[Literal["exact", "upper", "none"]]
     capabilities: ClassVar[Capabilities] = Capabilities()
     sampler: ClassVar[str] = "ancestral"  # name of the default sampler
-    parameter_groups: tuple[
-        ParameterGroup, ...
-    ] = ()  # parameters with an own learning rate or weight decay
+    # parameters with an own learning rate or weight decay
+    parameter_groups: tuple[ParameterGroup, ...] = ()
     loss_weight: str = ""  # name of the training loss's weights; empty for those of the bound
 
     def __init__(
@@ -205,7 +204,7 @@ class Method(nn.Module, ABC):
         """
 
     def serve(self, dtype: torch.dtype = torch.float32, compile: bool = False) -> None:
-        """Prepares for inference: precomputes the weights; a GPU captures CUDA graphs of few shapes.
+        """Prepares for inference: precomputes weights and, on a GPU, turns CUDA graphs on.
 
         Args:
             dtype: Precision of the matrix products.
@@ -229,7 +228,7 @@ class Method(nn.Module, ABC):
 
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
-        """A context of the inference precision: autocast if it is bfloat16.
+        """A context in which matrix products use the inference precision: autocast if it is bfloat16.
 
         Returns:
             The context manager.

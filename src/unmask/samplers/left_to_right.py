@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from unmask.diffusion.denoiser import Denoiser, ReadsCausally
+from unmask.diffusion.denoiser import CausalDenoiser, Denoiser
 from unmask.runtime.device import to_device
 from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.sampler_state import SamplerState
@@ -62,7 +62,8 @@ class _Writing:
     def __init__(self, state: SamplerState, t: Float64[Tensor, "rows length"]) -> None:
         self._state, self._t = state, t
         self._uniforms: Uniforms = state.uniforms("token")
-        self._read = state.denoiser.reading() if isinstance(state.denoiser, ReadsCausally) else None
+        denoiser = state.denoiser
+        self._decoder = denoiser.decoder() if isinstance(denoiser, CausalDenoiser) else None
         self._rows = self._sent = torch.empty(0, dtype=torch.long)
 
     def __call__(self, rows: Int[Tensor, "asked"], column: int) -> None:
@@ -70,16 +71,16 @@ class _Writing:
         if not torch.equal(rows, self._rows):
             self._rows, self._sent = rows, to_device(rows, state.z.device)
         here = self._sent
-        if self._read is not None and state.task.simple:
+        if self._decoder is not None and state.task.simple:
             flat = here * state.z.shape[1] + column
             chance = self._uniforms.view(-1)[flat.to(self._uniforms.device)]
-            chosen = self._read(state.z, column, here, state.task.token_sampler, chance)
+            chosen = self._decoder(state.z, column, here, state.task.token_sampler, chance)
             state.z.view(-1).index_copy_(0, flat, chosen[:, 0].long())
             state.confidence.view(-1).index_copy_(0, flat, chosen[:, 1].float())
             return
         at = (here, torch.full_like(here, column))
-        if self._read is not None:
-            said = self._read(state.z, column, here)
+        if self._decoder is not None:
+            said = self._decoder(state.z, column, here)
         else:
             said = state.denoiser(state.z, self._t[:, column], at)
         state.write(state.seen(at, said), self._uniforms)

@@ -132,7 +132,7 @@ class GraphRounds:
         )
         self._flat = to_device(rows * state.z.shape[1] + columns, device)
         turn = _Turn(denoiser, state.task.token_sampler, condition is not None)
-        self._turn = denoiser.replay(("turn", turn.token_sampler), turn)
+        self._turn = denoiser.graph(("turn", turn.token_sampler), turn)
 
     def _place_sizes(self, ends: list[int]) -> list[int]:
         """The number of positions that each round is padded to, a power of two.
@@ -177,7 +177,7 @@ class _Turn:
         index, columns, chance = places.unbind(1)
         rows, level = read.unbind(1)
         condition = level.view(torch.float64).float() if self.timed else None
-        log_probabilities = self.denoiser.answer(z[rows], condition, (index, columns))
+        log_probabilities = self.denoiser.log_x_theta(z[rows], condition, (index, columns))
         return self.token_sampler(log_probabilities, chance.view(torch.float64))
 
 
