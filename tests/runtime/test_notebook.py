@@ -10,7 +10,7 @@ from rich.console import Console
 
 from unmask.data.tokenizers.characters import ByteTokenizer
 from unmask.generation.display import MASK, watch
-from unmask.runtime.notebook import Place
+from unmask.runtime.notebook import CellOutput
 from unmask.samplers.core.canvas import Frame
 from unmask.training.logs import progress
 
@@ -88,6 +88,6 @@ def test_a_hidden_bar_shows_nothing(cell, monkeypatch):
 
 
 def test_pictures_that_come_too_soon_are_left_out(cell):
-    place = Place(pause=60)
+    place = CellOutput(pause=60)
     bar = Notebook().render_str("x")
     assert [place.show(bar), place.show(bar), place.show(bar, at_once=True)] == [True, False, True]

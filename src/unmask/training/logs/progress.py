@@ -7,7 +7,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from unmask.runtime.notebook import Place
+from unmask.runtime.notebook import CellOutput
 
 _PAUSE = 5.0  # seconds between two plain lines
 
@@ -27,7 +27,7 @@ class ProgressDisplay:
         self.say = say
         self.first, self.began, self.printed_at = step, time.monotonic(), float("-inf")
         console = Console()
-        self.place = Place() if console.is_jupyter and not hidden else None
+        self.place = CellOutput() if console.is_jupyter and not hidden else None
         self.bar = Progress(
             TextColumn("training"),
             BarColumn(),
