@@ -1,4 +1,4 @@
-"""Protocols of the denoisers that methods provide and samplers call."""
+"""Protocols of denoisers. Methods provide them, and samplers call them."""
 
 from collections.abc import Callable, Hashable
 from typing import Protocol, runtime_checkable
