@@ -11,7 +11,7 @@ from unmask.errors import UnmaskError
 
 
 def extra(module: str, purpose: str, group: str = "data") -> Any:
-    """Imports an optional module; the error for a missing one has its pip command."""
+    """Imports an optional module; if it is missing, the error gives the pip command."""
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -26,23 +26,23 @@ def lazy_exports(
 
     `homes` has the module of each name.
     """
-    here = sys.modules[package]
+    module = sys.modules[package]
 
     def fetch(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(_imported(homes[name]), name)
-        setattr(here, name, value)
+        setattr(module, name, value)
         return value
 
     def names() -> list[str]:
-        return list(here.__all__)
+        return list(module.__all__)
 
     return fetch, names
 
 
 def _imported(module: str) -> Any:
-    """Imports a module without garbage collection, which would take a tenth of the time."""
+    """Imports a module without garbage collection, which takes a tenth of the import time."""
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from unmask.cli import main
-from unmask.cli.commands.harness import completed
+from unmask.cli.commands.harness import with_model
 
 
 def test_without_lm_eval_it_is_one_line(monkeypatch, capsys):
@@ -41,7 +41,7 @@ def test_all_arguments_are_lm_eval_s(monkeypatch):
     ],
 )
 def test_the_model_is_ours_unless_another_is_named(arguments, added):
-    assert completed(arguments) == arguments + (["--model", "unmask"] if added else [])
+    assert with_model(arguments) == arguments + (["--model", "unmask"] if added else [])
 
 
 @pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])

@@ -17,10 +17,13 @@ def add(commands: Commands) -> None:
 def _add_train(commands: Commands) -> None:
     summary = "train a model, or resume an interrupted run"
     parser = commands.add_parser("train", overrides=True, help=summary, description=summary)
-    place = parser.add_mutually_exclusive_group()
-    place.add_argument("--run", type=Path, metavar="DIR", help="run folder (runs/RECIPE)")
-    place.add_argument(
-        "--resume", type=Path, metavar="DIR", help="run folder; an error if it has no checkpoint"
+    folder = parser.add_mutually_exclusive_group()
+    folder.add_argument("--run", type=Path, metavar="DIR", help="run folder (runs/RECIPE)")
+    folder.add_argument(
+        "--resume",
+        type=Path,
+        metavar="DIR",
+        help="run folder to resume; an error if it has no checkpoint",
     )
     parser.add_argument(
         "--auto-batch", action="store_true", help="find the largest micro-batch that fits in memory"
@@ -56,9 +59,9 @@ def train(args: Namespace) -> None:
     try:
         start(config, run, say=print, auto_batch=args.auto_batch)
     except KeyboardInterrupt as stop:
-        how = [f"resume with: {_command(args, run)}"] if _first() else []
-        raise KeyboardInterrupt(*stop.args, *how) from None
-    if _first():
+        hint = [f"resume with: {_command(args, run)}"] if _is_main() else []
+        raise KeyboardInterrupt(*stop.args, *hint) from None
+    if _is_main():
         print(f"next: unmask generate {run}{' --prompt TEXT' if config.data.paired else ''}")
 
 
@@ -68,20 +71,20 @@ def config(args: Namespace) -> None:
     print(dump_yaml(resolve(load_recipe(args.recipe), args.overrides)), end="")
 
 
-def _first() -> bool:
+def _is_main() -> bool:
     """True on rank 0, the only rank that prints."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def _command(args: Namespace, run: Path) -> str:
-    """The command that resumes the run, with torchrun but without its rendezvous options."""
+    """The command that resumes the run, with its torchrun launch but without rendezvous options."""
     overrides = [part for name, value in args.overrides for part in (f"--{name}", value)]
     own = ["--auto-batch"] if args.auto_batch else []
-    several = []
+    launcher = []
     if "TORCHELASTIC_RUN_ID" in os.environ:
         machines = os.environ.get("GROUP_WORLD_SIZE", "1")
-        several = ["torchrun", "--nproc-per-node", os.environ.get("LOCAL_WORLD_SIZE", "1")]
-        several += [*(["--nnodes", machines] if machines != "1" else []), "-m", "--"]
+        launcher = ["torchrun", "--nproc-per-node", os.environ.get("LOCAL_WORLD_SIZE", "1")]
+        launcher += [*(["--nnodes", machines] if machines != "1" else []), "-m", "--"]
     return shlex.join(
-        [*several, "unmask", "train", args.recipe, "--run", str(run), *own, *overrides]
+        [*launcher, "unmask", "train", args.recipe, "--run", str(run), *own, *overrides]
     )
