@@ -126,7 +126,7 @@ class Measured(Trainer):
     def _between_steps(self, log: Any, bar: Any) -> None:
         super()._between_steps(log, bar)
         if self.state.step in self.at and self.validate:
-            with self._resting(), torch.autocast(DEVICE.type, enabled=False):
+            with self._evaluating(), torch.autocast(DEVICE.type, enabled=False):
                 self.reached[self.state.step] = self.state.seconds - self.start_seconds
                 self.bounds[self.state.step] = self.validate()
 
@@ -137,7 +137,7 @@ class Measured(Trainer):
         return super()._finished() or ("the time is up" if time.time() > self.ends else "")
 
     def _save(self, good: bool = False) -> None:
-        self._settle()
+        self._collect_losses()
 
 
 def train(args: argparse.Namespace, job: Job) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def test_signals_of_a_host_are_left_to_it(monkeypatch):
 
 def test_a_second_sigterm_does_not_cost_the_checkpoint(tmp_path):
     run = trainer(tmp_path, **OPTIONS)
-    batch, save = run.loader.batch, run.keeper.keep
+    batch, save = run.loader.batch, run.checkpointer.save
 
     def signalling(step, part):
         if step == 9:
@@ -116,7 +116,7 @@ def test_a_second_sigterm_does_not_cost_the_checkpoint(tmp_path):
             signal.raise_signal(signal.SIGTERM)
         save(state, good)
 
-    run.loader.batch, run.keeper.keep = signalling, saving
+    run.loader.batch, run.checkpointer.save = signalling, saving
     with pytest.raises(Interrupted):
         run.fit()
     assert newest(tmp_path, pytest.fail).name == "step-00000010"

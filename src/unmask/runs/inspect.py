@@ -12,7 +12,7 @@ from unmask.errors import UnmaskError
 from unmask.files.jsonl import whole_lines
 from unmask.files.lock import in_use
 from unmask.files.storage import MANIFEST, Damaged, damages
-from unmask.training.checkpoints.checkpoint import CARRIED, SEALED, by_step, step_of, wrong_with
+from unmask.training.checkpoints.checkpoint import RUN_COPIES, SEALED, by_step, step_of, wrong_with
 from unmask.training.logs.run_log import LOGS
 from unmask.training.train_state import Saved, TrainingState, read_saved
 
@@ -167,13 +167,13 @@ def _sealed(run: Path) -> Iterator[str]:
 
 
 def _logs(run: Path, found: Path | None) -> list[str]:
-    there = [run, *([found / CARRIED] if found else [])]
+    there = [run, *([found / RUN_COPIES] if found else [])]
     return [name for name in LOGS if any((folder / name).exists() for folder in there)]
 
 
 def _log(log: Path, found: Path | None) -> Iterator[str]:
     """Damages of a log: it must begin with the checkpoint's copy and continue in whole lines."""
-    begins = _content(found / CARRIED / log.name) if found else b""
+    begins = _content(found / RUN_COPIES / log.name) if found else b""
     now = _content(log)
     if in_use(log.parent):
         now = now[: now.rfind(b"\n") + 1]  # the last line may be incomplete

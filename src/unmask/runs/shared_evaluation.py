@@ -21,7 +21,7 @@ def measured_together(group: ProcessGroup, rows: int, measure: Callable[[Shard],
     if group.world == 1 and mine is not None:
         return mine
     sums = None if mine is None else mine.sums
-    texts = group.everyones("" if sums is None else json.dumps(sums.to_dict()))
+    texts = group.gather("" if sums is None else json.dumps(sums.to_dict()))
     return Bound.from_sums(
         reduce(add, (Sums.from_dict(json.loads(text)) for text in texts if text))
     )
@@ -39,5 +39,5 @@ def written_together(
         chosen = [sources[i] for i in mine]
         answers = model.generate(chosen, seed=own) if own else []
         texts = [f"{source} → {text}" for source, text in zip(chosen, answers, strict=True)]
-    everyones = [json.loads(part) for part in group.everyones(json.dumps(texts))]
-    return [everyones[i % group.world][i // group.world] for i in range(len(seeds))]
+    gathered = [json.loads(part) for part in group.gather(json.dumps(texts))]
+    return [gathered[i % group.world][i // group.world] for i in range(len(seeds))]

@@ -34,7 +34,7 @@ from unmask.model import Model
 from unmask.randomness import row_seeds
 from unmask.runs.shared_evaluation import Shard, measured_together, written_together
 from unmask.runtime.device import resolve_device
-from unmask.training.checkpoints.checkpoint import SEALED, agree, carried, recovered, run_weights
+from unmask.training.checkpoints.checkpoint import SEALED, agree, recovered, run_file, run_weights
 from unmask.training.distributed.process_group import ProcessGroup, joined, local_device
 from unmask.training.logs.loggers import LOGGERS
 from unmask.training.trainer import Trainer
@@ -228,7 +228,7 @@ def _data(
 ) -> Data:
     """The rows for training and validation; the main process learns the tokenizer for all."""
     if begun:
-        tokenizer = load_tokenizer(carried(begun, run, "tokenizer"))
+        tokenizer = load_tokenizer(run_file(begun, run, "tokenizer"))
     elif not group.main:
         tokenizer = load_tokenizer(run / "tokenizer")
     data = load_data(config.data, tokenizer)

@@ -15,7 +15,7 @@ class Interrupted(KeyboardInterrupt):
         self.step = step
 
 
-class CutShort(BaseException):
+class Aborted(BaseException):
     """Raised by a signal during validation or sampling, to abort it. A resumed run repeats it."""
 
 
@@ -24,35 +24,35 @@ class Signals:
 
     def __init__(self) -> None:
         self.caught: list[int] = []
-        self._cutting = False
+        self._abortable = False
 
     def __bool__(self) -> bool:
         return bool(self.caught)
 
     def note(self, number: int) -> None:
-        """Records a signal; raises `CutShort` inside `cutting`."""
+        """Records a signal; raises `Aborted` inside `abortable`."""
         self.caught.append(number)
-        if self._cutting:
-            self._cutting = False  # raises once: clean-up code must not be interrupted
-            raise CutShort
+        if self._abortable:
+            self._abortable = False  # raises once: clean-up code must not be interrupted
+            raise Aborted
 
     @contextmanager
-    def cutting(self) -> Iterator[None]:
-        """A context in which a signal raises `CutShort` at once, as does an earlier one on entry."""
-        self._cutting = True
+    def abortable(self) -> Iterator[None]:
+        """A context in which a signal raises `Aborted`. An earlier signal raises it on entry."""
+        self._abortable = True
         try:
             if self.caught:
-                raise CutShort
+                raise Aborted
             yield
         finally:
-            self._cutting = False
+            self._abortable = False
 
 
 @contextmanager
 def interruptible() -> Iterator[Signals]:
     """A context in which Ctrl-C and SIGTERM are recorded and do not end the program.
 
-    A second Ctrl-C runs the handler that was set before. A second SIGTERM is recorded, too.
+    A second Ctrl-C runs the handler that was set before. A second SIGTERM is recorded like the first.
     """
     signals = Signals()
     if threading.current_thread() is not threading.main_thread():

@@ -36,7 +36,7 @@ from unmask.training.checkpoints.snapshot import Snapshot
 from unmask.training.distributed.process_group import ProcessGroup, local_device
 from unmask.training.distributed.strategy import choose_strategy
 from unmask.training.ema import EMA
-from unmask.training.health import Diverged, review, settled, unusable
+from unmask.training.health import Diverged, healthy, not_finite, review
 from unmask.training.logs.loggers import open_loggers
 from unmask.training.logs.loss_curve import draw_curve
 from unmask.training.logs.progress import ProgressDisplay, bound
@@ -44,7 +44,7 @@ from unmask.training.logs.run_log import Log
 from unmask.training.micro_batch import MicroBatch, out_of_memory_error
 from unmask.training.muon import OPTIMIZERS
 from unmask.training.optimizer import clip_gradients, learning_rate
-from unmask.training.signals import CutShort, Interrupted, Signals, interruptible
+from unmask.training.signals import Aborted, Interrupted, Signals, interruptible
 from unmask.training.step import TrainStep
 from unmask.training.train_state import TrainingState, ValidationResult
 from unmask.training.training_config import DistributedConfig, TrainingConfig
@@ -111,19 +111,19 @@ class Trainer:
         self.saver = BackgroundWriter(
             run, Retention(config.keep, config.keep_best, config.keep_every)
         )
-        self.keeper = Checkpointer(
+        self.checkpointer = Checkpointer(
             run, fingerprint, snapshot, self.saver, self.group, self.say, stream
         )
         self.micro = MicroBatch(len(rows), config.micro_batch, auto_batch, say)
         self.signals = Signals()
         self.clock = time.perf_counter()
-        self.mark = (0, 0.0)  # tokens and seconds at the last log line
+        self.logged = (0, 0.0)  # tokens and seconds at the last log line
 
     def fit(self, begun: Path | None = None) -> TrainingState:
         """Trains from the newest checkpoint to the last step, the end of patience or a signal.
 
         Args:
-            begun: the newest checkpoint, if its hashes and configuration are checked already.
+            begun: the newest checkpoint, if the caller has checked its hashes and configuration.
 
         Returns:
             The counters of the run at its end.
@@ -146,14 +146,14 @@ class Trainer:
         return self.state
 
     def weights(self) -> dict[str, Tensor]:
-        """The averaged weights, or the trained ones if `training.ema` is 0.
+        """The averaged (EMA) weights, or the trained weights if `training.ema` is 0.
 
         All processes must call it.
 
         Returns:
             Unsharded tensors by name in the main process.
         """
-        return self.keeper.snapshot.averaged()
+        return self.checkpointer.snapshot.averages()
 
     def _prepare(self) -> None:
         """Compiles the network for its micro-batch size, or for any size during a search."""
@@ -166,8 +166,8 @@ class Trainer:
         config, state, signals = self.config, self.state, self.signals
         with ExitStack() as stack:
             names = config.log_to if self.group.main else ()
-            kept = self.keeper.fingerprint
-            loggers = open_loggers(names, self.run, state.step, kept, self.say)
+            fingerprint = self.checkpointer.fingerprint
+            loggers = open_loggers(names, self.run, state.step, fingerprint, self.say)
             log = stack.enter_context(closing(Log(self.run, loggers, self.group.main)))
             stack.enter_context(deterministic(config.deterministic))
             stack.enter_context(emulation(self.device, config.precision))
@@ -179,7 +179,7 @@ class Trainer:
             stop = False
             try:
                 if state.owed:
-                    self.saver.asked = None  # the saved checkpoint lacks this work: save again
+                    self.saver.requested = None  # the saved checkpoint lacks this work: save again
                     self._between_steps(log, bar)
                 while not (stop := self.group.any(bool(signals))) and not self._finished():
                     with self.group.stepping():
@@ -189,7 +189,7 @@ class Trainer:
                     self._between_steps(log, bar)
             except Diverged as diverged:
                 return diverged.steps
-            if self.saver.asked != state.step:
+            if self.saver.requested != state.step:
                 self._save()
             self.saver.wait()
             if stop:
@@ -201,13 +201,13 @@ class Trainer:
     def _step(self) -> None:
         """Takes one optimizer step over the global batch."""
         config, state = self.config, self.state
-        tokens = self.loader.count(state.drawn, range(config.batch))  # of all processes
+        tokens = self.loader.count(state.batch_number, range(config.batch))  # of all processes
         units = config.batch if self.method.capabilities.per_row else tokens
-        add = partial(self.train_step.add, state.drawn, units)
-        share = self.micro.run(add, self.optimizer.forget)
+        add = partial(self.train_step.add, state.batch_number, units)
+        share = self.micro.run(add, self.optimizer.zero_grad)
         loss = self.strategy.total(share)
         norm = clip_gradients(self.trained, config.clip)
-        self.optimizer.step(learning_rate(state.step, config), unusable(loss, norm))
+        self.optimizer.step(learning_rate(state.step, config), not_finite(loss, norm))
         state.step += 1
         state.tokens += tokens
         if self.ema:
@@ -215,9 +215,9 @@ class Trainer:
         self.losses.append(torch.stack([loss, norm]))
 
     def _between_steps(self, log: Log, bar: ProgressDisplay) -> None:
-        """Logs, validates, samples and saves where due, or where an aborted run left it undone.
+        """Logs, validates, samples and saves if due, or if an interrupted run left it undone.
 
-        Saving is last, so that the checkpoint covers the rest.
+        Saving is last, so that the checkpoint includes the effects of the others.
         """
         config, state = self.config, self.state
         if self._due(config.log_every) and not state.owed:
@@ -229,12 +229,12 @@ class Trainer:
             if self.sample and config.sample_every and self._due(config.sample_every):
                 state.owed = "sample"
                 self._sample(log, self.sample)
-        except CutShort:
+        except Aborted:
             return  # a resumed run repeats it
         state.owed = ""
         if state.step % config.save_every == 0:
-            self._settle()
-            if settled(state, config.max_skips):
+            self._collect_losses()
+            if healthy(state, config.max_skips):
                 self._save(good=True)
 
     def _due(self, every: int) -> bool:
@@ -243,32 +243,32 @@ class Trainer:
         return step == self.config.steps or (every > 0 and step % every == 0)
 
     def _log(self, log: Log, bar: ProgressDisplay) -> None:
-        self._settle()
+        self._collect_losses()
         state = self.state
-        tokens, seconds = state.tokens - self.mark[0], state.seconds - self.mark[1]
-        self.mark = (state.tokens, state.seconds)
-        seen = review(state, self.config)
-        for spike in seen.spikes:
+        tokens, seconds = state.tokens - self.logged[0], state.seconds - self.logged[1]
+        self.logged = (state.tokens, state.seconds)
+        summary = review(state, self.config)
+        for spike in summary.spikes:
             log.numbers({"step": state.step, "spike": spike})
-        if seen.skipped:
-            self.say(f"step {state.step}: {seen.skipped} steps were not finite and are skipped")
+        if summary.skipped:
+            self.say(f"step {state.step}: {summary.skipped} steps were not finite and are skipped")
         rate = tokens / max(seconds, 1e-9)
         lr = learning_rate(state.step - 1, self.config)
-        line = {"step": state.step, "tokens": state.tokens, **seen.to_dict(), "lr": lr}
+        line = {"step": state.step, "tokens": state.tokens, **summary.to_dict(), "lr": lr}
         weight = self.method.loss_weight
         log.numbers(line | ({"loss_weight": weight} if weight else {}))
         log.times({"step": state.step, "seconds": state.seconds, "tokens_per_second": rate})
         best = bound(state.best_nats, state.best_error) if state.best_step else ""
-        bar.show(state.step, seen.loss, best, rate)
-        if 0 < self.config.max_skips <= seen.longest:
-            raise Diverged(seen.longest)
+        bar.show(state.step, summary.loss, best, rate)
+        if 0 < self.config.max_skips <= summary.longest:
+            raise Diverged(summary.longest)
 
     def _validate(self, log: Log, validate: Callable[[], ValidationResult]) -> None:
-        with self._resting(), self._cutting():
+        with self._evaluating(), self._abortable():
             result = validate()
         state = self.state
         measured = {**result.to_dict(), "nats": result.nats, "error": result.error}
-        better = state.judge(result)
+        better = state.record_validation(result)
         log.numbers({"step": state.step, "validation": measured})
         value = bound(result.nats, result.error)
         self.say(f"step {state.step}: {value} nats/token{', the best so far' if better else ''}")
@@ -278,30 +278,30 @@ class Trainer:
                 self.saver.save_best(weights, {"step": state.step, **measured})
 
     def _sample(self, log: Log, sample: Callable[[], list[str]]) -> None:
-        with self._resting(), self._cutting():
+        with self._evaluating(), self._abortable():
             texts = sample()
         log.samples({"step": self.state.step, "samples": texts})
 
-    def _cutting(self) -> AbstractContextManager[None]:
+    def _abortable(self) -> AbstractContextManager[None]:
         """Lets a signal abort validation or sampling, in a run of one process.
 
         With several processes the work completes: the others wait for it.
         """
-        return self.signals.cutting() if self.group.world == 1 else nullcontext()
+        return self.signals.abortable() if self.group.world == 1 else nullcontext()
 
     @contextmanager
-    def _resting(self) -> Iterator[None]:
-        """Averaged weights in evaluation mode; the time inside does not count as training time."""
-        self._settle()
+    def _evaluating(self) -> Iterator[None]:
+        """A context with averaged weights in evaluation mode; its time is not training time."""
+        self._collect_losses()
         self.method.eval()
-        shown = self.strategy.shown(self.method, self.trained, self.ema)
-        with shown, torch.no_grad(), autocast(self.device, self.config.precision):
+        averaged = self.strategy.averages_loaded(self.method, self.trained, self.ema)
+        with averaged, torch.no_grad(), autocast(self.device, self.config.precision):
             yield
         self.trained.train()
         self.clock = time.perf_counter()
 
-    def _settle(self) -> None:
-        """Waits for the device and moves its losses to the state."""
+    def _collect_losses(self) -> None:
+        """Waits for the device, then moves the losses and the elapsed time to the state."""
         state = self.state
         if self.losses:
             state.pending += [(loss, norm) for loss, norm in torch.stack(self.losses).tolist()]
@@ -311,35 +311,35 @@ class Trainer:
 
     def _save(self, good: bool = False) -> None:
         """Saves a checkpoint; a rollback may use a good one."""
-        self._settle()
-        self.keeper.keep(self.state, good)
+        self._collect_losses()
+        self.checkpointer.save(self.state, good)
         self.clock = time.perf_counter()
 
     def _resume(self, begun: Path | None) -> None:
         """Resumes at the newest intact checkpoint, if there is one."""
-        if self._stand(self.keeper.newest(begun)) and not self._finished():
+        if self._adopt(self.checkpointer.newest(begun)) and not self._finished():
             self.say(f"resuming {self.run} at step {self.state.step}")
 
-    def _stand(self, found: TrainingState | None) -> bool:
+    def _adopt(self, found: TrainingState | None) -> bool:
         """Adopts the state of a loaded checkpoint; returns False if there is none."""
         if found:
             self.state = found
-            self.mark = (found.tokens, found.seconds)
+            self.logged = (found.tokens, found.seconds)
         return found is not None
 
     def _roll_back(self, skipped: int) -> None:
         """Returns to the last good checkpoint and continues with the next batches."""
         self.saver.wait()
         failed = self.state
-        again = failed.rollbacks < self.config.max_rollbacks
-        if not (again and self._stand(self.keeper.last_good())):
+        allowed = failed.rollbacks < self.config.max_rollbacks
+        if not (allowed and self._adopt(self.checkpointer.last_good())):
             raise UnmaskError(
                 f"training stopped at step {failed.step}: {skipped} steps in a row had a loss or "
                 "gradient that is not finite; try a lower training.lr, a longer training.warmup, "
                 f"training.clip 1 or training.precision fp32; {self._last_good()}"
             )
-        note = self.state.go_on_after(failed)
-        Log(self.run, written=self.group.main).numbers(note)
+        note = self.state.skip_batches_of(failed)
+        Log(self.run, enabled=self.group.main).numbers(note)
         self.say(
             f"step {failed.step}: {skipped} steps in a row were not finite; the run returns to step "
             f"{self.state.step} and continues with later batches"

@@ -18,16 +18,16 @@ from unmask.config.run_config import from_dict
 from unmask.diffusion.parameterization import zero_masked
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
-from unmask.formats import huggingface as own
+from unmask.formats import huggingface
 from unmask.integrations.transformers.configuration import UnmaskConfig
-from unmask.integrations.transformers.generate import written
+from unmask.integrations.transformers.generate import generate_rows
 from unmask.methods.method import Method, padding, targets
 from unmask.model import Model
 from unmask.randomness import RowStream
 from unmask.vocabulary import Vocabulary
 
 IGNORED = -100  # the label of a token without loss
-_drawing = Lock()  # replicas of a network share one counter of losses
+_noise_lock = Lock()  # replicas of a network share one `NoiseStream`
 
 
 class UnmaskPreTrainedModel(PreTrainedModel):
@@ -59,14 +59,17 @@ class UnmaskPreTrainedModel(PreTrainedModel):
     @classmethod
     def from_model(cls, model: Model) -> "UnmaskPreTrainedModel":
         """A copy of the model's network as a transformers model."""
-        tree = own.config_json(model)
+        tree = huggingface.config_json(model)
         wrapped = cls(UnmaskConfig(**{k: v for k, v in tree.items() if k != "model_type"}))
         wrapped.load_state_dict(model.method.state_dict())
         return wrapped.eval()
 
     @classmethod
     def from_pretrained(cls, name: Any, *args: Any, **options: Any) -> Any:
-        """Reads a folder or a model of the hub like transformers; missing weights are an error."""
+        """Reads a folder or a model of the hub like transformers.
+
+        Missing weights and weights of another shape are an error.
+        """
         with_info = options.pop("output_loading_info", False)
         network, info = super().from_pretrained(name, *args, output_loading_info=True, **options)
         wrong = [f"{key} is missing" for key in info["missing_keys"]]
@@ -85,9 +88,9 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         built: Method = self.__dict__["_built"]
         if built.backbone is self.backbone:
             return built
-        moved = copy(built)
-        moved._modules = {name: getattr(self, name) for name in built._modules}
-        return moved
+        replica = copy(built)
+        replica._modules = {name: getattr(self, name) for name in built._modules}
+        return replica
 
     @property
     def gradient_checkpointing(self) -> bool:
@@ -95,8 +98,8 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         return any(getattr(module, "recomputed", False) for module in self.backbone.modules())
 
     @gradient_checkpointing.setter
-    def gradient_checkpointing(self, wanted: bool) -> None:
-        recompute_blocks(self.backbone, wanted)
+    def gradient_checkpointing(self, recompute: bool) -> None:
+        recompute_blocks(self.backbone, recompute)
 
     def get_input_embeddings(self) -> nn.Module:
         """The token embedding."""
@@ -118,7 +121,7 @@ class UnmaskPreTrainedModel(PreTrainedModel):
     def _features(
         self, input_ids: Tensor, attention_mask: Tensor | None, timesteps: Tensor | None
     ) -> Tensor:
-        self._work_out()
+        self._prepare_weights()
         valid, sigma = _valid(input_ids, attention_mask), None
         if timesteps is not None and not self.backbone.time_conditioning:
             raise UnmaskError("this network does not read the time: leave timesteps out")
@@ -128,11 +131,10 @@ class UnmaskPreTrainedModel(PreTrainedModel):
             sigma = self.method.condition(timesteps, input_ids.device)  # type: ignore[operator]
         return self.backbone.features(input_ids, sigma, valid=padding(valid, input_ids.device))
 
-    def _work_out(self) -> None:
+    def _prepare_weights(self) -> None:
         """Prepares inference weights like `unmask.load`, so that outputs agree to the bit."""
-        if getattr(
-            self, "_is_replica", False
-        ):  # DataParallel: the original's lie on another device
+        if getattr(self, "_is_replica", False):
+            # the inference weights of a DataParallel replica are on the device of the original
             for module in self.backbone.modules():
                 if isinstance(module, InferenceWeights):
                     module.thaw()
@@ -141,23 +143,23 @@ class UnmaskPreTrainedModel(PreTrainedModel):
             self._freeze()
 
     def _freeze(self) -> None:
-        """Computes the inference weights again: changes of weights in place cannot be detected."""
+        """Recomputes the inference weights, because in-place changes of weights cannot be detected."""
         if self.backbone.head.weight.dtype == torch.float32:
             self.backbone.freeze(torch.float32)
 
     def _time_of(self, input_ids: Tensor, valid: Tensor) -> Tensor:
-        """The time t of each row at which the expected share of masks is the row's share of masks."""
+        """The time t of each row at which the expected share of masks equals the row's share."""
         masked = ((input_ids == self.method.vocabulary.mask_id) & valid).sum(1)
         share = (masked / valid.sum(1).clamp(min=1)).double().clamp(1e-3, 1)
         return self.method.schedule.inverse(1 - share.cpu()).detach()
 
-    def _asked(
+    def _checked_inputs(
         self, input_ids: Tensor | None, others: Mapping[str, Any], return_dict: bool | None
     ) -> tuple[Tensor, bool]:
-        """The ids, and True if the output has names. Raises an error for arguments without effect."""
-        wishes = ("output_attentions", "output_hidden_states")
-        set_for_all = {name: getattr(self.config, name, None) for name in wishes}
-        for name, value in {**set_for_all, **others}.items():
+        """The ids, and True for a named output, not a tuple. An argument without effect is an error."""
+        unsupported = ("output_attentions", "output_hidden_states")
+        from_config = {name: getattr(self.config, name, None) for name in unsupported}
+        for name, value in {**from_config, **others}.items():
             first_type = name == "token_type_ids" and value is not None and not bool(value.any())
             if value is not None and value is not False and not first_type:
                 raise UnmaskError(f"{type(self).__name__} takes no {name}: leave it out")
@@ -179,7 +181,7 @@ class UnmaskModel(UnmaskPreTrainedModel):
         **others: Any,
     ) -> BaseModelOutput | tuple[Tensor, ...]:
         """The features of every token, [rows, length, width]."""
-        tokens, named = self._asked(input_ids, others, return_dict)
+        tokens, named = self._checked_inputs(input_ids, others, return_dict)
         output = BaseModelOutput(self._features(tokens, attention_mask, timesteps))
         return output if named else output.to_tuple()
 
@@ -207,16 +209,17 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         Args:
             input_ids: Tokens [rows, length]. The logit of MASK is -inf at every position.
             attention_mask: 1 for tokens, 0 for padding.
-            labels: Clean tokens, IGNORED where a token is given or padding. The masks are drawn here.
-            timesteps: Time t of each row, for a network with time conditioning; by default from the masks.
-            num_items_in_batch: Tokens that the loss is divided by; by default those of this batch.
+            labels: Clean tokens; IGNORED (-100) at given tokens and padding. `forward` draws the masks.
+            timesteps: Time t of each row, for a network with time conditioning. By default it follows from
+                the row's share of masks.
+            num_items_in_batch: Divisor of the loss; by default the number of tokens with loss in this batch.
             return_dict: False returns a tuple.
             others: Further arguments of transformers. They have no effect, so a value for one is an error.
 
         Returns:
             Logits, or the bound in nats per token.
         """
-        tokens, named = self._asked(input_ids, others, return_dict)
+        tokens, named = self._checked_inputs(input_ids, others, return_dict)
         if labels is not None:
             if timesteps is not None:
                 raise UnmaskError("labels and timesteps exclude each other: leave timesteps out")
@@ -245,8 +248,8 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         Returns:
             Ids [rows, length], padded to the longest row.
         """
-        self._freeze()  # once for all texts
-        return written(self.method, self.config, input_ids, attention_mask, options)
+        self._freeze()  # once for all steps of all texts
+        return generate_rows(self.method, self.config, input_ids, attention_mask, options)
 
     def _nelbo(
         self,
@@ -255,14 +258,14 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         labels: Tensor,
         count: Tensor | int | None,
     ) -> Tensor:
-        self._work_out()
-        wanted = labels != IGNORED
-        x = torch.where(wanted, labels, x)
+        self._prepare_weights()
+        scored = labels != IGNORED
+        x = torch.where(scored, labels, x)
         valid = _valid(x, attention_mask)
-        # the noise is drawn on the CPU, where the masks of valid and wanted tokens are needed
-        valid, wanted = valid.cpu(), wanted.cpu() & valid.cpu()
-        given = None if bool(wanted[valid].all()) else valid & ~wanted
-        with _drawing:
+        # the noise is drawn on the CPU and needs both masks there
+        valid, scored = valid.cpu(), scored.cpu() & valid.cpu()
+        given = None if bool(scored[valid].all()) else valid & ~scored
+        with _noise_lock:
             stream = self.noise.draw(len(x), self.training)
         method = self.method
         draw = method.training_noise if self.training else method.noise
@@ -271,12 +274,12 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         try:
             total = method.nll(x, valid, noise, given=given).total
         finally:
-            self.backbone.dropout_keys = None  # they belong to these rows
-        return total / (max(1, int(wanted.sum())) if count is None else count)
+            self.backbone.dropout_keys = None  # the keys belong to these rows only
+        return total / (max(1, int(scored.sum())) if count is None else count)
 
 
 def _valid(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Mask of the tokens that are no padding; all tokens without an attention mask."""
+    """True at tokens that are not padding; without an attention mask, at all tokens."""
     if attention_mask is None:
         return torch.ones_like(input_ids, dtype=torch.bool)
     if attention_mask.shape != input_ids.shape:
@@ -292,20 +295,20 @@ class NoiseStream:
 
     def __init__(self, seed: int) -> None:
         self.seed, self.step = seed, 0
-        self._measured = 0
+        self._evaluations = 0
 
     def begin_evaluation(self) -> None:
-        """Restarts the evaluation noise; the noise of training goes on."""
-        self._measured = 0
+        """Restarts the evaluation noise; the noise of training is not restarted."""
+        self._evaluations = 0
 
     def draw(self, rows: int, training: bool) -> RowStream:
         """The random stream of the next loss, for this rank's rows of the global batch."""
         rank, world = 0, 1
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        step = self.step if training else self._measured
+        step = self.step if training else self._evaluations
         if training:
             self.step += 1
         else:
-            self._measured += 1
+            self._evaluations += 1
         return RowStream(self.seed, step, range(rank * rows, (rank + 1) * rows), world * rows)

@@ -45,16 +45,16 @@ class SingleProcess:
         return share
 
     @contextmanager
-    def shown(self, method: Method, trained: Method, ema: EMA | None) -> Iterator[None]:
-        """Puts the averaged weights into `method` for validation and sampling."""
+    def averages_loaded(self, method: Method, trained: Method, ema: EMA | None) -> Iterator[None]:
+        """A context with the averaged weights in `method`, for validation and sampling."""
         with ema.swapped() if ema else nullcontext():
             yield
 
-    def whole(self, tensors: Tensors) -> dict[str, Tensor]:
+    def unsharded(self, tensors: Tensors) -> dict[str, Tensor]:
         """Unsharded tensors for the process that writes them; all processes must call it."""
         return dict(tensors)
 
-    def spread(self, tensors: Tensors | None, like: Tensors) -> dict[str, Tensor]:
+    def distribute(self, tensors: Tensors | None, like: Tensors) -> dict[str, Tensor]:
         """Distributes unsharded tensors of the main process, with the device and sharding of `like`."""
         assert tensors is not None
         return dict(tensors)

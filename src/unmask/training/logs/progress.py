@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from unmask.runtime.notebook import CellOutput
 
-_PAUSE = 5.0  # seconds between two plain lines
+_INTERVAL = 5.0  # seconds between two plain lines
 
 
 def bound(nats: float, error: float) -> str:
@@ -58,14 +58,14 @@ class ProgressDisplay:
         self._draw()
 
     def show(self, step: int, loss: float, best: str, tokens_per_second: float) -> None:
-        """Displays new numbers; a plain line at most every five seconds and at the last step."""
+        """Displays new numbers. Plain lines appear at most every five seconds, and at the last step."""
         parts = [f"loss {loss:.4f}", f"{tokens_per_second:,.0f} tokens/s"]
         if best:
             parts.insert(1, f"bound {best}")
         self.bar.update(self.task, text=" · ".join(parts))
         now = time.monotonic()
         plain = self.bar.disable and self.place is None
-        if plain and (now - self.printed_at > _PAUSE or step == self.steps):
+        if plain and (now - self.printed_at > _INTERVAL or step == self.steps):
             self.printed_at = now
             left = (now - self.began) / max(1, step - self.first) * (self.steps - step)
             clock = f"{int(left) // 60}:{int(left) % 60:02d} left"
