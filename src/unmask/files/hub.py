@@ -50,7 +50,7 @@ def reachable(purpose: str, group: str = "data") -> bool:
 
 
 @contextmanager
-def asked_once(datasets: Any, purpose: str) -> Iterator[None]:
+def offline_if_unreachable(datasets: Any, purpose: str) -> Iterator[None]:
     """Uses only cached datasets if the hub cannot be reached, instead of waiting for timeouts."""
     before = datasets.config.HF_HUB_OFFLINE
     datasets.config.HF_HUB_OFFLINE = before or not reachable(purpose)

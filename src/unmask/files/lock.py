@@ -66,8 +66,8 @@ def _take(run: Path) -> int:
     until = time.monotonic() + _PATIENCE
     while True:
         handle = os.open(run / FILE, os.O_RDWR | os.O_CREAT, 0o644)
-        if _lock(handle):
-            if _same(handle, run / FILE):
+        if _try_lock(handle):
+            if same_file(handle, run / FILE):
                 os.truncate(handle, 0)
                 os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
                 return handle
@@ -82,7 +82,7 @@ def _take(run: Path) -> int:
         time.sleep(0.05)
 
 
-def _lock(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     """Takes the lock. True if that worked, or if the file system has no locks."""
     if fcntl is None:
         return True
@@ -93,7 +93,7 @@ def _lock(handle: int) -> bool:
     return True
 
 
-def _same(handle: int, path: Path) -> bool:
+def same_file(handle: int, path: Path) -> bool:
     """True if the open file still has this path; the last holder may have removed it."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
@@ -101,18 +101,12 @@ def _same(handle: int, path: Path) -> bool:
         return False
 
 
-def _locked(file: int) -> bool:
+def wait_for_lock(handle: int) -> bool:
+    """Waits for the lock of an open file. False if the system or the file system has no locks."""
     try:
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(handle, fcntl.LOCK_EX)
     except (ImportError, OSError):
         return False
     return True
-
-
-def _same_file(file: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file), path.stat())
-    except FileNotFoundError:
-        return False
