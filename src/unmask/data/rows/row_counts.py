@@ -47,9 +47,7 @@ class Place:
 
     pieces: int = 0
     tokens: int = 0
-    texts: list[str] = field(
-        default_factory=list
-    )  # counted in the totals, but read again on resuming
+    texts: list[str] = field(default_factory=list)  # in the totals, but read again on resuming
 
     def settled(self, totals: Totals) -> Totals:
         """The totals without the texts that are read again on resuming."""

@@ -29,9 +29,7 @@ from unmask.errors import UnmaskError
 from unmask.registry import Registry
 
 ELSEWHERE = "elsewhere:"  # scheme of a file on the machine where a model was trained
-_HASH_FRACTION = (
-    0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio: multiples modulo 2^64 are evenly spread
-)
+_HASH_FRACTION = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio
 _IN_MEMORY = 2**26  # bytes of documents kept in memory; more go to a temporary file
 
 

@@ -18,9 +18,7 @@ from unmask.errors import UnmaskError
 _OPENERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 _DAMAGE = (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile)
 _BUFFER = 2**20
-LONGEST = (
-    2**28
-)  # most bytes of a line, since a small gzip file can hold a line that fills the memory
+LONGEST = 2**28  # most bytes of a line; a small gzip file can hold a line that fills the memory
 
 
 class Stream(Protocol):
@@ -124,9 +122,7 @@ def _raw_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[bytes 
                 raw = stream.readline(LONGEST)
             yield None
     except (*_DAMAGE, OSError) as error:
-        if (
-            isinstance(error, OSError) and error.errno is not None
-        ):  # of the operating system, not of the content
+        if isinstance(error, OSError) and error.errno is not None:  # not an error of the content
             raise
         faults.break_off(
             f"{name} is damaged or cut short: {number:,} lines were read, the rest is skipped: {error}"

@@ -21,7 +21,7 @@ from unmask.data.tokenizers.tokenizer import (
 )
 from unmask.data.tokenizers.word_cache import WordCache, cuttable
 from unmask.errors import UnmaskError
-from unmask.files.untrusted import stopped
+from unmask.files.untrusted import tokenizer_errors
 from unmask.vocabulary import Vocabulary
 
 _ID = np.dtype(np.uintc)  # typecode I of `array`
@@ -80,7 +80,7 @@ class SubwordTokenizer(Tokenizer):
         """The ids of each text, without special ids."""
         encode = self._units.encode_batch if self._units else self._encoded
         try:
-            with stopped():
+            with tokenizer_errors():
                 found = encode(list(texts))
         except TypeError:  # the library raises it for a lone surrogate
             for text in texts:
@@ -92,13 +92,13 @@ class SubwordTokenizer(Tokenizer):
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of ids; special ids are dropped."""
-        with stopped():
+        with tokenizer_errors():
             return str(self._backend.decode(self.content(ids).tolist()))
 
     def covered(self, text: str, tokens: int) -> int:
         """The number of characters of a text that its first `tokens` tokens cover."""
         start = 0
-        with stopped():
+        with tokenizer_errors():
             if self._units:
                 start, text, size = self._units.reach(text, tokens * _ID.itemsize)
                 tokens = size // _ID.itemsize
