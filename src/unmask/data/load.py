@@ -20,7 +20,7 @@ from unmask.data.rows.row_cache import UnfinishedRows, cache_key, making, stored
 from unmask.data.rows.row_counts import Table, Totals
 from unmask.data.rows.stream_rows import StreamRows
 from unmask.data.rows.token_rows import Layout, Mixture, Rows
-from unmask.data.sources.corpus import Corpus, SetAside, beginning, sample
+from unmask.data.sources.corpus import Corpus, DocumentSpool, beginning, sample
 from unmask.data.sources.open_source import open_corpus
 from unmask.data.tokenizers.kinds import build_tokenizer
 from unmask.data.tokenizers.tokenizer import TOKENIZERS, Tokenizer
@@ -44,27 +44,30 @@ class _Part:
 
     corpus: Corpus
     documents: Callable[[], Iterable[str]]
-    which: str  # names the part in the cache key
-    to_pack: Callable[[], Iterable[str]]  # the same documents; both parts share one pass
+    name: str  # of the part, in the cache key
+    # the same documents; packing both parts of a split reads the corpus once
+    to_pack: Callable[[], Iterable[str]]
 
     @classmethod
     def all_of(cls, corpus: Corpus) -> "_Part":
         return cls(corpus, partial(iter, corpus), "all", partial(iter, corpus))
 
     @classmethod
-    def split(cls, corpus: Corpus, holdout: float, aside: SetAside) -> tuple["_Part", "_Part"]:
+    def split(cls, corpus: Corpus, holdout: float, spool: DocumentSpool) -> tuple["_Part", "_Part"]:
         """The training documents and the held-out documents."""
         part = partial(corpus.part, holdout)
         return (
-            cls(corpus, partial(part, False), f"but {holdout!r}", partial(part, False, aside)),
-            cls(corpus, partial(part, True), f"only {holdout!r}", partial(part, True, aside)),
+            cls(corpus, partial(part, False), f"but {holdout!r}", partial(part, False, spool)),
+            cls(corpus, partial(part, True), f"only {holdout!r}", partial(part, True, spool)),
         )
 
 
 def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
-    """The rows of a configuration. A missing tokenizer is built from the training documents only.
+    """Tokenizer and rows of a configuration.
 
-    Each corpus of a mixture has its own held-out documents. Validation uses all of them.
+    A missing tokenizer learns from `tokenizer.source`, or else from the training documents without
+    the held-out ones. Each corpus of a mixture has its own held-out documents. Validation uses all
+    of them.
     """
     weights = [portion.weight for portion in config.portions]
     corpora = [opened(portion.text, config) for portion in config.portions]
@@ -77,23 +80,25 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
             valid = [_Part.all_of(finite(opened(config.valid, config)))]
         else:
             folder = cache_folder(config.cache)
-            asides = [stack.enter_context(closing(SetAside(folder))) for _ in corpora]
+            spools = [stack.enter_context(closing(DocumentSpool(folder))) for _ in corpora]
             split = [
-                _Part.split(corpus, config.holdout, aside)
-                for corpus, aside in zip(corpora, asides, strict=True)
+                _Part.split(corpus, config.holdout, spool)
+                for corpus, spool in zip(corpora, spools, strict=True)
             ]
             train, valid = [kept for kept, _ in split], [held for _, held in split]
         if tokenizer is None:
             tokenizer = _learned(train, weights, config)
         train_rows = [_rows(part, tokenizer, config) for part in train]
         valid_rows = [_rows(part, tokenizer, config) for part in valid]
-    read = [*zip(train, train_rows, strict=True)]
-    read += zip(valid, valid_rows, strict=True) if config.valid else []
+    parts = [*zip(train, train_rows, strict=True)]
+    parts += zip(valid, valid_rows, strict=True) if config.valid else []
     return Data(
         tokenizer,
         train_rows[0] if len(train_rows) == 1 else Mixture(train_rows, weights),
         valid_rows[0] if len(valid_rows) == 1 else Mixture(valid_rows, weights, interleaved=True),
-        tuple(note for part, rows in read for note in read_error_notes(part.corpus.name, rows.faults)),
+        tuple(
+            note for part, rows in parts for note in read_error_notes(part.corpus.name, rows.faults)
+        ),
     )
 
 
@@ -115,35 +120,38 @@ def _streamed(stream: Corpus, config: DataConfig, tokenizer: Tokenizer | None) -
     valid = _Part.all_of(finite(opened(config.valid, config)))
     tokenizer = tokenizer or _learned([_Part.all_of(stream)], [1.0], config)
     rows = StreamRows(stream, tokenizer, config.length, _packer(config), _layout(config))
-    measured = _rows(valid, tokenizer, config)
-    return Data(tokenizer, rows, measured, tuple(read_error_notes(valid.corpus.name, measured.faults)))
+    valid_rows = _rows(valid, tokenizer, config)
+    notes = tuple(read_error_notes(valid.corpus.name, valid_rows.faults))
+    return Data(tokenizer, rows, valid_rows, notes)
 
 
 def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> Tokenizer:
-    """The tokenizer of the training documents, with a token for each of their class labels.
+    """A tokenizer learned from the training documents, with a token for each of their class labels.
 
-    One pass over the documents serves both. A kind with `samples` learns from `tokenizer.sample`
-    characters, shared among the corpora by weight. On a stream every kind reads that many.
+    One pass over the documents collects both. A tokenizer kind with `samples` learns from
+    `tokenizer.sample` characters, shared among the corpora by weight. From a stream, every kind
+    learns from the first `tokenizer.sample` characters.
     """
     classes, source = Classes(config.label_field), config.tokenizer.source
-    noted = (classes.noting(part.documents()) for part in parts)
-    read: Iterable[Iterable[str]] = noted
+    training = (classes.noting(part.documents()) for part in parts)
+    by_corpus: Iterable[Iterable[str]] = training
     endless = parts[0].corpus.endless
     if source:
         corpus = opened(source, config)
-        read, weights, endless = [iter(corpus)], [1.0], corpus.endless
-    texts = sides(chain.from_iterable(read))
+        by_corpus, weights, endless = [iter(corpus)], [1.0], corpus.endless
+    texts = sides(chain.from_iterable(by_corpus))
     kind = TOKENIZERS[config.tokenizer.kind]
     if endless:
         texts = beginning(texts, config.tokenizer.sample)
     elif kind.learns and kind.samples:
-        room = [config.tokenizer.sample * weight / sum(weights) for weight in weights]
-        texts = chain.from_iterable(map(sample, read, room, repeat(cache_folder(config.cache))))
+        shares = [config.tokenizer.sample * weight / sum(weights) for weight in weights]
+        folder = cache_folder(config.cache)
+        texts = chain.from_iterable(map(sample, by_corpus, shares, repeat(folder)))
     tokenizer = build_tokenizer(config.tokenizer, texts)
     if config.packing not in STREAMS:
         tokenizer = tokenizer.with_pad()
     if config.label_field:
-        for _ in chain.from_iterable(noted):  # class labels of documents not yet read
+        for _ in chain.from_iterable(training):  # class labels of documents not yet read
             pass
         tokenizer = tokenizer.with_labels(classes.names())
     return tokenizer
@@ -156,7 +164,7 @@ def rows_from(
 ) -> Rows:
     """Rows of a source (cached), or of a list of texts or pairs (in memory), packed by `config`.
 
-    The configured detokenizer is applied to a source, and not to a list.
+    The configured detokenizer is applied to a source, but not to a list.
     """
     if isinstance(source, str):
         pairs = config.paired
@@ -210,9 +218,10 @@ def _in_memory(
 
 
 def pairs_from(source: str | None, config: DataConfig) -> Iterator[Pair]:
-    """The pairs of a source, or the validation pairs of the configuration if it is None.
+    """The pairs of a source, or the validation pairs of the configuration if there is none.
 
-    An unreadable record is an error, since a score must cover the whole set.
+    An unreadable record of `source` or `data.valid` is an error, since a score must cover the whole
+    set.
     """
     if source or config.valid:
         corpus = opened_pairs(source or config.valid, replace(config, corrupt=0.0))
@@ -235,13 +244,13 @@ def _packer(config: DataConfig) -> str:
 def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
     """The cached rows of a part of a corpus. Rows that are not cached are tokenised first."""
     folder, layout = cache_folder(config.cache), _layout(config)
-    # fill_target is no part of the key: it changes the valid tokens, not the stored ones
+    # fill_target is not in the key: it changes which tokens are valid, not the stored rows
     pairs = {"source_field": config.source_field, "target_field": config.target_field}
     key = cache_key(
         {
             **(pairs if config.paired else {}),
             "content": part.corpus.digest,
-            "part": part.which,
+            "part": part.name,
             "tokenizer": tokenizer.fingerprint,
             "length": config.length,
             "packing": _packer(config),
@@ -253,11 +262,11 @@ def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
     )
     rows = stored_rows(folder, key, config.length, layout)
     if rows is None:
-        with making(folder, key) as alone:
-            # another process may have written them in the meantime
+        with making(folder, key) as has_lock:
+            # another process may have written them before this one got the lock
             rows = stored_rows(folder, key, config.length, layout)
             if rows is None:
-                _make_rows(part, folder, key, alone, tokenizer, config)
+                _make_rows(part, folder, key, has_lock, tokenizer, config)
                 rows = stored_rows(folder, key, config.length, layout)
     if rows is None:
         raise UnmaskError(f"the row cache in {folder} was deleted during the run: run again")
@@ -266,24 +275,24 @@ def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
 
 
 def _make_rows(
-    part: _Part, folder: Path, key: str, alone: bool, tokenizer: Tokenizer, config: DataConfig
+    part: _Part, folder: Path, key: str, has_lock: bool, tokenizer: Tokenizer, config: DataConfig
 ) -> None:
-    # column 0 of a row is its number of valid tokens, at most the length
+    # a stored number is a token id, or in column 0 the number of valid tokens
     largest = max(tokenizer.vocabulary.size, config.length)
-    made = UnfinishedRows(folder, key, largest, alone)
+    unfinished = UnfinishedRows(folder, key, largest, has_lock)
 
     def tables(encode: Encode) -> Iterator[Table]:
-        begun = (tokenizer, config.length, _packer(config), made.totals)
-        yield from pack(part.to_pack(), *begun, place=made.place, encode=encode)
-        made.totals.faults = part.corpus.faults
+        options = (tokenizer, config.length, _packer(config), unfinished.totals)
+        yield from pack(part.to_pack(), *options, place=unfinished.place, encode=encode)
+        unfinished.totals.faults = part.corpus.faults
 
     with encoding(tokenizer, config.workers) as encode:
-        made.write(tables(encode))
+        unfinished.write(tables(encode))
 
 
 def first_sources(data: Data, count: int) -> list[str]:
     """The decoded sources of the first `count` validation pairs."""
-    some = range(min(count, len(data.valid)))
-    x, given = data.valid[some][0], data.valid.given(some)
+    index = range(min(count, len(data.valid)))
+    x, given = data.valid[index][0], data.valid.given(index)
     assert given is not None
-    return [data.tokenizer.decode(row[seen]) for row, seen in zip(x, given, strict=True)]
+    return [data.tokenizer.decode(row[mask]) for row, mask in zip(x, given, strict=True)]

@@ -32,7 +32,7 @@ from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import likelihood
 from unmask.model import Model
 from unmask.randomness import row_seeds
-from unmask.runs.shared_evaluation import Shard, measured_together, written_together
+from unmask.runs.shared_evaluation import Shard, sharded_bound, sharded_samples
 from unmask.runtime.device import resolve_device
 from unmask.training.checkpoints.checkpoint import SEALED, agree, recovered, run_file, run_weights
 from unmask.training.distributed.process_group import ProcessGroup, joined, local_device
@@ -58,7 +58,7 @@ def train(
         run: the run folder; runs/RECIPE unless given.
         overrides: settings by dotted name, such as {"training.steps": 100, "data.train": "notes.txt"}.
         say: receives each line of progress.
-        tokenizer: a tokenizer of the same text, which is then not learned again.
+        tokenizer: a tokenizer to use instead of learning one from the training text.
         auto_batch: True finds the largest micro-batch that fits in memory.
 
     Returns:
@@ -73,18 +73,18 @@ def train(
     run = Path("runs") / Path(str(recipe)).stem if run is None else run
     run = Path(run)
     for name in config.training.log_to:
-        LOGGERS[name]  # an unknown name raises an error before any work
-    outline(config)  # so does a method with an unsuitable network, before any data is read
-    mend = f"nothing was lost; free some room and start {run} again"
+        LOGGERS[name]  # raises an error for an unknown name before any work
+    outline(config)  # raises an error if method and network do not fit, before any data is read
+    hint = f"nothing was lost; free some room and start {run} again"
     device = local_device(resolve_device(config.training.device))
-    with full_disk(lambda: mend), joined(config.distributed, device) as group, ExitStack() as stack:
+    with full_disk(lambda: hint), joined(config.distributed, device) as group, ExitStack() as stack:
         stack.enter_context(group.watched(lambda: f"start {run} again"))
         group.broadcast(lambda: stack.enter_context(locked(run)) or "")
-        heard = say if group.main else lambda _: None
-        begun = _begun(run, heard, group)
-        model, trainer = _prepared(config, run, heard, tokenizer, auto_batch, group, begun)
-        trainer.fit(begun)
-        return _best(model, trainer, heard)
+        report = say if group.main else lambda _: None
+        checkpoint = _newest_checkpoint(run, report, group)
+        model, trainer = _prepared(config, run, report, tokenizer, auto_batch, group, checkpoint)
+        trainer.fit(checkpoint)
+        return _best_model(model, trainer, report)
 
 
 def _configured(
@@ -103,17 +103,17 @@ def _prepared(
     tokenizer: Tokenizer | None,
     auto_batch: bool,
     group: ProcessGroup,
-    begun: Path | None,
+    checkpoint: Path | None,
 ) -> tuple[Model, Trainer]:
     """The model and its trainer; reads the data and writes config.yaml and the tokenizer."""
-    start = _starting(config, tokenizer) if config.init_from and not begun else None
-    learned = start.tokenizer if start else tokenizer
-    data = group.in_turn(lambda: _data(config, run, learned, begun, group))
+    initial = _initial_model(config, tokenizer) if config.init_from and not checkpoint else None
+    known = initial.tokenizer if initial else tokenizer
+    data = group.in_turn(lambda: _data(config, run, known, checkpoint, group))
     fingerprint = {**to_dict(config), "corpus": data.train.facts}
-    if begun:  # before any file of the run changes
-        group.broadcast(lambda: _agreed(run, begun, fingerprint, config))
-    torch.manual_seed(config.seed)  # the initial weights
-    method = start.method if start else build_method(config, data.tokenizer.vocabulary)
+    if checkpoint:  # before any file of the run changes
+        group.broadcast(lambda: _check_agreement(run, checkpoint, fingerprint, config))
+    torch.manual_seed(config.seed)  # for the initial weights
+    method = initial.method if initial else build_method(config, data.tokenizer.vocabulary)
     model = Model(method, data.tokenizer, config)
     valid = FirstRows(data.valid, config.training.validation_rows)
 
@@ -124,11 +124,11 @@ def _prepared(
         def measure(shard: Shard) -> Bound:
             return likelihood(method, valid, draws=draws, seed=seed, batch=batch, shard=shard)
 
-        return measured_together(group, len(valid), measure)
+        return sharded_bound(group, len(valid), measure)
 
     def sample() -> list[str]:
         sources = first_sources(data, 2) if model.conditional else None
-        return written_together(group, model, sources, row_seeds(config.seed, 2))
+        return sharded_samples(group, model, sources, row_seeds(config.seed, 2))
 
     loader = _loader(data, config)
     trainer = Trainer(
@@ -165,7 +165,7 @@ def _prepared(
     return model, trainer
 
 
-def _best(model: Model, trainer: Trainer, say: Say) -> Model:
+def _best_model(model: Model, trainer: Trainer, say: Say) -> Model:
     """The model with the best weights of the run; exports it to the run folder."""
     method, run, group = model.method, trainer.run, trainer.group
     load_weights(method.to(trainer.device), group.in_turn(lambda: run_weights(run, say)), run)
@@ -176,8 +176,8 @@ def _best(model: Model, trainer: Trainer, say: Say) -> Model:
     return model
 
 
-def _starting(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
-    """The model of a configuration with the weights and tokenizer of its initial model."""
+def _initial_model(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
+    """A model of this configuration with the weights and the tokenizer of `init_from`."""
     found = read_bundle(config.init_from)
     if tokenizer is not None and tokenizer.fingerprint != found.tokenizer.fingerprint:
         raise UnmaskError(
@@ -206,16 +206,19 @@ def _shortened(
     return ShortRows(loader, config.data.shorten, eos_id)
 
 
-def _begun(run: Path, say: Say, group: ProcessGroup) -> Path | None:
-    """The newest intact checkpoint, which the main process finds for all."""
+def _newest_checkpoint(run: Path, say: Say, group: ProcessGroup) -> Path | None:
+    """The newest intact checkpoint, found by the main process; None if there is none."""
     found = group.broadcast(lambda: str(recovered(run, say) or ""))
     if found and group.main:
-        _tell_damage(run, say)
+        _report_damage(run, say)
     return Path(found) if found else None
 
 
-def _agreed(run: Path, begun: Path, fingerprint: dict[str, object], config: RunConfig) -> str:
-    agree(run, begun, fingerprint, defaults(config))
+def _check_agreement(
+    run: Path, checkpoint: Path, fingerprint: dict[str, object], config: RunConfig
+) -> str:
+    """Raises an error if the checkpoint is of other settings; the result is for `broadcast`."""
+    agree(run, checkpoint, fingerprint, defaults(config))
     return ""
 
 
@@ -223,22 +226,22 @@ def _data(
     config: RunConfig,
     run: Path,
     tokenizer: Tokenizer | None,
-    begun: Path | None,
+    checkpoint: Path | None,
     group: ProcessGroup,
 ) -> Data:
-    """The rows for training and validation; the main process learns the tokenizer for all."""
-    if begun:
-        tokenizer = load_tokenizer(run_file(begun, run, "tokenizer"))
+    """The rows for training and validation. The main process learns the tokenizer for all processes."""
+    if checkpoint:
+        tokenizer = load_tokenizer(run_file(checkpoint, run, "tokenizer"))
     elif not group.main:
         tokenizer = load_tokenizer(run / "tokenizer")
     data = load_data(config.data, tokenizer)
-    if group.world > 1 and group.main and not begun:
+    if group.world > 1 and group.main and not checkpoint:
         data.tokenizer.save(run / "tokenizer")
     return data
 
 
-def _tell_damage(run: Path, say: Say) -> None:
-    """Prints a line if config.yaml or the tokenizer is damaged; the run writes them again."""
+def _report_damage(run: Path, say: Say) -> None:
+    """Prints a line if config.yaml or the tokenizer is damaged. Training writes both again."""
     try:
         verify(run)
     except Damaged as damage:
@@ -246,7 +249,7 @@ def _tell_damage(run: Path, say: Say) -> None:
 
 
 def _clear_damage(exported: Path, say: Say) -> None:
-    """Deletes a damaged exported model, because saving refuses to replace an unknown folder."""
+    """Deletes a damaged exported model, since saving replaces only folders with a model."""
     if not exported.exists():
         return
     try:

@@ -8,7 +8,7 @@ from unmask.data.rows.token_rows import Rows
 
 
 class FirstRows:
-    """The first `count` rows, or all if it is 0. Bytes and characters are estimated from tokens."""
+    """The first `count` rows, or all if it is 0. Bytes and characters of a part are estimated."""
 
     def __init__(self, rows: Rows, count: int) -> None:
         self._rows = rows
@@ -16,7 +16,7 @@ class FirstRows:
         self.tokens = int(rows.counted(range(self._count)).sum())
         self.text_estimated = self._count < len(rows)
         self.left_out = rows.left_out
-        share = self.tokens / rows.tokens
+        share = self.tokens / rows.tokens  # the estimate: text in proportion to tokens
         self.bytes = round(rows.bytes * share)
         self.characters = round(rows.characters * share)
 

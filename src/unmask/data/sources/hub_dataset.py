@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from unmask.data.documents.fields import Fields
 from unmask.data.documents.read_errors import ReadErrors
-from unmask.data.sources.corpus import SOURCES, Corpus, Source, _hash_documents
+from unmask.data.sources.corpus import SOURCES, Corpus, Source, hash_documents
 from unmask.errors import UnmaskError
-from unmask.files.hub import asked_once
+from unmask.files.hub import offline_if_unreachable
 from unmask.imports import extra
 
 
@@ -25,15 +25,15 @@ class HubDataset(Source):
         return hub_corpus(spec, fields, repository, config, split=split or "train")
 
 
-def hub_corpus(name: str, reading: Fields, *where: str | None, **options: str) -> Corpus:
-    """The corpus of a hub dataset; `where` and `options` are arguments of `load_dataset`."""
-    faults = ReadErrors(reading.corrupt)
+def hub_corpus(name: str, fields: Fields, *arguments: str | None, **options: str) -> Corpus:
+    """The corpus of a hub dataset; `arguments` and `options` are those of `load_dataset`."""
+    faults = ReadErrors(fields.corrupt)
 
     def read() -> Iterator[str]:
         datasets = extra("datasets", f"hf:{name}")
         try:
-            with asked_once(datasets, f"hf:{name}"):
-                rows = datasets.load_dataset(*where, **options)
+            with offline_if_unreachable(datasets, f"hf:{name}"):
+                rows = datasets.load_dataset(*arguments, **options)
         except ConnectionError:
             raise UnmaskError(
                 f"the dataset hf:{name} is not in the local cache, and the hub cannot be reached"
@@ -41,17 +41,17 @@ def hub_corpus(name: str, reading: Fields, *where: str | None, **options: str) -
         except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a dataset script
             reason = str(error).strip().partition("\n")[0]
             raise UnmaskError(f"the dataset hf:{name} cannot be loaded: {reason}") from None
-        columns = reading.columns(rows.column_names, f"the dataset hf:{name}")
-        names = getattr(rows.features.get(reading.label_field), "names", None)  # of a ClassLabel
+        columns = fields.columns(rows.column_names, f"the dataset hf:{name}")
+        names = getattr(rows.features.get(fields.label_field), "names", None)  # of a ClassLabel
         for number, row in enumerate(rows.select_columns(columns), start=1):
             if names:
-                row[reading.label_field] = _named(names, row[reading.label_field])
+                row[fields.label_field] = _label_name(names, row[fields.label_field])
             faults.seen += 1
-            yield faults.document(reading.document, row, f"hf:{name}, record {number}")
+            yield faults.document(fields.document, row, f"hf:{name}, record {number}")
 
-    return Corpus(f"hf:{name}", read, lambda: _hash_documents(read()), True, faults)
+    return Corpus(f"hf:{name}", read, lambda: hash_documents(read()), True, faults)
 
 
-def _named(names: list[str], index: int | None) -> str | None:
+def _label_name(names: list[str], index: int | None) -> str | None:
     """The class label at an index; None for a missing index or -1."""
     return None if index is None or index < 0 else names[index]

@@ -18,7 +18,7 @@ from unmask.errors import UnmaskError
 _OPENERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 _DAMAGE = (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile)
 _BUFFER = 2**20
-LONGEST = 2**28  # bytes of a line: a small gzip file can hold a line that fills the memory
+LONGEST = 2**28  # most bytes of a line; a small gzip file can hold a line that fills the memory
 
 
 class Stream(Protocol):
@@ -56,7 +56,7 @@ class _Hashed(io.RawIOBase):
 def opened(path: Path, digests: dict[Path, str] | None = None) -> Iterator[Stream]:
     """Opens a file and decompresses it by its suffix.
 
-    The hash of the file's bytes goes into `digests` on leaving, unless it is there already.
+    On leaving, the hash of the file's bytes is stored in `digests`, unless it is there already.
     """
     if digests is None or path in digests:
         with readable(path), _OPENERS.get(path.suffix, _plain)(path) as stream:
@@ -85,14 +85,14 @@ def readable(path: Path) -> Iterator[None]:
         raise UnmaskError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def named(folder: Path, pattern: str) -> list[Path]:
-    """The sorted files of a folder that match a pattern; compressed ones if no plain one matches."""
+def matching_files(folder: Path, pattern: str) -> list[Path]:
+    """The sorted files of a folder that match a pattern; compressed files if no plain file matches."""
     found = (sorted(folder.glob(pattern + suffix)) for suffix in ("", *_OPENERS))
     return next(filter(None, found), [])
 
 
-def form_suffix(path: Path) -> str:
-    """The suffix of the file format in lower case; the suffix of a compression is removed."""
+def format_suffix(path: Path) -> str:
+    """The suffix of the file format in lower case: `.json` of `a.JSON.gz`."""
     return (Path(path.stem) if path.suffix in _OPENERS else path).suffix.lower()
 
 
@@ -108,7 +108,7 @@ def decoded_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[str
 
 
 def _raw_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[bytes | None]:
-    """The lines of a stream up to its damage, if any; None in place of a line that is too long."""
+    """The lines of a stream, up to the first damage; None in place of a line that is too long."""
     number = 0
     try:
         for raw in iter(partial(stream.readline, LONGEST), b""):
@@ -122,7 +122,7 @@ def _raw_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[bytes 
                 raw = stream.readline(LONGEST)
             yield None
     except (*_DAMAGE, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, OSError) and error.errno is not None:  # not an error of the content
             raise
         faults.break_off(
             f"{name} is damaged or cut short: {number:,} lines were read, the rest is skipped: {error}"
@@ -130,7 +130,7 @@ def _raw_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[bytes 
 
 
 def _decoded(raw: bytes, name: str, number: int, offset: int, faults: ReadErrors) -> str | None:
-    """A line as text; None, and a read error with the offset of the wrong byte, if it is no UTF-8."""
+    """A line as text; None, and a read error with the offset of the wrong byte, if it is not text."""
     try:
         line = raw.decode("utf-8")
     except UnicodeDecodeError as error:

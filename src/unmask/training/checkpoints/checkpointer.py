@@ -44,7 +44,7 @@ class Checkpointer:
             "fingerprint": self.fingerprint,
         }
         if self.stream:
-            content["stream"] = self.stream.place
+            content["stream"] = self.stream.position
         if self.group.main:
             self.saver.save(state.step, parts, content, log_sizes(self.run))
         self.saver.requested = state.step
