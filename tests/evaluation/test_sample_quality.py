@@ -142,7 +142,7 @@ def test_absent_data_is_told(run, tmp_path):
     assert [row.sampler for row in rows] == ["ancestral", "ancestral", "left_to_right"]
     assert len(notes) == 1
     assert notes[0].startswith("the table has no row of real text: ")
-    assert "gone.txt" in notes[0] and notes[0].endswith("give one with --data FILE")
+    assert "gone.txt" in notes[0] and notes[0].endswith("give a text with --data FILE")
     for data in (str(tmp_path / "gone.txt"), []):
         with pytest.raises(UnmaskError, match=r"gone\.txt|texts are empty"):
             run_compare(model, data=data)

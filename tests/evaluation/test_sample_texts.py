@@ -273,7 +273,7 @@ def test_a_model_whose_text_is_missing_is_told_of_data(model, tmp_path, capsys):
     for suite in ([], ["infilling"]):
         assert main(["evaluate", *suite, str(tmp_path / "moved")]) == 2
         err = capsys.readouterr().err
-        assert "gone.txt" in err and err.rstrip().endswith("give one with --data FILE")
+        assert "gone.txt" in err and err.rstrip().endswith("give a text with --data FILE")
 
 
 def test_models_are_shown_beside_each_other(model, judge, tmp_path, capsys):

@@ -10,9 +10,7 @@ from unmask.likelihood.bound import FEWEST, student_quantile
 
 CONFIDENCE = 0.95  # level at which a difference counts
 
-NARROW = (
-    0.2  # half-width of an interval, as a share of its figure, up to which figures may be equal
-)
+NARROW = 0.2  # largest half-width, as a share of the figure, at which two figures may be equal
 
 Error = tuple[float, float]  # a standard error, and its degrees of freedom
 
