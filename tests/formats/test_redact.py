@@ -81,7 +81,7 @@ def test_a_file_that_is_called_the_same_is_not_the_text_of_a_model_from_elsewher
         model = unmask.load(name)
         assert refused(lambda model=model: model.perplexity(draws=1)) == (
             "the text 'train.txt' is on the machine where the model was trained; the model's own "
-            "validation text cannot be read: give one with --data FILE"
+            "validation text cannot be read: give a text with --data FILE"
         )
         card = Path(name, "README.md").read_text()
         assert "| data | train.txt |" in card and "elsewhere" not in card

@@ -371,7 +371,8 @@ def test_a_run_whose_text_is_gone_shows_what_it_has(run, tmp_path):
     assert said[-1].endswith("corpus.txt; cached measurements are assumed to be of this text")
     other = report_run(copy, Budget(ROWS, DRAWS, seed=7), "cpu", said.append)
     assert (
-        sum(line.endswith("the report shows only cached measurements of it") for line in said) == 1
+        sum(line.endswith("the report shows only cached measurements of this run") for line in said)
+        == 1
     )
     # never what another budget found; samples need no text
     assert (other.bound, other.by_steps, other.schedules) == (None, [], {})

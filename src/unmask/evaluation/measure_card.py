@@ -16,7 +16,7 @@ from unmask.formats.model_card import card_facts
 from unmask.likelihood.bound import Bound
 from unmask.model import Model
 
-PICTURED = range(10)  # seeds of the samples on the card
+SEEDS = range(10)  # seeds of the samples on the card
 
 
 def measure_card(
@@ -44,7 +44,7 @@ def measure_card(
     bound = model.perplexity(source=data, draws=draws, batch=batch)
     say(f"generating and judging {n} texts")
     rows = _texts(model, judge, n, say)
-    texts = model.generate(n=len(PICTURED), seed=list(PICTURED))
+    texts = model.generate(n=len(SEEDS), seed=list(SEEDS))
     return card_facts(model) | {
         "bound": _bound(model, bound, data),
         "texts": [row.to_dict() for row in rows],
@@ -75,17 +75,17 @@ def _bound(model: Model, bound: Bound, data: str) -> dict[str, Any]:
 def _texts(
     model: Model, judge: Model | CausalJudge | str, n: int, say: Callable[[str], None]
 ) -> list[Row]:
-    """Quality of texts by the model's defaults, and of real text if the validation text is available."""
-    usual = model.defaults
-    length = usual.get("length", model.length)
-    samplers = [usual["sampler"]] if "sampler" in usual else usual_samplers(model)
+    """Quality of texts by the model's default options, then of validation text if it can be read."""
+    defaults = model.defaults
+    length = defaults.get("length", model.length)
+    samplers = [defaults["sampler"]] if "sampler" in defaults else usual_samplers(model)
     rows = compare(
         model,
         samplers,
-        [usual.get("steps", length)],
+        [defaults.get("steps", length)],
         n=n,
         length=length,
-        temperatures=[usual.get("temperature", 1.0)],
+        temperatures=[defaults.get("temperature", 1.0)],
         judge=judge,
         say=say,
     )

@@ -13,9 +13,9 @@ from unmask.methods.method import targets
 class TokenRows(Protocol):
     """Rows of tokens with the bytes and characters of their text.
 
-    Optional attributes: `tokens`, their number, from which a part gets its share of bytes;
-    `text_estimated`, True if bytes and characters are such a share. `left_out` counts the pairs that are
-    longer than a row, `unknown` the unknown tokens. `unread` sums up read errors. `digest` is a hash.
+    Optional attributes: `tokens` is the number of tokens. `text_estimated` is True if bytes and characters
+    are estimated from a longer text. `left_out` counts the pairs that are longer than a row, and `unknown`
+    the unknown tokens. `unread` is a summary of read errors. `digest` is a hash of the rows.
     """
 
     bytes: int
@@ -70,6 +70,6 @@ def first_targets(
     given: Bool[Tensor, "rows length"] | None,
     counted: Int64[Tensor, "rows"],
 ) -> Bool[Tensor, "rows length"]:
-    """Mask of the counted positions: the first `counted` predicted ones of each row, without the filling."""
+    """Mask of the counted positions: the first `counted` predicted ones of each row."""
     wanted = targets(valid, given)
     return wanted & (wanted.cumsum(1) <= counted[:, None])

@@ -16,7 +16,7 @@ ORDER = 4  # words of the longest n-grams of BLEU
 class Bleu:
     """A score from 0 to 100 with its 95% bootstrap interval over texts and sacrebleu's signature.
 
-    The interval of few texts is unknown: its ends are None.
+    The interval of 3 texts or fewer is unknown, and its ends are None.
     """
 
     score: float

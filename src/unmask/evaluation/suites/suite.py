@@ -123,9 +123,9 @@ class Suite(ABC):
         for name in options:
             if name not in known:
                 raise unknown(f"option of {SUITES.name_of(self)}", name, known)
-        asked = self.Options(**options)
-        check_options(asked)
-        return list(self.rows(model, asked, Progress()))
+        chosen = self.Options(**options)
+        check_options(chosen)
+        return list(self.rows(model, chosen, Progress()))
 
 
 SUITES: Registry[Suite] = Registry("suite")

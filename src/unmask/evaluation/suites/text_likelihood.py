@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from unmask.likelihood.bound import Bound
     from unmask.model import Model
 
-_NAMES = ("model", "data")  # names may differ between machines for the same weights and text
+_NAMES = ("model", "data")  # may differ between parts: machines may name the same file differently
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class LikelihoodOptions:
     orders: int | None = option(
         None, ge=1, metavar="K", help="any-order bound with K random orders per draw"
     )
-    shard: str | None = option(None, metavar="I/N", help="measure the I-th of N parts, from 0/N on")
+    shard: str | None = option(None, metavar="I/N", help="measure part I of N, counted from 0")
     merge: list[Path] | None = option(None, help="merge parts that --save wrote; without MODEL")
 
     def __post_init__(self) -> None:
@@ -174,9 +174,9 @@ def source_name(model: "Model", data: str | None) -> str:
 
 def say_unused(options: Any, bound: "Bound", progress: Progress) -> None:
     """Prints a remark if --draws or --seed was given for a figure without noise."""
-    drawn = getattr(options, "order", None) == "random"  # the seed draws the orders
+    random_order = getattr(options, "order", None) == "random"  # drawn from the seed
     given = [name for name in ("draws", "seed") if name in changed_options(options)]
-    unused = [f"--{name}" for name in given if not (drawn and name == "seed")]
+    unused = [f"--{name}" for name in given if not (random_order and name == "seed")]
     if bound.certificate != "upper" and unused:
         verb = "have" if len(unused) > 1 else "has"
         progress.say(f"{' and '.join(unused)} {verb} no effect: this figure has no noise")
@@ -203,7 +203,7 @@ def _order(text: str | None) -> Any:
     if not text or not text[0].isdigit():
         return text
     try:
-        return [int(place) for place in text.split(",")]
+        return [int(position) for position in text.split(",")]
     except ValueError:
         raise UnmaskError(
             f"--order {text!r} is no list of positions: give one such as 2,0,1"

@@ -1,7 +1,7 @@
 """Data sets of the zero-shot suite: files, hub names and preprocessing.
 
 The table `SETS` holds everything that a zero-shot perplexity depends on beside the model. Its seven sets are
-those of Table 3 of the MDLM paper, prepared like in the authors' zero-shot scripts.
+those of Table 3 of the MDLM paper, prepared as in the authors' zero-shot scripts.
 """
 
 from dataclasses import dataclass
@@ -204,8 +204,8 @@ def find(wanted: ZeroShotSet, folder: Path | None) -> tuple[Corpus, str]:
     for file in wanted.files:
         if paths := matching_files(folder, file.name):
             return file_corpus(paths, file.form), file.note
-    elsewhere = f"; without a folder it comes from {wanted.hub}" if wanted.hub else ""
-    raise UnmaskError(f"no {wanted.files[0].name} or other file of the set in {folder}{elsewhere}")
+    instead = f"; leave the folder out to read {wanted.hub}" if wanted.hub else ""
+    raise UnmaskError(f"no {wanted.files[0].name} or other file of the set in {folder}{instead}")
 
 
 def coverage(corpus: Corpus, detokenizer: str, characters: int) -> tuple[int, float]:
