@@ -95,7 +95,10 @@ class _Fixed:
         if self._graph is None and self._capturable:
             self._calls += 1
             if self._calls == WARM_UP:
-                self._capturable = not self._waits()
+                try:
+                    return self._without_waiting()
+                except RuntimeError:  # no graph can hold a function that waits for the device
+                    self._capturable = False
             elif self._calls > WARM_UP:
                 self._capture()
         if self._graph is None:
@@ -103,19 +106,16 @@ class _Fixed:
         self._graph.replay()
         return self._result
 
-    def _waits(self) -> bool:
-        """True if the function makes the host wait for the device, so that no graph can hold it."""
+    def _without_waiting(self) -> Tensor:
+        """The result; an error where the function makes the host wait for the device."""
         mode = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns that the mode is a prototype
             torch.cuda.set_sync_debug_mode("error")
         try:
-            self._function(*self._inputs)
-        except RuntimeError:
-            return True
+            return self._function(*self._inputs)
         finally:
             torch.cuda.set_sync_debug_mode(mode)
-        return False
 
     def _capture(self) -> None:
         graph = torch.cuda.CUDAGraph()

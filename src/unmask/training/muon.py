@@ -78,7 +78,7 @@ class _Stack:
         found = self._gathered(gradient.lerp_(self.momentum, momentum).to(dtype)).view(self.shape)
         return found if self.shape[1] <= self.shape[2] else found.mT
 
-    def move(self, direction: Matrices, lr: float, decay: float, keep: Tensor) -> None:
+    def move(self, direction: Matrices, lr: float | Tensor, decay: float, keep: Tensor) -> None:
         """Shrinks the parameters and takes a step, or none where `keep` is 0."""
         if self.shape[1] > self.shape[2]:
             direction = direction.mT
@@ -153,7 +153,7 @@ class NamedMuon(NamedAdamW):
         self.batches = _batches({name: named[name] for name in parts}, parts)
 
     @torch.no_grad()
-    def step(self, lr: float, skip: Tensor) -> None:
+    def step(self, lr: float | Tensor, skip: Tensor) -> None:
         """One update, or none where `skip` is 1, which the device itself reads; the gradients are spent."""
         keep = 1 - skip
         for batch in self.batches:

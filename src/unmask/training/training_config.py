@@ -35,6 +35,7 @@ class TrainingConfig:
 
     precision: str = "fp32"  # fp32 | bf16 (autocast) | auto, the fastest that is native
     compile: bool = False
+    cuda_graph: bool = True  # a GPU runs a step as one CUDA graph, where the method allows it
     checkpoint_activations: bool = (
         False  # the backward pass reruns blocks: less memory, a third more work
     )
