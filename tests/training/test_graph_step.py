@@ -17,6 +17,7 @@ from unmask.methods.d3pm import D3PM
 from unmask.methods.masked_diffusion import COUNTS, masked_first
 from unmask.methods.mdlm import MDLM
 from unmask.methods.sedd import SEDD
+from unmask.training import muon
 from unmask.training.graph_step import GraphStep
 from unmask.training.signals import Interrupted
 from unmask.vocabulary import Vocabulary
@@ -58,13 +59,19 @@ def small(name: str, schedule=None):
 
 def fitted(run, method, graph: bool, device: str = "cpu", **options):
     """A trainer after its steps, which are functions of tensors if `graph` is set."""
-    one = trainer(
-        run, method, validate=None, sample=None, device=device, cuda_graph=graph, steps=6, **options
-    )
+    # a large eps: a step must not depend on the sign of a gradient that is zero but for rounding
+    fixed = {"validate": None, "sample": None, "eps": 0.1, "steps": 6}
+    one = trainer(run, method, device=device, cuda_graph=graph, **fixed, **options)
     if graph:
         one.graph_step = GraphStep(one.train_step, one.optimizer)  # as on a GPU
     one.fit()
     return one
+
+
+@pytest.fixture(autouse=True)
+def single(monkeypatch):
+    """Muon in the same precision on every machine."""
+    monkeypatch.setattr(muon, "native_precisions", lambda device: ("fp32",))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -76,7 +83,7 @@ def test_the_weights_are_those_of_plain_steps(tmp_path, name, optimizer, device)
     assert graph.graph_step is not None and len(graph.graph_step._graphs._kept) == 1
     start = small(name).state_dict()
     for key, value in plain.trained.state_dict().items():
-        torch.testing.assert_close(graph.trained.state_dict()[key], value, atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(graph.trained.state_dict()[key], value, atol=1e-4, rtol=1e-3)
     assert any(
         not torch.equal(start[key], v.cpu()) for key, v in plain.trained.state_dict().items()
     )
