@@ -12,6 +12,7 @@ import argparse
 import math
 import multiprocessing
 import os
+import re
 import statistics
 import sys
 import time
@@ -95,7 +96,9 @@ class Job:
             "training.warmup": "100",
             "training.log_every": "50",
             **SETTINGS[name],
-            **dict(change.split("=", 1) for change in changes.split(",") if change),
+            **dict(
+                change.split("=", 1) for change in re.split(r",(?=[a-z_.]+=)", changes) if change
+            ),
         }
         return resolve({}, [(k, v) for k, v in fields.items() if k != UNFOLDED])
 

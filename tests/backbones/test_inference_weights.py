@@ -14,16 +14,23 @@ from unmask.vocabulary import Vocabulary
 
 SIZE, ROWS, LENGTH = 11, 3, 8
 VOCABULARY = Vocabulary(SIZE, SIZE - 1)
-KINDS = [("dit", False), ("dit", True), ("causal", False)]
+FORMS = {
+    "": {},
+    "modern": {"qk_norm": True, "norm": "rms", "mlp": "swiglu", "tied_head": True},
+}
+KINDS = [
+    *(("dit", False), ("dit", True), ("causal", False)),
+    *(("modern dit", False), ("modern dit", True), ("modern causal", False)),
+]
 
 
 def network(name: str, timed: bool = False):
     """A small network in double precision, with no weight at zero."""
+    form, _, name = name.rpartition(" ")
     kind = BACKBONES[name]
     shape = {"width": 16, "depth": 2, "heads": 2, "dropout": 0.0, "condition_width": 8}
-    built = kind(
-        kind.Config(**known(kind.Config, {**shape, "time_conditioning": timed})), VOCABULARY
-    )
+    fields = {**shape, **FORMS[form], "time_conditioning": timed}
+    built = kind(kind.Config(**known(kind.Config, fields)), VOCABULARY)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in built.parameters():
@@ -49,8 +56,9 @@ def test_frozen_weights_say_the_same(name, timed):
     torch.testing.assert_close(said(built), expected)
 
 
-def test_folded_or_row_by_row_the_network_and_its_gradients_are_the_same():
-    folded, by_row = network("dit"), network("dit", timed=True)
+@pytest.mark.parametrize("name", ["dit", "modern dit"])
+def test_folded_or_row_by_row_the_network_and_its_gradients_are_the_same(name):
+    folded, by_row = network(name), network(name, timed=True)
     condition = torch.zeros(ROWS)  # what a network without time conditioning reads
     outputs = folded.features(tokens()), by_row.features(tokens(), condition)
     torch.testing.assert_close(*outputs)

@@ -14,10 +14,11 @@ from unmask.backbones.layers.dropout import Keys
 from unmask.backbones.layers.packed_batch import Call, PackedBatch, PackedForward
 from unmask.backbones.layers.state import GraphKVState, State
 from unmask.backbones.layers.transformer_block import (
+    NORMS,
     Block,
-    TransformerConfig,
+    BlockConfig,
     embedding,
-    zero_linear,
+    head,
 )
 from unmask.shapes import Inputs
 from unmask.vocabulary import Vocabulary
@@ -31,17 +32,15 @@ class Causal(Backbone):
     compiled = "trunk"
 
     @dataclass(frozen=True)
-    class Config(TransformerConfig):
+    class Config(BlockConfig):
         pass
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
         self.embedding = embedding(vocabulary.size, config.width)
-        self.blocks = nn.ModuleList(
-            Block(config.width, config.heads, config.dropout) for _ in range(config.depth)
-        )
-        self.norm = nn.LayerNorm(config.width, bias=False)
-        self.head = zero_linear(config.width, vocabulary.size)
+        self.blocks = nn.ModuleList(Block(**config.block) for _ in range(config.depth))
+        self.norm = NORMS[config.norm](config.width)
+        self.head = head(config, self.embedding)
 
     def features(
         self,

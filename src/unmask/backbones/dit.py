@@ -13,13 +13,15 @@ from torch.nn import functional as F
 from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.layers.attention import AttentionInputs, AttentionRule, attention_inputs
 from unmask.backbones.layers.dropout import Keys
-from unmask.backbones.layers.ops import modulate, taken
+from unmask.backbones.layers.ops import EPS, modulate, taken
 from unmask.backbones.layers.packed_batch import Call, PackedBatch, PackedForward
 from unmask.backbones.layers.state import State
 from unmask.backbones.layers.transformer_block import (
+    NORMS,
     Block,
-    TransformerConfig,
+    BlockConfig,
     embedding,
+    head,
     zero_linear,
 )
 from unmask.errors import UnmaskError
@@ -53,7 +55,7 @@ class DiT(Backbone):
     compiled = "trunk"
 
     @dataclass(frozen=True)
-    class Config(TransformerConfig):
+    class Config(BlockConfig):
         condition_width: int = 128
         time_conditioning: bool = False
         gate: float = 0.0  # initial value of the residual gates; 0 is adaLN-Zero
@@ -62,7 +64,7 @@ class DiT(Backbone):
         )
 
         def __post_init__(self) -> None:
-            TransformerConfig.__post_init__(self)
+            BlockConfig.__post_init__(self)
             if not 1 <= self.condition_width <= 2**17:
                 raise UnmaskError(
                     f"condition_width must lie between 1 and {2**17:,}, not {self.condition_width}"
@@ -79,15 +81,17 @@ class DiT(Backbone):
         self.noise_level = NoiseLevel(config.condition_width)
         self.blocks = nn.ModuleList(
             Block(
-                *(config.width, config.heads, config.dropout, config.condition_width, config.gate),
+                **config.block,
+                condition_width=config.condition_width,
+                gate=config.gate,
                 by_row=config.time_conditioning,
                 zero_out=config.zero_out,
             )
             for _ in range(config.depth)
         )
-        self.norm = nn.LayerNorm(config.width, bias=False)
+        self.norm = NORMS[config.norm](config.width)
         self.modulation = zero_linear(config.condition_width, 2 * config.width)
-        self.head = zero_linear(config.width, vocabulary.size)
+        self.head = head(config, self.embedding)
 
     def features(
         self,
@@ -151,7 +155,10 @@ class DiT(Backbone):
         for layer, block in enumerate(self.blocks):
             x = block(x, layer, attention, c, keys, at if layer == last else None)
         if c is None:
-            return F.layer_norm(x, x.shape[-1:], *self.final)
+            gain, shift = self.final
+            if self.config.norm == "rms":
+                return F.rms_norm(x, x.shape[-1:], gain, EPS) + shift
+            return F.layer_norm(x, x.shape[-1:], gain, shift)
         final = self.modulation(c)
         final = attention.by_token(final) if self.time_conditioning else final[:, None]
         if at is not None:

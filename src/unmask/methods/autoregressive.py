@@ -1,6 +1,7 @@
 """Autoregressive baseline: exact likelihood, and sampling with a KV cache."""
 
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,17 +56,36 @@ class Autoregressive(CausalMethod):
         real = padding(valid, x.device)
         # padding before a text must not be context
         text = x if real is None else x.masked_fill(~real, self.vocabulary.mask_id)
+        at = to_device(self._predicted(targets(valid, given)), x.device)
+        total, losses = self._loss_at(at, x, text, real)
+        return Losses(total, {"nll": spread(losses, at, x)})
+
+    def loss_tensors(
+        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
+    ) -> dict[str, Tensor] | None:
         scored = targets(valid, given)
+        if not bool(scored.all()):
+            return None  # the number of predicted tokens differs from batch to batch
+        return {"x": x, "at": self._predicted(scored)}
+
+    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+        x = tensors["x"]
+        return self._loss_at(tensors["at"], x, x, None)[0]
+
+    def _predicted(self, scored: Valid) -> Int[Tensor, "tokens"]:
+        """Indices of the predicted tokens, into the flattened batch."""
         if self.lag:
-            scored = scored & (torch.arange(x.shape[1]) > 0)
-        at = to_device(scored.flatten().nonzero()[:, 0], x.device)
-        h = self.backbone.features(self.inputs(text), valid=real, at=at - self.lag)
+            scored = scored & (torch.arange(scored.shape[1]) > 0)
+        return scored.flatten().nonzero()[:, 0]
+
+    def _loss_at(
+        self, at: Int[Tensor, "tokens"], x: Tokens, text: Tokens, valid: Valid | None
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
+        """Sum and values of the loss at the tokens `at`; all tensors are on the device."""
+        h = self.backbone.features(self.inputs(text), valid=valid, at=at - self.lag)
         ids = x.flatten()[at][:, None]
         ones = torch.ones(len(at), device=x.device)
-        total, losses = head_loss(
-            h, self.backbone.head.weight, self._bias(), ids, cross_entropy, ones
-        )
-        return Losses(total, {"nll": spread(losses, at, x)})
+        return head_loss(h, self.backbone.head.weight, self._bias(), ids, cross_entropy, ones)
 
     def denoiser(self) -> Denoiser:
         return _CachedDenoiser(self)

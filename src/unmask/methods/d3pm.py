@@ -14,6 +14,7 @@ from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import RowLoss
 from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy
 from unmask.methods.method import METHODS, Losses, targets
+from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
 from unmask.shapes import Tokens, Valid
 
@@ -65,6 +66,13 @@ class D3PM(MaskedDiffusion):
         losses = super().nll(x, valid, finished, full_bound, given)
         rows = len(x) if full_bound else self._copied_rows(len(x))
         return self._with_reconstruction(losses, x, valid, noise, rows, given)
+
+    def loss_tensors(
+        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
+    ) -> dict[str, Tensor] | None:
+        if not self.carry_over:
+            return None  # the reconstruction term is a second forward pass
+        return super().loss_tensors(x, valid, given, stream)
 
     def passes(self, rows: int) -> set[int]:
         return {rows} if self.carry_over else {rows, self._copied_rows(rows)}

@@ -1,6 +1,7 @@
 """Masked diffusion: noise, loss at masked tokens, and the prior and reconstruction terms of the bound."""
 
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,28 @@ from unmask.shapes import At, LogProbabilities, Tokens, Valid
 from unmask.vocabulary import Vocabulary
 
 LARGEST_SIGMA = 20.0  # alpha = 2e-9; without the limit sigma(1) can be infinite
+COUNTS = 32  # numbers of masked tokens that `masked_first` rounds up to
+
+
+def masked_first(masked: Valid) -> tuple[Int[Tensor, "tokens"], int]:
+    """Indices of the masked tokens, then of some others, so that few different numbers occur.
+
+    Args:
+        masked: True at masked tokens.
+
+    Returns:
+        Distinct indices into the flattened batch, and the number of masked tokens among them.
+
+    Example:
+        >>> masked_first(torch.tensor([[False, True], [True, False]]))
+        (tensor([1, 2]), 2)
+    """
+    flat = masked.flatten()
+    at = flat.nonzero()[:, 0]
+    count, step = len(at), max(1, len(flat) // COUNTS)
+    missing = max(1, -(-count // step)) * step - count
+    others = (~flat).nonzero()[:missing, 0]
+    return torch.cat([at, others]), count
 
 
 def cross_entropy(total: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
@@ -86,6 +109,31 @@ class MaskedDiffusion(Method):
             losses = self._with_schedule_gradient(self.schedule, losses, scored, noise)
         return self._with_ends(losses, x, valid, noise, given) if full_bound else losses
 
+    def loss_tensors(
+        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
+    ) -> dict[str, Tensor] | None:
+        if isinstance(self.schedule, Learned):
+            return None  # its gradient reads the losses on the host
+        noise = self.training_noise(stream, targets(valid, given))
+        assert isinstance(noise, Noise)
+        weight, *inputs = self.loss_inputs(noise.t)
+        at, count = masked_first(noise.masked)
+        by_row = torch.stack([weight * noise.importance, *inputs]).detach().float()
+        by_token = by_row[:, at // x.shape[1]]
+        by_token[0, count:] = 0.0
+        tensors = {"x": x, "masked": noise.masked, "at": at, "by_token": by_token}
+        sigma = self.condition(noise.t, x.device)
+        if sigma is not None:
+            tensors["sigma"] = sigma
+        return tensors if bool(valid.all()) else tensors | {"valid": valid}
+
+    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+        x = tensors["x"]
+        z_t = q_sample(x, tensors["masked"], self.vocabulary.mask_id)
+        seen = tensors.get("valid"), tensors.get("sigma")
+        by_token = tensors["by_token"].unbind()
+        return self._loss_at(tensors["at"], x, z_t, *seen, self.row_loss(), by_token)[0]
+
     def log_x_theta(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         """log x_theta at chosen positions of z_t; MASK has probability 0."""
         with self.arithmetic():
@@ -130,17 +178,30 @@ class MaskedDiffusion(Method):
             z_t = q_sample(x, to_device(masked, x.device), self.vocabulary.mask_id)
         rows, columns = masked.nonzero(as_tuple=True)
         at = to_device(rows * x.shape[1] + columns, x.device)
-        sigma = self.condition(t, x.device)
-        h = self.backbone.features(z_t, sigma, valid=padding(valid, x.device), at=at)
         by_token = [
             to_device(part.to(rows.device)[rows], x.device, torch.float32) for part in inputs
         ]
+        seen = padding(valid, x.device), self.condition(t, x.device)
+        total, losses = self._loss_at(at, x, z_t, *seen, row_loss, by_token)
+        return total, spread(losses, at, x)
+
+    def _loss_at(
+        self,
+        at: Int[Tensor, "tokens"],
+        x: Tokens,
+        z_t: Tokens,
+        valid: Valid | None,
+        sigma: Tensor | None,
+        row_loss: RowLoss,
+        by_token: Sequence[Tensor],
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
+        """Sum and values of a loss at the tokens `at`; all tensors are on the device."""
+        h = self.backbone.features(z_t, sigma, valid=valid, at=at)
         bias: Tensor = self.backbone.head.bias
         if self.zero_masking:
             bias = zero_masked(bias, self.vocabulary.mask_id)
         ids = self.read(x.flatten()[at])
-        total, losses = head_loss(h, self.backbone.head.weight, bias, ids, row_loss, *by_token)
-        return total, spread(losses, at, x)
+        return head_loss(h, self.backbone.head.weight, bias, ids, row_loss, *by_token)
 
     def _with_ends(
         self, losses: Losses, x: Tokens, valid: Valid, noise: Noise, given: Valid | None

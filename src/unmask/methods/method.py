@@ -1,7 +1,7 @@
 """Interface of the methods: a bound for training and evaluation, and a denoiser for samplers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -183,6 +183,35 @@ class Method(nn.Module, ABC):
         with torch.autocast(self.device.type, enabled=False):  # times and schedules need precision
             noise = self.training_noise(stream, targets(valid, given))
         return self.nll(to_device(x, self.device), valid, noise, given=given).total
+
+    def loss_tensors(
+        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
+    ) -> dict[str, Tensor] | None:
+        """Inputs of `loss_of` for a batch: with these, a CUDA graph computes the training loss.
+
+        Their shapes must be few, since each has a graph of its own.
+
+        Args:
+            x: Token ids, on the CPU.
+            valid: True at tokens that are not padding.
+            given: True at tokens that cost nothing; None if there are none.
+            stream: Randomness of these rows.
+
+        Returns:
+            Tensors by name, on the CPU; None if no graph can compute the loss of this batch.
+        """
+        return None
+
+    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+        """The loss that `forward` returns, from `loss_tensors` on the device.
+
+        Args:
+            tensors: The tensors by name.
+
+        Returns:
+            The sum of the loss over all tokens.
+        """
+        raise NotImplementedError
 
     def passes(self, rows: int) -> set[int]:
         """Batch sizes of the network's forward passes in a training step.

@@ -95,7 +95,10 @@ class _FixedShape:
         if self._graph is None and self._capturable:
             self._calls += 1
             if self._calls == WARM_UP:
-                self._capturable = not self._synchronizes()
+                try:
+                    return self._without_synchronizing()
+                except RuntimeError:
+                    self._capturable = False
             elif self._calls > WARM_UP:
                 self._capture()
         if self._graph is None:
@@ -103,19 +106,16 @@ class _FixedShape:
         self._graph.replay()
         return self._result
 
-    def _synchronizes(self) -> bool:
-        """True if the function makes the CPU wait for the GPU, so that it cannot be captured."""
+    def _without_synchronizing(self) -> Tensor:
+        """The result; an error if the function makes the CPU wait for the GPU: no graph can hold it."""
         mode = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns that the mode is a prototype
             torch.cuda.set_sync_debug_mode("error")
         try:
-            self._function(*self._inputs)
-        except RuntimeError:
-            return True
+            return self._function(*self._inputs)
         finally:
             torch.cuda.set_sync_debug_mode(mode)
-        return False
 
     def _capture(self) -> None:
         graph = torch.cuda.CUDAGraph()

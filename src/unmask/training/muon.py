@@ -79,7 +79,7 @@ class _Stack:
         found = self._unsharded(gradient.lerp_(self.momentum, momentum).to(dtype)).view(self.shape)
         return found if self.shape[1] <= self.shape[2] else found.mT
 
-    def move(self, direction: Matrices, lr: float, decay: float, keep: Tensor) -> None:
+    def move(self, direction: Matrices, lr: float | Tensor, decay: float, keep: Tensor) -> None:
         """Applies weight decay and a step to the parameters, or nothing if `keep` is 0."""
         if self.shape[1] > self.shape[2]:
             direction = direction.mT
@@ -161,7 +161,7 @@ class NamedMuon(NamedAdamW):
         self.batches = _batches({name: named[name] for name in parts}, parts)
 
     @torch.no_grad()
-    def step(self, lr: float, skip: Tensor) -> None:
+    def step(self, lr: float | Tensor, skip: Tensor) -> None:
         """Makes one update, or none if `skip` is 1, and clears the gradients."""
         keep = 1 - skip
         for batch in self.batches:

@@ -55,6 +55,7 @@ class NamedAdamW:
             betas=config.betas,
             eps=config.eps,
             fused=self.fused or None,
+            capturable=self.fused,  # by a CUDA graph
             foreach=None if self.fused else True,
         )
 
@@ -75,10 +76,15 @@ class NamedAdamW:
             {"params": list(others.values()), "weight_decay": 0.0, "scale": lr},
         ]
 
-    def step(self, lr: float, skip: Tensor) -> None:
-        """Makes one update, or none if `skip` is 1, and clears the gradients."""
+    def step(self, lr: float | Tensor, skip: Tensor) -> None:
+        """Makes one update, or none if `skip` is 1, and clears the gradients.
+
+        Args:
+            lr: the learning rate; a CUDA graph reads it from a tensor.
+            skip: 1 or 0, on the device.
+        """
         for group in self.adamw.param_groups:
-            group["lr"] = lr * group["scale"]
+            group["lr"] = (lr if self.fused else float(lr)) * group["scale"]
         if self.fused:
             vars(self.adamw)["found_inf"] = skip  # the kernel reads it; the host does not wait
             self.adamw.step()

@@ -36,6 +36,7 @@ from unmask.training.checkpoints.snapshot import Snapshot
 from unmask.training.distributed.process_group import ProcessGroup, local_device
 from unmask.training.distributed.strategy import choose_strategy
 from unmask.training.ema import EMA
+from unmask.training.graph_step import GraphStep
 from unmask.training.health import Diverged, healthy, not_finite, review
 from unmask.training.logs.loggers import open_loggers
 from unmask.training.logs.loss_curve import draw_curve
@@ -115,6 +116,7 @@ class Trainer:
             run, fingerprint, snapshot, self.saver, self.group, self.say, stream
         )
         self.micro = MicroBatch(len(rows), config.micro_batch, auto_batch, say)
+        self.graph_step = self._graph_step() if config.cuda_graph else None
         self.signals = Signals()
         self.clock = time.perf_counter()
         self.logged = (0, 0.0)  # tokens and seconds at the last log line
@@ -203,16 +205,26 @@ class Trainer:
         config, state = self.config, self.state
         tokens = self.loader.count(state.batch_number, range(config.batch))  # of all processes
         units = config.batch if self.method.capabilities.per_row else tokens
-        add = partial(self.train_step.add, state.batch_number, units)
-        share = self.micro.run(add, self.optimizer.zero_grad)
-        loss = self.strategy.total(share)
-        norm = clip_gradients(self.trained, config.clip)
-        self.optimizer.step(learning_rate(state.step, config), not_finite(loss, norm))
+        lr = learning_rate(state.step, config)
+        result = self.graph_step.run(state.batch_number, units, lr) if self.graph_step else None
+        if result is None:
+            add = partial(self.train_step.add, state.batch_number, units)
+            loss = self.strategy.total(self.micro.run(add, self.optimizer.zero_grad))
+            norm = clip_gradients(self.trained, config.clip)
+            self.optimizer.step(lr, not_finite(loss, norm))
+            result = torch.stack([loss, norm])
         state.step += 1
         state.tokens += tokens
         if self.ema:
             self.ema.update(state.step)
-        self.losses.append(torch.stack([loss, norm]))
+        self.losses.append(result)
+
+    def _graph_step(self) -> GraphStep | None:
+        """The step as a CUDA graph; None if the device, the strategy or micro-batches exclude it."""
+        whole = self.micro.pieces == 1 and not self.micro.search
+        if self.device.type != "cuda" or not self.strategy.graphs or not whole:
+            return None
+        return GraphStep(self.train_step, self.optimizer)
 
     def _between_steps(self, log: Log, bar: ProgressDisplay) -> None:
         """Logs, validates, samples and saves if due, or if an interrupted run left it undone.

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+EPS = 1e-5  # of layer norm and RMS norm
 ALIGNED = 64  # columns are padded to a multiple: a GPU's matrix units need aligned rows
 
 _SLOPE = 2 * (2 / math.pi) ** 0.5  # slope of 2 u at 0; GELU(x) = x (1 + tanh u) / 2
@@ -36,7 +37,10 @@ class BlockWeights(NamedTuple):
 
 
 def feed_forward(h: Tensor, w: BlockWeights) -> Tensor:
-    """The MLP: up, GELU, down."""
+    """The MLP: up, GELU, down; SwiGLU if the first matrix has two rows for each hidden value."""
+    if len(w.up) != w.down.shape[1]:
+        gate, value = linear(h, w.up, w.up_bias).chunk(2, -1)
+        return linear(F.silu(gate) * value, w.down, w.down_bias)
     if h.is_cuda and not torch.is_grad_enabled() and h.dtype == w.up.dtype:
         # one kernel for product, bias and GELU; it has no backward pass
         flat = torch._addmm_activation(w.up_bias, h.flatten(0, -2), w.up.t(), use_gelu=True)
@@ -67,10 +71,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return F.linear(x if cast else x.to(weight.dtype), weight, bias)
 
 
-def normal(x: Tensor, w: BlockWeights) -> Tensor:
-    """Layer norm without gain and bias, in the precision of the linear map that follows."""
+def normal(x: Tensor, w: BlockWeights, rms: bool = False) -> Tensor:
+    """Layer norm or RMS norm without gain, in the precision of the linear map that follows."""
     kind = x.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else w.up.dtype
+    if rms:
+        return F.rms_norm(x, x.shape[-1:], eps=EPS).to(dtype)
     if dtype == x.dtype and torch.compiler.is_compiling():
         # torch 2.11's tracer computes wrong gradients if a function saves its own output
         return F.layer_norm(x, x.shape[-1:])
@@ -105,7 +111,7 @@ class _Normal(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
-        n, _, rstd = torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-5)
+        n, _, rstd = torch.native_layer_norm(x, x.shape[-1:], None, None, EPS)
         n = n.to(dtype)
         ctx.save_for_backward(n, rstd)
         return n

@@ -1,7 +1,9 @@
 """Residual block and configuration of the DiT and the causal transformer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +15,8 @@ from unmask.backbones.layers.attention import AttentionInputs, Features
 from unmask.backbones.layers.dropout import Keys, dropout
 from unmask.backbones.layers.inference_weights import InferenceWeights
 from unmask.backbones.layers.ops import (
+    ALIGNED,
+    EPS,
     BlockWeights,
     feed_forward,
     linear,
@@ -26,6 +30,13 @@ from unmask.errors import UnmaskError, unknown
 # width, depth, heads; the names are those of MDLM's authors
 SIZES = {"tiny": (512, 8, 8), "small": (768, 12, 12), "medium": (1024, 24, 16)}
 
+NORMS: dict[str, Callable[[int], Any]] = {
+    "layer": partial(nn.LayerNorm, bias=False),
+    "rms": partial(nn.RMSNorm, eps=EPS),
+}
+MLPS = ("gelu", "swiglu")
+# linear layers that Muon optimizes, with the number of matrices stacked in each weight
+MATRICES = {"attention.qkv": 3, "attention.out": 1, "mlp.0": 1, "mlp.2": 1}
 _LARGEST = {"width": 2**17, "depth": 2**10, "heads": 2**10}  # limits for untrusted files
 
 
@@ -64,6 +75,34 @@ class TransformerConfig:
             raise UnmaskError(f"dropout must lie in [0, 1), not {self.dropout}")
 
 
+@dataclass(frozen=True)
+class BlockConfig(TransformerConfig):
+    """Shape of a transformer, and the form of its blocks; the defaults are the MDLM paper's."""
+
+    qk_norm: bool = False  # RMS norm of the queries and keys of each head
+    norm: str = "layer"  # layer | rms
+    mlp: str = "gelu"  # gelu | swiglu
+    tied_head: bool = False  # the head's matrix is the embedding's
+
+    def __post_init__(self) -> None:
+        TransformerConfig.__post_init__(self)
+        for name, known in (("norm", tuple(NORMS)), ("mlp", MLPS)):
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
+
+    @property
+    def block(self) -> dict[str, Any]:
+        """The arguments of a block."""
+        return {
+            "width": self.width,
+            "heads": self.heads,
+            "dropout": self.dropout,
+            "qk_norm": self.qk_norm,
+            "norm": self.norm,
+            "mlp": self.mlp,
+        }
+
+
 class Attention(nn.Module):
     """Weights of multi-head attention; `Block` computes it."""
 
@@ -83,8 +122,6 @@ class Block(InferenceWeights):
 
     frozen: BlockWeights | None
     recomputed: bool = False  # activation checkpointing: the backward pass reruns the block
-    # linear layers that Muon optimizes, with the number of matrices stacked in each weight
-    matrices: ClassVar = {"attention.qkv": 3, "attention.out": 1, "mlp.0": 1, "mlp.2": 1}
 
     def __init__(
         self,
@@ -95,14 +132,17 @@ class Block(InferenceWeights):
         gate: float = 0.0,
         by_row: bool = False,  # True if each row has its own condition
         zero_out: bool = False,  # True: output matrices start at zero
+        qk_norm: bool = False,
+        norm: str = "layer",
+        mlp: str = "gelu",
     ) -> None:
         super().__init__()
-        self.attention_norm = nn.LayerNorm(width, bias=False)
+        self.qk_norm, self.rms = qk_norm, norm == "rms"
+        self.attention_norm = NORMS[norm](width)
         self.attention = Attention(width, heads)
-        self.mlp_norm = nn.LayerNorm(width, bias=False)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width)
-        )
+        self.mlp_norm = NORMS[norm](width)
+        self.mlp = _mlp(width, mlp)
+        self.matrices = MATRICES | {"mlp.0": 1 if mlp == "gelu" else 2}
         self.dropout, self.by_row = dropout, by_row
         self.modulation = zero_linear(condition_width, 6 * width) if condition_width else None
         if self.modulation is not None:
@@ -142,11 +182,12 @@ class Block(InferenceWeights):
             x = self._modulated(x, layer, attention, c, keys)
             return x if at is None else taken(x, at)
         w = self.usable or self.folded(c)
-        y = self._attend(normal(x, w), layer, attention, w)
+        y = self._attend(normal(x, w, self.rms), layer, attention, w)
         if at is not None:
             x, y = taken(x, at), taken(y, at)
         x = x + dropout(linear(y, w.out, None), drop, keys, 2 * layer, at, length)
-        return x + dropout(feed_forward(normal(x, w), w), drop, keys, 2 * layer + 1, at, length)
+        y = feed_forward(normal(x, w, self.rms), w)
+        return x + dropout(y, drop, keys, 2 * layer + 1, at, length)
 
     def freeze(self, c: Float[Tensor, "1 condition"] | None, dtype: torch.dtype) -> None:
         """Folds and casts the weights once, for inference."""
@@ -215,6 +256,8 @@ class Block(InferenceWeights):
         rows, length, heads = *h.shape[:2], self.attention.heads
         by_head = [part.view(rows, length, -1, heads, h.shape[2] // heads) for part in products]
         qk, v = by_head if len(by_head) == 2 else by_head[0].split([2, 1], 2)
+        if self.qk_norm:
+            qk = F.rms_norm(qk, qk.shape[-1:], eps=EPS)
         qk = attention.rotation(qk)
         if isinstance(attention, AttentionInputs):
             return self._heads(qk, v, layer, attention)
@@ -233,6 +276,18 @@ class Block(InferenceWeights):
         return y.transpose(1, 2).flatten(2)
 
 
+def _mlp(width: int, form: str) -> nn.Sequential:
+    """An MLP of 8 width^2 weights: up, GELU and down, or SwiGLU (arXiv 2002.05202)."""
+    if form == "gelu":
+        hidden = up = 4 * width
+    else:
+        hidden = -(-8 * width // 3 // ALIGNED) * ALIGNED
+        up = 2 * hidden
+    return nn.Sequential(
+        nn.Linear(width, up), nn.GELU(approximate="tanh"), nn.Linear(hidden, width)
+    )
+
+
 def zero_linear(inputs: int, outputs: int) -> nn.Linear:
     """A linear layer whose weight and bias start at zero."""
     linear = nn.Linear(inputs, outputs)
@@ -246,3 +301,11 @@ def embedding(vocabulary: int, width: int) -> nn.Embedding:
     table = nn.Embedding(vocabulary, width)
     nn.init.kaiming_uniform_(table.weight, a=5**0.5)
     return table
+
+
+def head(config: BlockConfig, table: nn.Embedding) -> nn.Linear:
+    """The vocabulary projection: zero at first, or with the embedding's matrix."""
+    projection = zero_linear(config.width, table.num_embeddings)
+    if config.tied_head:
+        projection.weight = table.weight
+    return projection

@@ -40,6 +40,7 @@ class DDP(SingleProcess):
     """DDP: every process has all the weights, and gradients are summed."""
 
     retries = False  # the other processes would not repeat the step
+    graphs = False
 
     def place(self, method: Method) -> Method:
         placed = super().place(method)

@@ -18,6 +18,7 @@ class SingleProcess:
     """Strategy of one process; DDP and FSDP override its methods."""
 
     retries = True  # a step that failed half-way can be repeated
+    graphs = True  # a CUDA graph can hold a step
 
     def __init__(self, group: ProcessGroup, device: torch.device, precision: str) -> None:
         self.group, self.device, self.precision = group, device, precision
