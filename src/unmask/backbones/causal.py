@@ -105,3 +105,16 @@ class Causal(Backbone):
         for block in self.blocks:
             assert isinstance(block, Block)
             block.freeze(None, dtype)
+
+
+@BACKBONES.register("modern_causal")
+class ModernCausal(Causal):
+    """The causal transformer with the same settings as `modern_dit`."""
+
+    @dataclass(frozen=True)
+    class Config(Causal.Config):
+        dropout: float = 0.0
+        qk_norm: bool = True
+        mlp: str = "swiglu"
+        tied_head: bool = True
+        zero_out: bool = True

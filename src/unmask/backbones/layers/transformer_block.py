@@ -83,6 +83,7 @@ class BlockConfig(TransformerConfig):
     norm: str = "layer"  # layer | rms
     mlp: str = "gelu"  # gelu | swiglu
     tied_head: bool = False  # the head's matrix is the embedding's
+    zero_out: bool = False  # the blocks' output matrices start at zero; needs open gates
 
     def __post_init__(self) -> None:
         TransformerConfig.__post_init__(self)
@@ -93,14 +94,8 @@ class BlockConfig(TransformerConfig):
     @property
     def block(self) -> dict[str, Any]:
         """The arguments of a block."""
-        return {
-            "width": self.width,
-            "heads": self.heads,
-            "dropout": self.dropout,
-            "qk_norm": self.qk_norm,
-            "norm": self.norm,
-            "mlp": self.mlp,
-        }
+        names = ("width", "heads", "dropout", "qk_norm", "norm", "mlp", "zero_out")
+        return {name: getattr(self, name) for name in names}
 
 
 class Attention(nn.Module):
