@@ -53,7 +53,7 @@ class Causal(Backbone):
         state: State | None = None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
-        """Features of the inputs. With a state, `inputs` are the tokens that follow it."""
+        """Features of the inputs. With a state, `inputs` are the tokens after those in its cache."""
         head_width = self.config.width // self.config.heads
         attention = attention_inputs(
             inputs.shape[1], head_width, inputs.device, valid, positions, rule, state, causal=True

@@ -22,7 +22,7 @@ class InferenceWeights(Compilable):
     """A module with `frozen` inference weights.
 
     The module drops them when it moves to a device, loads weights or enters training mode. Each
-    drop increments `edition`. A CUDA graph compares it to detect that its weights are out of date.
+    drop increments `edition`. The owner of a CUDA graph makes a new one if the edition has changed.
     """
 
     frozen: Any = None

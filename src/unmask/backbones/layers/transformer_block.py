@@ -185,7 +185,7 @@ class Block(InferenceWeights):
         return x + dropout(y, drop, keys, 2 * layer + 1, at, length)
 
     def freeze(self, c: Float[Tensor, "1 condition"] | None, dtype: torch.dtype) -> None:
-        """Folds and casts the weights once, for inference."""
+        """Casts the weights once for inference; folds them first unless each row has its own condition."""
         self.frozen = (self._plain() if self.by_row else self.folded(c)).frozen(dtype)
 
     def folded(self, c: Float[Tensor, "1 condition"] | None) -> BlockWeights:
@@ -272,7 +272,10 @@ class Block(InferenceWeights):
 
 
 def _mlp(width: int, form: str) -> nn.Sequential:
-    """An MLP of 8 width^2 weights: up, GELU and down, or SwiGLU (arXiv 2002.05202)."""
+    """Layers of a GELU or SwiGLU MLP (arXiv 2002.05202) with about 8 width^2 weights.
+
+    `feed_forward` computes the MLP from the weights; the Sequential is never called.
+    """
     if form == "gelu":
         hidden = up = 4 * width
     else:

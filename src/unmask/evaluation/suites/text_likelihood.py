@@ -41,7 +41,7 @@ class LikelihoodOptions:
     estimator: str | None = option(
         None,
         metavar="NAME",
-        help="estimator of the bound: fixed_count, stratified, importance, uniform; or pseudo (fixed_count)",
+        help="estimator: fixed_count (default), stratified, importance, uniform, or pseudo for a pseudo-likelihood",
     )
     steps: int | None = option(
         None,
