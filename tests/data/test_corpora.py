@@ -5,6 +5,7 @@ import json
 import lzma
 import os
 import sys
+import textwrap
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import ClassVar
@@ -58,6 +59,37 @@ def test_separators_of_plain_text(tmp_path):
     assert documents(path, "line") == ["one", "two", "<|endoftext|>", "three", "<|endoftext|>"]
     assert documents(path, "file") == [path.read_text().removesuffix("\n")]
     assert documents(path, "two") == ["one", "<|endoftext|>\n\nthree\n<|endoftext|>"]
+
+
+PROSE = "The long road went over the hill and down to the sea. " * 60
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "first"),
+    [
+        ("one\ntwo\n<|endoftext|>\n\nthree\n<|endoftext|>\n", 2, "one\ntwo"),
+        ("".join(f"Line {n}\nof two.\n\n\n" for n in range(25)), 25, "Line 0\nof two."),
+        ("".join(f"name{n}\n" for n in range(25)), 25, "name0"),
+        ("\n".join(textwrap.wrap(PROSE, 70)), 10, None),  # broken prose: pieces, not lines
+        (PROSE, 20, None),  # one line
+        ("A title\n\nAnd one paragraph. It has two sentences.\n" + "x" * 300, 2, None),
+    ],
+)
+def test_documents_are_found_by_the_form_of_the_text(tmp_path, text, count, first):
+    found = documents(write(tmp_path / "a.txt", text), "auto")
+    assert len(found) == count if first else len(found) >= count
+    assert first in (None, found[0])
+    joined, whole = ("".join(part.split()) for part in ("".join(found), text))
+    assert joined == whole.replace("<|endoftext|>", "")
+    if text == PROSE:
+        assert all(document.rstrip().endswith(".") for document in found)
+
+
+def test_many_files_of_a_folder_are_a_document_each(tmp_path):
+    for number in range(20):
+        write(tmp_path / f"{number:02}.txt", "one\n\ntwo\n")
+    assert documents(tmp_path, "auto") == ["one\n\ntwo"] * 20
+    assert documents(tmp_path, "paragraph") == ["one", "two"] * 20
 
 
 def test_line_ends_and_byte_order_mark(tmp_path):

@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from io import BufferedReader
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from unmask.data.sources.text_files import (
 from unmask.errors import UnmaskError, unknown
 
 LONGEST_NAME, LONGEST_PATH = 255, 4095  # bytes
+_MANY = 20  # files of a folder from which on `data.separator auto` keeps each file whole
 
 
 def _is_text(source: str) -> bool:
@@ -95,6 +97,7 @@ def _files(path: Path, reading: Fields) -> Corpus:
 
     faults = ReadErrors(reading.corrupt)
     digests: dict[Path, str] = {}
+    reading = replace(reading, one_of_many=len(paths) >= _MANY)
 
     def read() -> Iterator[str]:
         for each in paths:

@@ -10,6 +10,7 @@ from typing import Any
 
 from unmask.data.documents.fields import Fields
 from unmask.data.documents.read_errors import ReadErrors
+from unmask.data.documents.separation import documents_of
 from unmask.data.sources.line_reader import (
     LONGEST,
     Stream,
@@ -24,7 +25,6 @@ from unmask.imports import extra
 _TEXT = (".txt", ".text", ".md", ".rst")
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
 _PARQUET = (".parquet",)
-_LONGEST = 2**28  # characters of a plain-text document; a longer one is split
 # in TSV a quote character has no special meaning
 _TABLES: dict[str, dict[str, Any]] = {
     ".csv": {},
@@ -67,7 +67,8 @@ def read_documents(
         elif form in _TABLES:
             yield from _read_table(stream, path, reading, faults)
         else:
-            yield from read_text(stream, str(path), reading.separator, faults)
+            name = str(path)
+            yield from read_text(stream, name, reading.separator, faults, reading.one_of_many)
 
 
 @contextmanager
@@ -80,23 +81,12 @@ def read_lines(
         yield (line if line is None else line.removesuffix("\n") for line in lines)
 
 
-def read_text(stream: Stream, name: str, separator: str, faults: ReadErrors) -> Iterator[str]:
-    """The documents of plain UTF-8 text: split at separator lines, one per line, or one per file."""
+def read_text(
+    stream: Stream, name: str, separator: str, faults: ReadErrors, one_of_many: bool = False
+) -> Iterator[str]:
+    """The documents of plain UTF-8 text, divided as `documents_of` divides lines."""
     lines = (line for line in decoded_lines(stream, name, faults) if line is not None)
-    if separator == "line":
-        yield from (line.removesuffix("\n") for line in lines)
-        return
-    document: list[str] = []
-    size = 0
-    for line in lines:
-        ends = separator != "file" and line.strip() == separator
-        if ends or size > _LONGEST:
-            yield "".join(document).removesuffix("\n")
-            document, size = [], 0
-        if not ends:
-            document.append(line)
-            size += len(line)
-    yield "".join(document).removesuffix("\n")
+    yield from documents_of(lines, separator, one_of_many)
 
 
 def _form(path: Path) -> str:
