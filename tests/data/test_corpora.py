@@ -5,7 +5,9 @@ import json
 import lzma
 import os
 import sys
+import tarfile
 import textwrap
+import zipfile
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import ClassVar
@@ -117,6 +119,73 @@ def test_compressed(tmp_path, suffix, compress):
         documents(write(tmp_path / f"no.txt.{suffix}", b"plain text"))
 
 
+def test_the_content_decides_about_compression(tmp_path):
+    assert documents(write(tmp_path / "a.txt", gzip.compress(b"one"))) == ["one"]
+    packed = pyarrow.compress(b"two\n<|endoftext|>\nthree", "zstd", asbytes=True)
+    assert documents(write(tmp_path / "b.txt.zst", packed)) == ["two", "three"]
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_members_of_a_zip_archive(tmp_path, method):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("b.jsonl.gz", gzip.compress(b'{"text": "two"}\n{"text": "three"}'))
+        archive.writestr("a/a.txt", "one")
+        archive.writestr("__MACOSX/a.txt", "no text")
+        archive.writestr("picture.png", b"\x89PNG")
+    assert documents(path) == ["one", "two", "three"]
+    assert digest(path) != digest(write(tmp_path / "b.txt", "one"))
+    damaged = write(tmp_path / "cut.zip", path.read_bytes()[:60])
+    with pytest.raises(UnmaskError, match=r"cut.zip is a damaged or encrypted archive"):
+        documents(damaged)
+    with zipfile.ZipFile(tmp_path / "a.docx", "w") as archive:
+        archive.writestr("word/document.xml", "<x/>")
+    with pytest.raises(UnmaskError, match=r"a.docx is a zip archive without text"):
+        documents(tmp_path / "a.docx")
+
+
+def test_members_of_a_tar_archive(tmp_path):
+    path = tmp_path / "a.tar.xz"
+    with tarfile.open(path, "w:xz") as archive:
+        for name, content in (("b.csv", b"text,n\none,1\n"), ("a.csv", b"text\ntwo\n")):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    corpus = open_corpus(str(path), Fields("auto", "text"))
+    assert corpus.has_fields
+    assert list(corpus) == ["one", "two"]
+
+
+def test_json_arrays_and_arrow_files(tmp_path):
+    assert documents(write(tmp_path / "a.json", '[{"text": "a"},\n {"text": "b"}]')) == ["a", "b"]
+    assert documents(write(tmp_path / "records", '{"text": "a"}\n{"text": "b"}')) == ["a", "b"]
+    table = pyarrow.table({"n": [1, 2], "text": ["a", "b"]})
+    with pyarrow.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table)
+    assert documents(tmp_path / "a.arrow") == ["a", "b"]
+    saved = tmp_path / "saved" / "train"
+    saved.mkdir(parents=True)
+    with pyarrow.ipc.new_stream(saved / "data-00000-of-00001.arrow", table.schema) as file:
+        file.write_table(table)
+    write(saved / "dataset_info.json", "{}")
+    write(saved / "state.json", '{"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}')
+    write(saved.parent / "dataset_dict.json", '{"splits": ["train"]}')
+    assert documents(saved) == documents(saved.parent) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"%PDF-1.4\n", "a PDF file"),
+        (b"GGUF\x03", "a GGUF model"),
+        (b"\xff\xfeh\0i\0", "text in UTF-16"),
+    ],
+)
+def test_other_binary_files_are_named(tmp_path, content, kind):
+    with pytest.raises(UnmaskError, match=f"a.txt is {kind}: give UTF-8 text"):
+        documents(write(tmp_path / "a.txt", content))
+
+
 def test_json_lines(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"text": "a\\nb", "t": "x"}\n\n{"text": null, "t": "y"}\n')
     assert documents(path) == ["a\nb"]
@@ -192,7 +261,9 @@ def test_nothing_to_read(tmp_path):
     with pytest.raises(UnmaskError, match=r"blank.txt holds no text"):
         documents(write(tmp_path / "blank.txt", " \n<|endoftext|>\n\n"))
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UnmaskError, match="no text, JSONL or Parquet files in the folder"):
+    with pytest.raises(
+        UnmaskError, match="no text, JSON, CSV, Parquet or Arrow files in the folder"
+    ):
         documents(tmp_path / "folder")
     with pytest.raises(UnmaskError, match="neither a file nor a folder"):
         documents("/dev/null")
