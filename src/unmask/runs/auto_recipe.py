@@ -109,7 +109,13 @@ def _sizes(config: RunConfig, characters: int) -> dict[str, Any]:
     found = next(sizes for most, sizes in (_GPU if gpu else _CPU) if characters < most)
     size, length, width, depth, heads = found
     if config.init_from:
-        return {"data.length": 256 if gpu else 128, "training.batch": 32 if gpu else 8}
+        return {
+            "data.length": 256 if gpu else 128,
+            "training.batch": 32 if gpu else 8,
+            "training.lr": 2e-4
+            if characters < 50_000
+            else 5e-4,  # a small text is learned by heart
+        }
     batch = 8 if characters < 20_000 else 16 if characters < 200_000 else 128 if gpu else 32
     return {
         "data.tokenizer.size": size,

@@ -1,17 +1,18 @@
 """The form of a file by its content: text, JSON, a table, Parquet, Arrow or an archive."""
 
 import json
+import re
 import shutil
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
-from unmask.data.sources.line_reader import DAMAGE, decompressed, form_suffix, opened
+from unmask.data.sources.line_reader import DAMAGE, decompressed, form_suffix, opened, readable
 from unmask.errors import UnmaskError
 
 TEXT = (".txt", ".text", ".md", ".rst")
@@ -21,6 +22,7 @@ TABLES = (".csv", ".tsv")
 ARCHIVES = (".zip", ".tar", ".tgz")
 _HEAD = 2**16  # bytes that decide
 _IN_MEMORY = 2**26  # bytes of a member of an archive; a larger one goes to the disk
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a]")
 _FORMS = {
     b"PK\x03\x04": "zip",
     b"PK\x05\x06": "zip",
@@ -61,7 +63,17 @@ def known_name(name: str) -> bool:
 
 def form_of(path: Path) -> str:
     """The form of a file: text, json, array, .csv, .tsv, parquet, arrow, zip or tar."""
-    return form_by_content(_head(path), str(path), form_suffix(path))
+    with readable(path):
+        state = path.stat()
+        return _form(path, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _form(path: Path, size: int, changed: int) -> str:
+    """The form of a file of this size that was changed at this time."""
+    with open(path, "rb") as file, decompressed(file, path) as stream:
+        head = _first_bytes(stream)
+    return form_by_content(head, str(path), form_suffix(path))
 
 
 def form_by_content(head: bytes, name: str, suffix: str) -> str:
@@ -74,8 +86,10 @@ def form_by_content(head: bytes, name: str, suffix: str) -> str:
             return form
     if head[257:262] == b"ustar":
         return "tar"
+    control = _CONTROL.search(head)
     for magic, kind in _OTHERS.items():
-        if head.startswith(magic):
+        # a text may begin with the letters of a binary file
+        if head.startswith(magic) and (control or not magic.isalnum()):
             raise UnmaskError(f"{name} is {kind}: give UTF-8 text, JSON, CSV, Parquet or Arrow")
     if suffix in TABLES:
         return suffix
@@ -95,12 +109,6 @@ def _is_record(start: bytes) -> bool:
         return start.startswith(b"{") and isinstance(json.loads(start.partition(b"\n")[0]), dict)
     except (ValueError, RecursionError):
         return False
-
-
-def _head(path: Path) -> bytes:
-    """The first bytes of a file after decompression; none of a damaged file."""
-    with opened(path) as stream:
-        return _first_bytes(stream)
 
 
 def _first_bytes(stream: Any) -> bytes:
@@ -126,7 +134,7 @@ def opened_member(content: Any, name: str) -> Iterator[tuple[Any, str]]:
             yield stream, form
 
 
-def members(path: Path, form: str) -> Iterator[tuple[str, Any]]:
+def members(path: Path, form: str) -> Generator[tuple[str, Any], None, None]:
     """Name and content of the readable members of an archive; zip by name, tar in its order."""
     found = False
     for name, content in _zipped(path) if form == "zip" else _tarred(path):
@@ -149,7 +157,10 @@ def _zipped(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _tarred(path: Path) -> Iterator[tuple[str, Any]]:
-    with opened(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+    with (
+        opened(path) as stream,
+        tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as archive,
+    ):
         for member in archive:
             if member.isreg():
                 yield member.name, partial(archive.extractfile, member)

@@ -73,7 +73,7 @@ def opened(path: Path, digests: dict[Path, str] | None = None) -> Iterator[Strea
 
     The hash of the file's bytes goes into `digests` on leaving, unless it is there already.
     """
-    with readable(path), path.open("rb") as file:
+    with readable(path), open(path, "rb") as file:
         opener = _opener(file.read(8), path)
     if digests is None or path in digests:
         with readable(path), opener(path) as stream:

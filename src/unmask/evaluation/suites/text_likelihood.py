@@ -123,10 +123,7 @@ class Likelihood(Suite):
             "weights": model.digest,
         }
         say_unused(options, bound, progress)
-        whole = options.shard is None
-        yield LikelihoodRow(
-            bound, conditions, statistics=_statistics(model, options) if whole else None
-        )
+        yield LikelihoodRow(bound, conditions, statistics=_statistics(model, options))
 
     def summary(self, rows: Sequence[LikelihoodRow]) -> str:
         """The perplexity per word beside that of a unigram model; empty for parts of a text."""
@@ -190,12 +187,25 @@ class Likelihood(Suite):
         }
 
 
-def _statistics(model: "Model", options: LikelihoodOptions) -> "TextStatistics":
-    """Statistics of the measured text, whose rows are in the cache."""
+def _statistics(model: "Model", options: LikelihoodOptions) -> "TextStatistics | None":
+    """Statistics of the measured text, whose rows are in the cache.
+
+    None for a part of a text, and for a source that cannot be read again at once.
+    """
+    from unmask.data.sources.open_source import scheme_of
     from unmask.likelihood.measured_rows import text_statistics
     from unmask.likelihood.perplexity import rows_of
 
-    rows = rows_of(model, options.data, options.packing)
+    own = model.config.data
+    sources = [options.data] if options.data else [own.valid or own.portions[0].text]
+    if options.shard is not None or any(
+        scheme_of(source) for source in sources if not source.startswith("builtin:")
+    ):
+        return None
+    try:
+        rows = rows_of(model, options.data, options.packing)
+    except UnmaskError:
+        return None
     return text_statistics(rows, model.tokenizer.decode)
 
 
