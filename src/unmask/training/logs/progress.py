@@ -1,5 +1,6 @@
 """Progress display of training: a bar in a terminal or notebook, plain lines elsewhere."""
 
+import math
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -14,7 +15,9 @@ _PAUSE = 5.0  # seconds between two plain lines
 
 
 def bound(nats: float, error: float) -> str:
-    """A bound as text, with its standard error unless that is zero."""
+    """A bound as text, with its standard error unless that is zero; "?" if it is unknown."""
+    if math.isinf(error):  # one row, drawn once
+        return f"{nats:.4f} ± ?"
     return f"{nats:.4f} ± {error:.4f}" if error else f"{nats:.4f}"
 
 
