@@ -145,7 +145,7 @@ def _pace(config: RunConfig, characters: int, given: bool) -> dict[str, Any]:
         "training.steps": steps,
         "training.warmup": max(5, steps // 20),
         "training.validate_every": max(10, steps // 8),
-        "training.validation_rows": 256 if gpu else 48,
+        "training.validation_rows": 256 if gpu else 32,
         # a small text has few rows, and one draw of the noise would say little
         "training.validation_draws": min(8, max(1, 200_000 // max(1, characters))),
         "training.save_every": max(10, steps // 4),
