@@ -227,7 +227,7 @@ def say_unused(options: Any, bound: "Bound", progress: Progress) -> None:
     random_order = getattr(options, "order", None) == "random"  # drawn from the seed
     given = [name for name in ("draws", "seed") if name in changed_options(options)]
     unused = [f"--{name}" for name in given if not (random_order and name == "seed")]
-    if bound.certificate != "upper" and unused:
+    if bound.certificate in ("exact", "pseudo") and unused:
         verb = "have" if len(unused) > 1 else "has"
         progress.say(f"{' and '.join(unused)} {verb} no effect: this figure has no noise")
 
