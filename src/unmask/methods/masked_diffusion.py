@@ -130,9 +130,9 @@ class MaskedDiffusion(Method):
     def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         x = tensors["x"]
         z_t = q_sample(x, tensors["masked"], self.vocabulary.mask_id)
-        seen = tensors.get("valid"), tensors.get("sigma")
-        by_token = tensors["by_token"].unbind()
-        return self._loss_at(tensors["at"], x, z_t, *seen, self.row_loss(), by_token)[0]
+        at, valid, sigma = tensors["at"], tensors.get("valid"), tensors.get("sigma")
+        h = self.backbone.features(z_t, sigma, valid=valid, at=at)
+        return self._head_loss(h, x.flatten()[at], self.row_loss(), tensors["by_token"].unbind())[0]
 
     def log_x_theta(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         """log x_theta at chosen positions of z_t; MASK has probability 0."""
@@ -181,27 +181,23 @@ class MaskedDiffusion(Method):
         by_token = [
             to_device(part.to(rows.device)[rows], x.device, torch.float32) for part in inputs
         ]
-        seen = padding(valid, x.device), self.condition(t, x.device)
-        total, losses = self._loss_at(at, x, z_t, *seen, row_loss, by_token)
+        sigma = self.condition(t, x.device)
+        h = self.backbone.features(z_t, sigma, valid=padding(valid, x.device), at=at)
+        total, losses = self._head_loss(h, x.flatten()[at], row_loss, by_token)
         return total, spread(losses, at, x)
 
-    def _loss_at(
+    def _head_loss(
         self,
-        at: Int[Tensor, "tokens"],
-        x: Tokens,
-        z_t: Tokens,
-        valid: Valid | None,
-        sigma: Tensor | None,
+        h: Float[Tensor, "tokens width"],
+        x: Int[Tensor, "tokens"],
         row_loss: RowLoss,
         by_token: Sequence[Tensor],
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
-        """Sum and values of a loss at the tokens `at`; all tensors are on the device."""
-        h = self.backbone.features(z_t, sigma, valid=valid, at=at)
+        """Sum and values of a loss of tokens x with features h."""
         bias: Tensor = self.backbone.head.bias
         if self.zero_masking:
             bias = zero_masked(bias, self.vocabulary.mask_id)
-        ids = self.read(x.flatten()[at])
-        return head_loss(h, self.backbone.head.weight, bias, ids, row_loss, *by_token)
+        return head_loss(h, self.backbone.head.weight, bias, self.read(x), row_loss, *by_token)
 
     def _with_ends(
         self, losses: Losses, x: Tokens, valid: Valid, noise: Noise, given: Valid | None
