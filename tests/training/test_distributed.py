@@ -267,7 +267,7 @@ def test_a_killed_process_and_torchrun_change_nothing(done, tmp_path):
     options = ["--nproc-per-node", "2", "--max-restarts", "1", str(SCRIPT)]
     subprocess.run(
         [*torchrun, *options, str(file)],
-        check=True, capture_output=True, timeout=120,
+        check=True, capture_output=True, timeout=300,
     )  # fmt: skip
     assert (tmp_path / "killed-fault").exists()
     assert_same(tmp_path / "killed", done.folder / "straight", best=False)
