@@ -148,9 +148,8 @@ def all_faults(paths: list[Path]) -> list[str]:
     files = [
         file
         for path in paths
-        for kind in ("*.py", "*.md")
-        for file in (sorted(path.rglob(kind)) if path.is_dir() else [path] * path.match(kind))
-        if not (path.is_dir() and "shipped" in file.parts)
+        for file in (sorted(path.rglob("*.*")) if path.is_dir() else [path])
+        if file.suffix == ".py" or (file.suffix == ".md" and ROOT not in file.absolute().parents)
     ]
     return [fault for file in files for fault in file_faults(file)]
 
