@@ -197,6 +197,7 @@ def unmask(arguments: list[str]) -> int:
 def make(targets: list[str], monkeypatch) -> int:
     """What make would do, of which the unmask commands are done."""
     make = ["make", "-C", str(ROOT), "--no-print-directory", "-n", "UNMASK=unmask", *targets]
+    make.append(f"TEXT={ROOT}/examples/moon.txt")
     lines = subprocess.run(make, capture_output=True, text=True, check=True).stdout.splitlines()
     ours = [line for line in lines if line.startswith("unmask ")]
     assert ours or any("-m pytest" in line for line in lines)

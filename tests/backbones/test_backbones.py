@@ -160,7 +160,7 @@ def test_each_row_has_its_own_noise_level():
         close(aware.features(x, levels)[row], aware.features(x[[row]], levels[[row]])[0])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if "modern" not in name])
 def test_a_new_network_knows_nothing(name):
     kind = BACKBONES[name]
     built = kind(kind.Config(width=16, depth=1, heads=2), VOCABULARY)

@@ -8,7 +8,7 @@ import torch
 from builders import known
 
 from unmask.backbones.backbone import BACKBONES
-from unmask.backbones.compile import compile_backbone
+from unmask.backbones.compile import compile_backbone, compile_blocks
 from unmask.backbones.layers.ops import _Normal, taken
 from unmask.vocabulary import Vocabulary
 
@@ -103,13 +103,14 @@ def test_what_was_worked_out_does_not_outlive_the_weights(name, timed, change):
     assert torch.equal(said(built), said(plain))
 
 
+@pytest.mark.parametrize("compile", [compile_backbone, compile_blocks])
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda built: pickle.loads(pickle.dumps(built))])
-def test_a_copy_of_a_compiled_network_has_weights_of_its_own(copied, monkeypatch):
+def test_a_copy_of_a_compiled_network_has_weights_of_its_own(copied, compile, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     built = network("dit")
     expected = said(built)
-    compile_backbone(built)
-    compile_backbone(built)
+    compile(built)
+    compile(built)
     other = copied(built)
     with torch.no_grad():
         for parameter in other.parameters():
@@ -125,6 +126,21 @@ def test_compiling_again_replaces_what_was_compiled(monkeypatch):
     compile_backbone(built, rows={2})
     compile_backbone(built)
     assert seen == [type(built).trunk.__get__(built)] * 2
+
+
+def test_blocks_are_compiled_for_the_rows_of_training_alone(monkeypatch):
+    sizes = []
+
+    def compiled(function, **_):
+        return lambda x, *args: sizes.append(len(x)) or function(x, *args)
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    built = network("dit")
+    expected = said(built)
+    compile_blocks(built, rows={ROWS})
+    torch.testing.assert_close(said(built), expected)
+    built.features(tokens()[:1])
+    assert sizes == [ROWS] * len(built.blocks)
 
 
 def test_gradients_are_those_of_finite_differences():

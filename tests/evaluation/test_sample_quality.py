@@ -270,7 +270,7 @@ def test_other_tokenizers_and_orders_are_refused(model, left_to_right):
     with pytest.raises(UnmaskError, match="another tokenizer") as caught:
         run_compare(model, judge=left_to_right)
     one_line(caught)
-    with pytest.raises(UnmaskError, match="takes the sampler left_to_right only"):
+    with pytest.raises(UnmaskError, match="cannot use this sampler: give left_to_right"):
         run_compare(left_to_right)
 
 

@@ -1,5 +1,6 @@
 """In a notebook the bar and text forming are HTML that is written in place, and escaped."""
 
+import re
 from functools import partial
 from typing import Any
 
@@ -78,6 +79,17 @@ def test_the_bar_moves_in_one_place_and_no_lines_are_said(cell, monkeypatch):
     assert "loss 1.2500" in shown[-1]
     assert len(shown) < 40  # not each step
     assert said == []
+
+
+def test_a_pipe_gets_a_rate_and_an_end_after_two_steps():
+    said: list[str] = []
+    with progress.ProgressDisplay(10, 40, said.append) as bar:
+        for step in range(11, 16):
+            bar.advance(step, lambda: 1.5)
+    assert said[0] == "step 11/40 · loss 1.5000"
+    rate = r"step 12/40 · loss 1.5000 · .* s/step · 0:00 left, until \d\d:\d\d"
+    assert re.fullmatch(rate, said[1])
+    assert len(said) == 2
 
 
 def test_a_hidden_bar_shows_nothing(cell, monkeypatch):

@@ -87,6 +87,7 @@ def test_a_signal_saves_says_so_and_loses_nothing(tmp_path, number):
     assert signal.getsignal(number) is before
     assert "step-00000010" in said[-1]
     assert "saved" in said[-1]
+    assert said.count("stopping after this step; press again to stop now") == 1
     trainer(tmp_path / "stopped", **OPTIONS).fit()
     assert_same(tmp_path / "stopped", tmp_path / "straight")
 

@@ -142,9 +142,5 @@ class Backbone(InferenceWeights, ABC):
         self.edition += 1  # not `thaw`, which drops weights that another thread may be reading
         self.frozen = F.pad(weight, (0, 0, 0, padding)), F.pad(bias, (0, padding))
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Attributes of a copy: without the compiled function, which reads the original's weights."""
-        return {name: value for name, value in vars(self).items() if name != self.compiled}
-
 
 BACKBONES: Registry[Backbone] = Registry("backbone")

@@ -53,7 +53,7 @@ class Causal(Backbone):
         state: State | None = None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
-        """Features of the inputs. With a state, `inputs` are the tokens that follow it."""
+        """Features of the inputs. With a state, `inputs` are the tokens after those in its cache."""
         head_width = self.config.width // self.config.heads
         attention = attention_inputs(
             inputs.shape[1], head_width, inputs.device, valid, positions, rule, state, causal=True
@@ -105,3 +105,16 @@ class Causal(Backbone):
         for block in self.blocks:
             assert isinstance(block, Block)
             block.freeze(None, dtype)
+
+
+@BACKBONES.register("modern_causal")
+class ModernCausal(Causal):
+    """The causal transformer with the same settings as `modern_dit`."""
+
+    @dataclass(frozen=True)
+    class Config(Causal.Config):
+        dropout: float = 0.0
+        qk_norm: bool = True
+        mlp: str = "swiglu"
+        tied_head: bool = True
+        zero_out: bool = True

@@ -38,15 +38,34 @@ def compile_backbone(backbone: Backbone, rows: Collection[int] | None = None) ->
     vars(backbone)[backbone.compiled] = run
 
 
-def compile_blocks(backbone: Backbone) -> None:
-    """Compiles each block of a network in place; code between the blocks stays uncompiled.
+def compile_blocks(backbone: Backbone, rows: Collection[int] | None = None) -> None:
+    """Compiles the blocks of a network in place; code between the blocks stays uncompiled.
+
+    All blocks share the code that torch compiles for one of them. On a GPU this takes a third of
+    the time that the whole network takes, and the steps are as fast. A network without blocks is
+    compiled as a whole.
 
     Args:
         backbone: The network.
+        rows: Batch sizes to compile; None for all.
     """
-    for block in getattr(backbone, "blocks", ()):
-        vars(block).pop("forward", None)
-        block.forward = _with_one_line_errors(torch.compile(block.forward))
+    blocks = getattr(backbone, "blocks", ())
+    if not len(blocks):
+        compile_backbone(backbone, rows)
+    for block in blocks:
+        vars(block).pop("forward", None)  # the compiled function of an earlier call
+        vars(block)["forward"] = _for_rows(rows, block.forward)
+
+
+def _for_rows(rows: Collection[int] | None, plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A block's forward function, compiled for some batch sizes."""
+    compiled = _with_one_line_errors(torch.compile(plain))
+
+    def run(x: Tensor, *args: Any, **options: Any) -> Tensor:
+        chosen = compiled if rows is None or len(x) in rows else plain
+        return chosen(x, *args, **options)
+
+    return run
 
 
 def recompute_blocks(backbone: Backbone, wanted: bool) -> None:

@@ -17,6 +17,7 @@ from unmask.backbones.layers.attention import (
     attention_inputs,
 )
 from unmask.backbones.layers.dropout import Keys, dropout
+from unmask.backbones.layers.inference_weights import Compilable
 from unmask.backbones.layers.ops import taken
 from unmask.backbones.layers.state import State
 from unmask.backbones.layers.transformer_block import TransformerConfig, zero_linear
@@ -133,7 +134,7 @@ class Bert(PretrainedTransformer):
 _LONGEST = 2**20  # most positions, a limit for untrusted files
 
 
-class Layer(nn.Module):
+class Layer(Compilable):
     """Attention and MLP, with layer norms before them (GPT-2) or after the residual sums (BERT)."""
 
     recomputed: bool = False  # activation checkpointing: the backward pass reruns the layer

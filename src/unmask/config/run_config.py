@@ -61,7 +61,7 @@ def _default(section: str) -> Choice:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """All settings that determine the result of a run."""
+    """All settings of a run."""
 
     seed: int = 0
     init_from: str = ""  # a model whose tokenizer and weights the run starts from; "" = none
@@ -144,7 +144,7 @@ def from_dict(tree: Mapping[str, Any]) -> RunConfig:
 
 
 def _set_dotted(update: dict[str, Any], dotted: str, value: Any) -> None:
-    """Sets the value of a dotted name in a tree. A section sets each of its names.
+    """Sets the value of a dotted name in a tree. If the value is a mapping, sets each of its entries.
 
     `method` alone means `method.name`, and likewise for the other choices.
     """

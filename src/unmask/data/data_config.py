@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 from unmask.data.documents.detokenizers import DETOKENIZERS
+from unmask.data.documents.separation import AUTO
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError, unknown
 
@@ -37,7 +38,7 @@ class DataConfig:
     length: int = 128
     packing: str = "wrap"
     shorten: float = 0.0  # share of training rows that are cut to a random length
-    separator: str = "<|endoftext|>"  # a line between documents; "line", "file": each is a document
+    separator: str = AUTO  # or "paragraph", "line", "file", or a line between documents
     text_field: str = "text"
     detokenizer: str = ""  # "": none
     label_field: str = ""  # "": documents have no class label
@@ -61,7 +62,7 @@ class DataConfig:
         if self.packing not in PACKINGS:
             raise unknown("packing", self.packing, PACKINGS)
         if not self.separator.strip():
-            raise UnmaskError('data.separator is empty; give a line of text, "line" or "file"')
+            raise UnmaskError("data.separator is empty; give auto, paragraph, line, file or a line")
         if not self.text_field:
             raise UnmaskError('data.text_field is empty; the usual name is "text"')
         if self.detokenizer and self.detokenizer not in DETOKENIZERS:

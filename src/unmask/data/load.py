@@ -14,8 +14,9 @@ from unmask.data.data_config import STREAMS, DataConfig
 from unmask.data.documents.labels import Classes
 from unmask.data.documents.pairs import Pair, pair_of, sides
 from unmask.data.documents.read_errors import read_error_notes
+from unmask.data.documents.separation import AUTO, RULES
 from unmask.data.rows.encode import Encode, encoding
-from unmask.data.rows.packing import pack
+from unmask.data.rows.packing import TooShort, pack
 from unmask.data.rows.row_cache import UnfinishedRows, cache_key, making, stored_rows
 from unmask.data.rows.row_counts import Table, Totals
 from unmask.data.rows.stream_rows import StreamRows
@@ -88,16 +89,16 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
             train, valid = [kept for kept, _ in split], [held for _, held in split]
         if tokenizer is None:
             tokenizer = _learned(train, weights, config)
-        train_rows = [_rows(part, tokenizer, config) for part in train]
-        valid_rows = [_rows(part, tokenizer, config) for part in valid]
-    parts = [*zip(train, train_rows, strict=True)]
-    parts += zip(valid, valid_rows, strict=True) if config.valid else []
+        train_rows = [_run_rows(part, tokenizer, config) for part in train]
+        valid_rows = [_run_rows(part, tokenizer, config) for part in valid]
+    read = [*zip(train, train_rows, strict=True)]
+    read += zip(valid, valid_rows, strict=True) if config.valid else []
     return Data(
         tokenizer,
         train_rows[0] if len(train_rows) == 1 else Mixture(train_rows, weights),
         valid_rows[0] if len(valid_rows) == 1 else Mixture(valid_rows, weights, interleaved=True),
         tuple(
-            note for part, rows in parts for note in read_error_notes(part.corpus.name, rows.faults)
+            note for part, rows in read for note in read_error_notes(part.corpus.name, rows.faults)
         ),
     )
 
@@ -120,9 +121,10 @@ def _streamed(stream: Corpus, config: DataConfig, tokenizer: Tokenizer | None) -
     valid = _Part.all_of(finite(opened(config.valid, config)))
     tokenizer = tokenizer or _learned([_Part.all_of(stream)], [1.0], config)
     rows = StreamRows(stream, tokenizer, config.length, _packer(config), _layout(config))
-    valid_rows = _rows(valid, tokenizer, config)
-    notes = tuple(read_error_notes(valid.corpus.name, valid_rows.faults))
-    return Data(tokenizer, rows, valid_rows, notes)
+    measured = _rows(valid, tokenizer, config)
+    return Data(
+        tokenizer, rows, measured, tuple(read_error_notes(valid.corpus.name, measured.faults))
+    )
 
 
 def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> Tokenizer:
@@ -241,6 +243,14 @@ def _packer(config: DataConfig) -> str:
     return "pairs" if config.paired else config.packing
 
 
+def _run_rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
+    """The rows of a part of a run's text; a part that is shorter than a row has padded rows."""
+    try:
+        return _rows(part, tokenizer, config)
+    except TooShort:
+        return _rows(part, tokenizer, replace(config, packing="fit"))
+
+
 def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
     """The cached rows of a part of a corpus. Rows that are not cached are tokenised first."""
     folder, layout = cache_folder(config.cache), _layout(config)
@@ -254,7 +264,7 @@ def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
             "tokenizer": tokenizer.fingerprint,
             "length": config.length,
             "packing": _packer(config),
-            "separator": config.separator,
+            "separator": RULES if config.separator == AUTO else config.separator,
             "text_field": config.text_field,
             "label_field": config.label_field,
             "detokenizer": config.detokenizer,

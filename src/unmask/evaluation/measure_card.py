@@ -37,7 +37,7 @@ def measure_card(
         judge: Judge of the texts.
         draws: Noise draws per row of the bound.
         n: Texts to judge.
-        batch: Rows of one pass of the network.
+        batch: Rows of one pass of the network, for the bound.
         say: Receives a line before each measurement.
     """
     say(f"measuring the bound on {data}, {draws} draw{'s' * (draws > 1)}")
@@ -75,7 +75,7 @@ def _bound(model: Model, bound: Bound, data: str) -> dict[str, Any]:
 def _texts(
     model: Model, judge: Model | CausalJudge | str, n: int, say: Callable[[str], None]
 ) -> list[Row]:
-    """Quality of texts by the model's default options, then of validation text if it can be read."""
+    """Rows for texts generated with the model's defaults, then for its validation text if readable."""
     defaults = model.defaults
     length = defaults.get("length", model.length)
     samplers = [defaults["sampler"]] if "sampler" in defaults else usual_samplers(model)

@@ -1,4 +1,4 @@
-"""Rows to fill from prompts, sources and texts with gaps, with the BOS and EOS of training rows."""
+"""Builds rows of token ids from prompts, sources and texts with gaps, with masks to fill."""
 
 import operator
 from collections.abc import Sequence
@@ -21,10 +21,11 @@ class FillRequest:
     """Rows of ids to fill, with mask ids at the positions to fill."""
 
     canvases: list[list[int]]
-    lead: int  # number of tokens before the text: BOS or class token
+    # number of tokens before the text: BOS or class token; the source too, before a target
+    lead: int
     fixed: list[int]  # number of given tokens at the start of each row; a later EOS ends the text
     ends: bool  # True if EOS may be drawn
-    openings: int  # number of positions to fill in a text
+    openings: int  # default number of steps: positions of the gaps, or the length of a new text
     revisable: bool = False  # True if the sampler may rewrite tokens that are not masked
     rows: int = 1  # number of rows of one text
     target_only: bool = False  # True if the result is the text behind the given tokens only

@@ -16,7 +16,7 @@ from unmask.samplers.semi_autoregressive import SemiAutoregressive
 def choose_sampler(sampling: SamplingParams, method: Method, openings: int) -> Sampler:
     """The sampler of the options, or the method's default sampler.
 
-    The default number of steps is `openings`, the number of positions to fill.
+    The default number of steps is `openings`, unless `grid` lists the times.
     """
     if not method.capabilities.generate:
         raise UnmaskError(
@@ -35,7 +35,7 @@ def choose_sampler(sampling: SamplingParams, method: Method, openings: int) -> S
         chosen = read_sampler(chosen or default, grid_options, openings, default)
     if not _suits(chosen.unwrapped(), method):
         raise UnmaskError(
-            f"the method {METHODS.name_of(method)} takes the sampler {default} only: give that or none"
+            f"the method {METHODS.name_of(method)} cannot use this sampler: give {default} or none"
         )
     return chosen
 
@@ -46,7 +46,7 @@ def suitable_samplers(method: Method) -> list[str]:
 
 
 def _suits(sampler: Sampler | type[Sampler], method: Method) -> bool:
-    """True if sampler and method agree: tokens or vectors, and any order or left to right."""
+    """True if both handle tokens or both vectors; a causal method also needs a causal sampler."""
     capabilities = method.capabilities
     return sampler.latent == capabilities.latent and (sampler.causal or not capabilities.causal)
 
@@ -106,7 +106,7 @@ def spelled_samplers() -> str:
 
 
 def in_windows(sampler: Sampler, window: int, lead: int, end: int | None) -> Sampler:
-    """The sampler in windows of the model's length, each with the BOS and EOS of training rows."""
+    """The sampler in windows of at most `window` tokens, each with the BOS and EOS of training rows."""
     if not sampler.windowed:
         return SemiAutoregressive(window, inner=sampler, lead=lead, end=end)
     outer: Any = sampler

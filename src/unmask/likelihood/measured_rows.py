@@ -1,6 +1,8 @@
 """Rows to measure: their protocols, their counted tokens, and the unigram baseline."""
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -34,6 +36,29 @@ def unigram_nats(train: TokenRows, valid: TokenRows, vocabulary: int) -> float:
     log_frequencies = (counts / counts.sum()).log()
     seen = _counts(valid, vocabulary)
     return -math.fsum((seen * log_frequencies).tolist()) / float(seen.sum())
+
+
+_SAMPLED = 2048  # rows that the statistics of a text are taken from
+
+
+@dataclass(frozen=True)
+class TextStatistics:
+    """Statistics of a text that make a bound readable."""
+
+    words: float  # per token
+    unigram_nats: float  # per token, under the token frequencies of the text itself
+
+
+def text_statistics(rows: TokenRows, decode: Callable[[Tensor], str]) -> TextStatistics:
+    """Words per token and unigram nats of the first rows, over the tokens that a bound counts."""
+    part = range(min(len(rows), _SAMPLED))
+    x, valid = rows[part]
+    counted = first_targets(valid, given_in(rows, part), counted_in(rows, part, valid))
+    tokens = x[counted]
+    words = sum(len(decode(row[mask]).split()) for row, mask in zip(x, counted, strict=True))
+    frequencies = torch.bincount(tokens).double() / max(1, len(tokens))
+    seen = frequencies[frequencies > 0]
+    return TextStatistics(words / max(1, len(tokens)), -float((seen * seen.log()).sum()))
 
 
 def _counts(rows: TokenRows, vocabulary: int, block: int = 4096) -> torch.Tensor:

@@ -13,7 +13,6 @@ from unmask.config.run_config import (
     RunConfig,
     defaults,
     dump_yaml,
-    load_recipe,
     resolve,
     to_dict,
 )
@@ -32,11 +31,13 @@ from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import likelihood
 from unmask.model import Model
 from unmask.randomness import row_seeds
+from unmask.runs.auto_recipe import fitted
 from unmask.runs.shared_evaluation import Shard, sharded_bound, sharded_samples
 from unmask.runtime.device import resolve_device
 from unmask.training.checkpoints.checkpoint import SEALED, agree, recovered, run_file, run_weights
 from unmask.training.distributed.process_group import ProcessGroup, joined, local_device
 from unmask.training.logs.loggers import LOGGERS
+from unmask.training.logs.progress import MeasureProgress
 from unmask.training.trainer import Trainer
 
 Say = Callable[[str], None]
@@ -46,6 +47,7 @@ def train(
     recipe: str | Path | Mapping[str, Any] | RunConfig,
     run: str | Path | None = None,
     *,
+    data: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
     say: Say = print,
     tokenizer: Tokenizer | None = None,
@@ -56,6 +58,7 @@ def train(
     Args:
         recipe: a shipped recipe by name ("demo"), a YAML file, a dict of settings, or a configuration.
         run: the run folder; runs/RECIPE unless given.
+        data: the text to train on: a file, a folder or another source; short for `data.train`.
         overrides: settings by dotted name, such as {"training.steps": 100, "data.train": "notes.txt"}.
         say: receives each line of progress.
         tokenizer: a tokenizer to use instead of learning one from the training text.
@@ -67,11 +70,12 @@ def train(
     Example:
         >>> model = train("demo", "runs/x", overrides={"training.steps": 100})  # doctest: +SKIP
     """
-    config = _configured(recipe, overrides or {})
     if run is None and isinstance(recipe, Mapping | RunConfig):
         raise UnmaskError("the run needs a folder: give run, such as runs/first")
     run = Path("runs") / Path(str(recipe)).stem if run is None else run
     run = Path(run)
+    changed = {**({} if data is None else {"data.train": str(data)}), **(overrides or {})}
+    config = _configured(recipe, changed, run, say)
     for name in config.training.log_to:
         LOGGERS[name]  # raises an error for an unknown name before any work
     outline(config)  # raises an error if method and network do not fit, before any data is read
@@ -82,18 +86,26 @@ def train(
         group.broadcast(lambda: stack.enter_context(locked(run)) or "")
         report = say if group.main else lambda _: None
         checkpoint = _newest_checkpoint(run, report, group)
+        report(f"{run}: fields {config.data.trained_on}")
         model, trainer = _prepared(config, run, report, tokenizer, auto_batch, group, checkpoint)
+        if config.init_from and not checkpoint:
+            trainer.measure_start()
         trainer.fit(checkpoint)
         return _best_model(model, trainer, report)
 
 
 def _configured(
-    recipe: str | Path | Mapping[str, Any] | RunConfig, overrides: Mapping[str, Any]
+    recipe: str | Path | Mapping[str, Any] | RunConfig,
+    overrides: Mapping[str, Any],
+    run: Path,
+    say: Say,
 ) -> RunConfig:
     """The configuration of a recipe with overrides."""
     if isinstance(recipe, RunConfig):
         return resolve(to_dict(recipe), overrides) if overrides else recipe
-    return resolve(recipe if isinstance(recipe, Mapping) else load_recipe(str(recipe)), overrides)
+    if isinstance(recipe, Mapping):
+        return resolve(recipe, overrides)
+    return fitted(str(recipe), overrides, run, say)
 
 
 def _prepared(
@@ -112,17 +124,20 @@ def _prepared(
     fingerprint = {**to_dict(config), "corpus": data.train.facts}
     if checkpoint:  # before any file of the run changes
         group.broadcast(lambda: _check_agreement(run, checkpoint, fingerprint, config))
-    torch.manual_seed(config.seed)  # for the initial weights
+    torch.manual_seed(config.seed)  # the initial weights
     method = initial.method if initial else build_method(config, data.tokenizer.vocabulary)
-    model = Model(method, data.tokenizer, config)
-    valid = FirstRows(data.valid, config.training.validation_rows)
+    model = Model(method, data.tokenizer, config, _usual(config, initial))
+    valid = FirstRows(data.valid, config.training.validation_rows, config.seed)
 
     def validate() -> Bound:
         draws, seed = config.training.validation_draws, config.seed
         batch = len(group.share(config.training.batch))
+        progress = MeasureProgress("validation", say)
 
         def measure(shard: Shard) -> Bound:
-            return likelihood(method, valid, draws=draws, seed=seed, batch=batch, shard=shard)
+            return likelihood(
+                method, valid, draws=draws, seed=seed, batch=batch, shard=shard, progress=progress
+            )
 
         return sharded_bound(group, len(valid), measure)
 
@@ -155,6 +170,11 @@ def _prepared(
         f"{config.method.name}, {parameters / 1e6:.1f}M parameters; {data.train.amount} of "
         f"{config.data.length} tokens to train on, {len(data.valid):,} to validate"
     )
+    if len(valid) < len(data.valid):
+        say(
+            f"each validation measures {len(valid):,} of these rows, chosen by the seed "
+            "(training.validation_rows; 0 = all)"
+        )
     for note in data.notes:
         say(note)
     if data.train.left_out or data.valid.left_out:
@@ -185,7 +205,17 @@ def _initial_model(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
         )
     method = build_method(config, found.tokenizer.vocabulary)
     load_weights(method, found.method.state_dict(), f"init_from {config.init_from}")
-    return Model(method, found.tokenizer, config)
+    return Model(method, found.tokenizer, config, found.defaults)
+
+
+def _usual(config: RunConfig, start: Model | None) -> Mapping[str, Any]:
+    """The default options of `generate` of the initial model; none if a resumed run has lost it."""
+    if start or not config.init_from:
+        return start.defaults if start else {}
+    try:
+        return read_bundle(config.init_from).defaults
+    except (UnmaskError, OSError):
+        return {}
 
 
 def _loader(data: Data, config: RunConfig) -> Loader | StreamLoader:

@@ -18,7 +18,10 @@ class CellOutput:
         self._shown_at = float("-inf")
 
     def show(self, picture: object, at_once: bool = False) -> bool:
-        """Shows a picture, unless the last one is more recent than `pause`. True if it is shown."""
+        """Shows a picture and returns True; returns False within `pause` seconds of the last picture.
+
+        With `at_once`, it ignores the pause.
+        """
         now = time.monotonic()
         if not at_once and now - self._shown_at < self._pause:
             return False

@@ -119,6 +119,7 @@ class Trainer:
         self.micro = MicroBatch(len(rows), config.micro_batch, auto_batch, say)
         self.graph_step = self._graph_step() if config.cuda_graph else None
         self.signals = Signals()
+        self.start: float | None = None  # the bound of the initial weights, if it was measured
         self.clock = time.perf_counter()
         self.logged = (0, 0.0)  # tokens and seconds at the last log line
 
@@ -140,10 +141,15 @@ class Trainer:
                 self.say(f"{self.run} is already trained: {self._finished()}")
                 return self.state
             self._prepare()
-            with interruptible() as self.signals:  # outside `_loop`: a rollback keeps the signals
+            with interruptible(
+                self.say
+            ) as self.signals:  # outside `_loop`: a rollback keeps the signals
                 while skipped := self._loop():
                     self._roll_back(skipped)
             self.say(f"finished at step {self.state.step}: {self._finished()}")
+            if self.start is not None:
+                best = self.state.best_nats
+                self.say(f"held-out text: {self.start:.4f} nats/token before, {best:.4f} after")
             if self.group.main and draw_curve(self.run) is None:
                 self.say(f"no loss curve: matplotlib is missing; {install_command('log')}")
         return self.state
@@ -157,6 +163,18 @@ class Trainer:
             Unsharded tensors by name in the main process.
         """
         return self.checkpointer.snapshot.averages()
+
+    def measure_start(self) -> None:
+        """Measures the validation bound of the initial weights, for a run that starts from a model."""
+        if self.validate is None:
+            return
+        with self._evaluating():
+            result = self.validate()
+        self.start = result.nats
+        measured = {**result.to_dict(), "nats": result.nats, "error": result.error}
+        with closing(Log(self.run, enabled=self.group.main)) as log:
+            log.numbers({"step": 0, "validation": measured})
+        self.say(f"before training: {bound(result.nats, result.error)} nats/token")
 
     def _prepare(self) -> None:
         """Compiles the network for its micro-batch size, or for any size during a search."""
@@ -188,7 +206,7 @@ class Trainer:
                     with self.group.stepping():
                         self._step()
                     self.saver.check()
-                    bar.advance(state.step)
+                    bar.advance(state.step, self._last_loss)
                     self._between_steps(log, bar)
             except Diverged as diverged:
                 return diverged.steps
@@ -249,6 +267,10 @@ class Trainer:
             self._collect_losses()
             if healthy(state, config.max_skips):
                 self._save(good=True)
+
+    def _last_loss(self) -> float:
+        """The loss of the last step; waits for the device."""
+        return float(self.losses[-1][0]) if self.losses else self.state.pending[-1][0]
 
     def _due(self, every: int) -> bool:
         """True after each multiple of `every` steps and after the last step."""

@@ -41,7 +41,7 @@ class TrainingConfig:
     device: str = "auto"  # auto | cpu | cuda | mps
 
     validate_every: int = 200  # steps; 0 = only after the last step
-    validation_rows: int = 0  # 0 = all
+    validation_rows: int = 256  # chosen by the seed; 0 = all
     validation_draws: int = 1  # noise draws per row
     patience: int = 0  # validations without improvement before stopping; 0 = off
     sample_every: int = 0  # steps; 0 = off

@@ -1,16 +1,28 @@
 """Precomputed inference weights, dropped when the trained weights change."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
 
-class InferenceWeights(nn.Module):
+class Compilable(nn.Module):
+    """A module whose `forward` may be compiled in place; copies get the plain one.
+
+    The compiled function reads the original's weights.
+    """
+
+    compiled: ClassVar[str] = "forward"  # name of the function
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != self.compiled}
+
+
+class InferenceWeights(Compilable):
     """A module with `frozen` inference weights.
 
     The module drops them when it moves to a device, loads weights or enters training mode. Each
-    drop increments `edition`. A CUDA graph compares it to detect that its weights are out of date.
+    drop increments `edition`. The owner of a CUDA graph makes a new one if the edition has changed.
     """
 
     frozen: Any = None

@@ -83,6 +83,7 @@ class BlockConfig(TransformerConfig):
     norm: str = "layer"  # layer | rms
     mlp: str = "gelu"  # gelu | swiglu
     tied_head: bool = False  # the head's matrix is the embedding's
+    zero_out: bool = False  # the blocks' output matrices start at zero; needs open gates
 
     def __post_init__(self) -> None:
         TransformerConfig.__post_init__(self)
@@ -93,14 +94,8 @@ class BlockConfig(TransformerConfig):
     @property
     def block(self) -> dict[str, Any]:
         """The arguments of a block."""
-        return {
-            "width": self.width,
-            "heads": self.heads,
-            "dropout": self.dropout,
-            "qk_norm": self.qk_norm,
-            "norm": self.norm,
-            "mlp": self.mlp,
-        }
+        names = ("width", "heads", "dropout", "qk_norm", "norm", "mlp", "zero_out")
+        return {name: getattr(self, name) for name in names}
 
 
 class Attention(nn.Module):
@@ -190,7 +185,7 @@ class Block(InferenceWeights):
         return x + dropout(y, drop, keys, 2 * layer + 1, at, length)
 
     def freeze(self, c: Float[Tensor, "1 condition"] | None, dtype: torch.dtype) -> None:
-        """Folds and casts the weights once, for inference."""
+        """Casts the weights once for inference; folds them first unless each row has its own condition."""
         self.frozen = (self._plain() if self.by_row else self.folded(c)).frozen(dtype)
 
     def folded(self, c: Float[Tensor, "1 condition"] | None) -> BlockWeights:
@@ -277,7 +272,10 @@ class Block(InferenceWeights):
 
 
 def _mlp(width: int, form: str) -> nn.Sequential:
-    """An MLP of 8 width^2 weights: up, GELU and down, or SwiGLU (arXiv 2002.05202)."""
+    """Layers of a GELU or SwiGLU MLP (arXiv 2002.05202) with about 8 width^2 weights.
+
+    `feed_forward` computes the MLP from the weights; the Sequential is never called.
+    """
     if form == "gelu":
         hidden = up = 4 * width
     else:

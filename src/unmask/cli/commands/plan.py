@@ -58,14 +58,14 @@ def add(commands: Commands) -> None:
 
 
 def execute(args: Namespace) -> None:
-    from unmask.config.run_config import load_recipe, resolve
     from unmask.errors import UnmaskError
+    from unmask.runs.auto_recipe import fitted
     from unmask.runs.plan import USABLE, Machine, plan
 
     for name in ("memory", "rate", "bandwidth", "network"):
         if not 0 < getattr(args, name) < float("inf"):
             raise UnmaskError(f"--{name} must be above 0 and finite, not {getattr(args, name)}")
-    config = resolve(load_recipe(args.recipe), args.overrides)
+    config = fitted(args.recipe, args.overrides, say=lambda line: None)
     machine = Machine(args.memory, args.rate, args.bandwidth, args.network)
     found = plan(config, args.gpus, machine, args.vocabulary)
     _print(found)

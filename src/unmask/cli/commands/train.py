@@ -7,6 +7,7 @@ from pathlib import Path
 
 from unmask.cli.parser import Commands, add_examples
 from unmask.errors import UnmaskError
+from unmask.recipes import locate
 
 
 def add(commands: Commands) -> None:
@@ -31,6 +32,8 @@ def _add_train(commands: Commands) -> None:
     add_examples(
         parser,
         "unmask train demo",
+        "unmask train auto --data.train mytext.txt --run runs/mine",
+        "unmask train finetune --data.train mytext.txt --run runs/mine",
         "unmask train demo --run runs/cosine --schedule cosine --training.steps 300",
     )
     parser.set_defaults(execute=train)
@@ -48,16 +51,20 @@ def _add_config(commands: Commands) -> None:
 
 
 def train(args: Namespace) -> None:
-    from unmask.config.run_config import load_recipe, resolve
+    run = args.run or args.resume or Path("runs") / Path(args.recipe).stem
+    locate(args.recipe)  # an unknown recipe raises an error before the first line
+    if _is_main():
+        # before the import of torch, which takes seconds
+        _say(f"recipe {args.recipe}, run folder {run}")
+    from unmask.runs.auto_recipe import fitted
     from unmask.runs.train import train as start
     from unmask.training.checkpoints.checkpoint import begun
 
-    config = resolve(load_recipe(args.recipe), args.overrides)
-    run = args.run or args.resume or Path("runs") / Path(args.recipe).stem
+    config = fitted(args.recipe, args.overrides, run, _say if _is_main() else lambda line: None)
     if args.resume and not begun(run):
         raise UnmaskError(f"{run} has no checkpoint to resume: start a run with --run {run}")
     try:
-        start(config, run, say=print, auto_batch=args.auto_batch)
+        start(config, run, say=_say, auto_batch=args.auto_batch)
     except KeyboardInterrupt as stop:
         hint = [f"resume with: {_command(args, run)}"] if _is_main() else []
         raise KeyboardInterrupt(*stop.args, *hint) from None
@@ -66,9 +73,15 @@ def train(args: Namespace) -> None:
 
 
 def config(args: Namespace) -> None:
-    from unmask.config.run_config import dump_yaml, load_recipe, resolve
+    from unmask.config.run_config import dump_yaml
+    from unmask.runs.auto_recipe import fitted
 
-    print(dump_yaml(resolve(load_recipe(args.recipe), args.overrides)), end="")
+    print(dump_yaml(fitted(args.recipe, args.overrides, say=lambda line: None)), end="")
+
+
+def _say(line: str) -> None:
+    """Prints a line at once, also into a pipe."""
+    print(line, flush=True)
 
 
 def _is_main() -> bool:

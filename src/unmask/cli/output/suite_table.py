@@ -79,6 +79,8 @@ def show(suite: Suite, rows: Sequence[Any], title: str | None) -> None:
 
     if not rows:
         return
+    if summary := suite.summary(rows):
+        Console(highlight=False).print(summary, markup=False, soft_wrap=True)
     if suite.tall:
         for row in rows:
             table = fact_table(title or suite.to_dict(row).get("model") or "")

@@ -17,7 +17,8 @@ class Fields:
     label_field: str = ""
     source_field: str = ""  # "": records are not pairs
     target_field: str = ""
-    corrupt: float = 0.0  # largest allowed share of unreadable lines or records, which are skipped
+    corrupt: float = 0.0  # largest share of unreadable lines or records; they are skipped
+    one_of_many: bool = False  # the file is one of many in a folder
 
     def columns(self, names: Sequence[str], location: str) -> list[str]:
         """The fields to read; an error if one is not among `names`."""

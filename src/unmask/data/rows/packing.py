@@ -23,6 +23,10 @@ from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
 
 
+class TooShort(UnmaskError):
+    """Raised if a text has too few tokens for one row of the packing wrap or join."""
+
+
 def best_fit(sizes: Sequence[int], room: int) -> list[list[int]]:
     """Best-fit bin packing: the items of each bin.
 
@@ -65,7 +69,7 @@ def pack(
     if totals.left_out and not totals.rows:
         raise UnmaskError(f"no pair fits into a row of {length} tokens: increase data.length")
     if not totals.rows:
-        raise UnmaskError(
+        raise TooShort(
             f"the text is too short for one row of {length} tokens: "
             f"set data.packing to split or pad instead of {packing}"
         )

@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from io import BufferedReader
 from pathlib import Path
 
@@ -19,17 +20,19 @@ from unmask.data.sources.corpus import (
     hash_documents,
     python_topics,
 )
+from unmask.data.sources.file_forms import known_name
 from unmask.data.sources.parallel import parallel_files, read_parallel
 from unmask.data.sources.text_files import (
     digest_of,
     has_fields,
-    known_file,
     read_documents,
     read_text,
 )
 from unmask.errors import UnmaskError, unknown
+from unmask.files.storage import read_json
 
 LONGEST_NAME, LONGEST_PATH = 255, 4095  # bytes
+_MANY = 20  # files of a folder from which on `data.separator auto` keeps each file whole
 
 
 def _is_text(source: str) -> bool:
@@ -95,6 +98,7 @@ def _files(path: Path, fields: Fields) -> Corpus:
 
     faults = ReadErrors(fields.corrupt)
     digests: dict[Path, str] = {}
+    fields = replace(fields, one_of_many=len(paths) >= _MANY)
 
     def read() -> Iterator[str]:
         for file in paths:
@@ -128,15 +132,27 @@ def _parallel(source: str, paths: dict[str, Path], fields: Fields) -> Corpus:
 
 
 def _text_files(folder: Path) -> list[Path]:
-    """The text files in a folder and its subfolders, without hidden ones."""
+    """The text files in a folder and its subfolders, without hidden ones.
+
+    A folder that `save_to_disk` of datasets wrote gives the Arrow files of its split `train`.
+    """
+    if (folder / "dataset_dict.json").is_file():
+        splits = read_json(folder / "dataset_dict.json").get("splits", [])
+        if "train" not in splits:
+            named = ", ".join(f"{folder}/{split}" for split in splits)
+            raise UnmaskError(f"{folder} holds a dataset without the split train: give {named}")
+        folder /= "train"
+    if (folder / "dataset_info.json").is_file() and (folder / "state.json").is_file():
+        files = read_json(folder / "state.json").get("_data_files", [])
+        return [folder / Path(file["filename"]).name for file in files]
     visible = (
         path
         for path in folder.rglob("*")
         if not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
-    paths = sorted(path for path in visible if path.is_file() and known_file(path))
+    paths = sorted(path for path in visible if path.is_file() and known_name(path.name))
     if not paths:
-        raise UnmaskError(f"no text, JSONL or Parquet files in the folder {folder}")
+        raise UnmaskError(f"no text, JSON, CSV, Parquet or Arrow files in the folder {folder}")
     return paths
 
 

@@ -32,7 +32,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class JudgeScores:
-    """Scores of texts by a judge: negative log-likelihoods, and their numbers of judge tokens."""
+    """A judge's scores: the negative log-likelihood of each text, and its number of scored tokens."""
 
     nats: Float64[Tensor, "texts"]
     tokens: Int64[Tensor, "texts"]

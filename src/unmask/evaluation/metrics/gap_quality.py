@@ -34,11 +34,11 @@ class Gap:
 class Filling:
     """Quality of the fillings of gaps.
 
-    A judge scores from left to right: `gap` is its nats per token in the filling, `after` in the original
-    text after it. A filling that does not fit the text after the gap has a high `after`.
+    A causal judge reads the filled text. `gap` is its nats per token in the filling. `after` is its nats
+    per token in the original text behind the gap, and is high if the filling does not fit that text.
     """
 
-    exact: Figure  # share of gaps with the original tokens
+    exact: Figure  # share of fillings that equal the original tokens
     accuracy: Figure  # share of tokens that are the original ones
     gap: Figure | None  # nats per token of the judge in the gap
     after: Figure | None  # nats per token of the judge after the gap

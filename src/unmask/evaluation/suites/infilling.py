@@ -140,7 +140,9 @@ class Infilling(Suite):
         }
 
     def notes(self, rows: Sequence[FilledRow]) -> list[str]:
-        lines = [f"{rows[0].n} gaps; [low, high]: 95% bootstrap over texts, BCa (exact: Wilson)"]
+        lines = [
+            f"{rows[0].n} gaps; [low, high] is a 95% interval: Wilson for exact, BCa bootstrap for the rest"
+        ]
         if rows[0].judge is not None:
             lines.append(f"judge: {rows[0].judge}")
             if not published(rows[0].judge):
@@ -188,7 +190,7 @@ def infill(
 
     model.refuse_pairs(NO_GAPS)
     if n < 1 or gap < 1:
-        raise UnmaskError(f"samples and gap must be 1 or more, not {n} and {gap}")
+        raise UnmaskError(f"n and gap must be 1 or more, not {n} and {gap}")
     points = _points(model, baseline, samplers, steps, temperatures)
     gaps = held_out_gaps(model, n, gap, say, data)
     rows = []

@@ -96,6 +96,10 @@ class Suite(ABC):
                 cells[title] = "" if value is None else format(value, spec)
         return cells
 
+    def summary(self, rows: Sequence[Any]) -> str:
+        """The line above the table, which states the result in words; empty by default."""
+        return ""
+
     def notes(self, rows: Sequence[Any]) -> list[str]:
         """Lines below the table; none by default."""
         return []

@@ -13,7 +13,6 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from unmask.backbones.compile import compile_blocks
 from unmask.methods.method import Method
 from unmask.training.distributed.single_process import SingleProcess, Tensors
 from unmask.training.ema import EMA
@@ -103,10 +102,6 @@ class FSDP(DDP):
                 module.set_gradient_divide_factor(1.0)  # a sum, not a mean
                 module.set_force_sum_reduction_for_comms(True)
         return trained
-
-    def compile(self, trained: Method, rows: int | None) -> None:
-        # block by block: FSDP gathers and frees weights in between
-        compile_blocks(trained.backbone)
 
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
         self._fsdp.set_requires_gradient_sync(last)

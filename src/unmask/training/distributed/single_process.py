@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from unmask.backbones.compile import compile_backbone
+from unmask.backbones.compile import compile_blocks
 from unmask.methods.method import Method
 from unmask.training.distributed.process_group import ProcessGroup
 from unmask.training.ema import EMA
@@ -31,7 +31,7 @@ class SingleProcess:
 
     def compile(self, trained: Method, rows: int | None) -> None:
         """Compiles the backbone for batches of `rows` rows, or of any number if `rows` is None."""
-        compile_backbone(trained.backbone, None if rows is None else trained.passes(rows))
+        compile_blocks(trained.backbone, None if rows is None else trained.passes(rows))
 
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
         """Context of one micro-batch; processes sum gradients in the last one of a step only."""
