@@ -117,6 +117,7 @@ def folder(trained, tmp_path, monkeypatch) -> Path:
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     shutil.copytree(ROOT / "docs" / "images", tmp_path / "docs" / "images")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -186,6 +187,8 @@ def unmask(arguments: list[str]) -> int:
         tree = load_recipe(arguments[1]) if known or Path(arguments[1]).exists() else {}
         if tree.get("data", {}).get("train", "").startswith("hf:"):
             arguments = ["config", *arguments[1:]]
+        elif tree.get("init_from"):  # the network is that of the model
+            arguments = [*arguments, *TINY[TINY.index("--training.steps") :]]
         else:
             arguments = [*arguments, *TINY]
     try:

@@ -45,7 +45,9 @@ class SamplingParams:
         help="sampler, as in 'unmask samplers'; NAME:field=value,… sets its fields",
     )
     steps: int | None = option(
-        None, ge=1, help="denoising steps; by default one for each position of the gaps, or of the new text"
+        None,
+        ge=1,
+        help="denoising steps; by default one for each position of the gaps, or of the new text",
     )
     grid: str | None = option(
         None,
