@@ -54,7 +54,7 @@ lint: $(VENV)/.ready
 	$(VENV)/bin/mypy
 
 # site/index.html; a broken link is an error (which --quiet would hide)
-docs: $(VENV)/.ready
+docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict
 
 dist: $(VENV)/.ready
@@ -70,7 +70,11 @@ $(VENV)/.runs: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e '.[dev]'
-	@touch $(VENV)/.runs $@
+	@touch $(VENV)/.runs $(VENV)/.docs $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e '.[docs]'
+	@touch $@
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

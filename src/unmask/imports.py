@@ -9,6 +9,25 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 
+# The package is on no index. After publication this is "pip install 'unmask[{extra}]'".
+INSTALL = "pip install '.[{extra}]' in the clone, or pip install 'WHEEL[{extra}]'"
+
+
+def install_command(extra: str) -> str:
+    """The pip command that installs an extra of this package.
+
+    Args:
+        extra: the name of the extra in pyproject.toml.
+
+    Returns:
+        The command for a clone and for a wheel.
+
+    Example:
+        >>> install_command("serve")
+        "pip install '.[serve]' in the clone, or pip install 'WHEEL[serve]'"
+    """
+    return INSTALL.format(extra=extra)
+
 
 def extra(module: str, purpose: str, group: str = "data") -> Any:
     """Imports an optional module; if it is missing, the error gives the pip command."""
@@ -16,7 +35,7 @@ def extra(module: str, purpose: str, group: str = "data") -> Any:
         return importlib.import_module(module)
     except ImportError:
         package = module.partition(".")[0]
-        raise UnmaskError(f"{purpose} needs {package}: pip install 'unmask[{group}]'") from None
+        raise UnmaskError(f"{purpose} needs {package}: {install_command(group)}") from None
 
 
 def lazy_exports(

@@ -193,9 +193,9 @@ def test_a_judge_that_is_missing(folder, tmp_path, monkeypatch, capfd):
     assert "no judge" in one_line(tmp_path / "a.gguf")
     assert "has no token '<bos>'" in one_line(folder, prefix="<bos>")
     monkeypatch.setitem(sys.modules, "gguf", None)
-    assert "needs gguf: pip install 'unmask[eval]'" in one_line(tmp_path / "a.gguf")
+    assert "needs gguf: pip install '.[eval]'" in one_line(tmp_path / "a.gguf")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    assert "needs transformers: pip install 'unmask[eval]'" in one_line(folder)
+    assert "needs transformers: pip install '.[eval]'" in one_line(folder)
     assert capfd.readouterr() == ("", "")
 
 

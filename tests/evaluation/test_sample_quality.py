@@ -439,7 +439,7 @@ def test_bad_arguments_are_one_line(run, tmp_path, monkeypatch, capsys):
         (["--judge", "self", "--sampling", "top_q=1"], "unknown option 'top_q'"),
         (["--judge", "self", "--judge-prefix", "a"], "--judge-prefix needs a --judge"),
         (["--out", "x.txt"], "has an unknown ending: give .png"),
-        (["--out", "x.png"], "pip install 'unmask[log]'"),
+        (["--out", "x.png"], "pip install '.[log]'"),
         (["--out", "x.svg"], "draw it on another machine"),
     ]:
         assert main(["evaluate", "generation", str(run), *argv]) == 2

@@ -489,5 +489,5 @@ def test_mistakes_are_told_before_anything_is_measured(run, options, message, ca
 def test_a_page_needs_matplotlib(run, monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["report", str(run), "--html", str(tmp_path / "page.html")]) == 2
-    assert "--html needs matplotlib: pip install 'unmask[log]'" in capsys.readouterr().err
+    assert "--html needs matplotlib: pip install '.[log]'" in capsys.readouterr().err
     assert main(["report", str(run), "--no-measure"]) == 0

@@ -79,7 +79,7 @@ def test_what_is_missing_is_named(capsys, monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    assert "pip install 'unmask[serve]'" in refused(capsys, "runs/demo", "--port", "0")
+    assert "pip install '.[serve]'" in refused(capsys, "runs/demo", "--port", "0")
 
 
 def test_models_have_names(tmp_path):

@@ -8,6 +8,7 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.sample_rows import Row
+from unmask.imports import install_command
 from unmask.likelihood.bound import FEWEST
 from unmask.likelihood.schedule_variance import Spread
 from unmask.runs.measurements import Point
@@ -33,7 +34,7 @@ def need_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise UnmaskError(
-            "--html needs matplotlib: pip install 'unmask[log]', or leave it out for tables only"
+            f"--html needs matplotlib: {install_command('log')}. Without --html there are tables only"
         ) from None
 
 

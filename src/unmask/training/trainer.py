@@ -21,6 +21,7 @@ from unmask.data.loader import BatchSource
 from unmask.data.rows.stream_rows import StreamLoader
 from unmask.errors import UnmaskError
 from unmask.files.storage import full_disk
+from unmask.imports import install_command
 from unmask.methods.method import Method
 from unmask.runtime.device import (
     autocast,
@@ -150,7 +151,7 @@ class Trainer:
                 best = self.state.best_nats
                 self.say(f"held-out text: {self.start:.4f} nats/token before, {best:.4f} after")
             if self.group.main and draw_curve(self.run) is None:
-                self.say("no loss curve: matplotlib is missing; pip install 'unmask[log]'")
+                self.say(f"no loss curve: matplotlib is missing; {install_command('log')}")
         return self.state
 
     def weights(self) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ _OTHER_MODEL = ("--model", "-M", "--config", "-C")
 
 
 def add(commands: Commands) -> None:
-    summary = "run the tasks of lm-evaluation-harness (pip install 'unmask[harness]')"
+    summary = "run the tasks of lm-evaluation-harness (extra harness)"
     parser = commands.add_parser(
         "harness",
         help=summary,

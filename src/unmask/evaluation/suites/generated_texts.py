@@ -9,6 +9,7 @@ from unmask.errors import UnmaskError, unknown
 from unmask.evaluation.suites.sample_rows import JUDGED, stored
 from unmask.evaluation.suites.sample_rows import Row as SampleRow
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite
+from unmask.imports import install_command
 from unmask.likelihood.figure_text import signed, with_error, with_interval
 from unmask.options import changed_options, option
 
@@ -285,7 +286,7 @@ def _check_out(out: Path | None) -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise UnmaskError(
-            f"--out {out} needs matplotlib: pip install 'unmask[log]', or give a .jsonl file and "
+            f"--out {out} needs matplotlib: {install_command('log')}. Or give a .jsonl file and "
             "draw it on another machine"
         ) from None
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
+from unmask.imports import install_command
 from unmask.registry import Registry
 
 
@@ -22,7 +23,7 @@ class Logger(ABC):
     A missing package raises ImportError when the logger opens.
     """
 
-    install: ClassVar[str] = ""  # the requirement for pip install
+    install: ClassVar[str] = ""  # the command that installs the package
 
     @abstractmethod
     def __init__(self, run: Path, step: int, config: Mapping[str, Any]) -> None:
@@ -64,7 +65,7 @@ def open_loggers(
         try:
             opened.append(_Guarded(kind(run, step, config), name, say))
         except ImportError:
-            say(f"no log to {name}: it is not installed; pip install '{kind.install or name}'")
+            say(f"no log to {name}: it is not installed; {kind.install or f'pip install {name}'}")
         except Exception as error:
             say(f"no log to {name}: {_reason(error)}")
     return opened
@@ -110,7 +111,7 @@ def _reason(error: Exception) -> str:
 class TensorBoard(Logger):
     """Writes curves and texts for TensorBoard to tensorboard/ in the run folder."""
 
-    install = "unmask[log]"
+    install = install_command("log")
 
     def __init__(self, run: Path, step: int, config: Mapping[str, Any]) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -133,7 +134,7 @@ class TensorBoard(Logger):
 class WeightsAndBiases(Logger):
     """Sends curves, texts and the configuration to Weights & Biases; WANDB_… variables configure it."""
 
-    install = "unmask[wandb]"
+    install = install_command("wandb")
 
     def __init__(self, run: Path, step: int, config: Mapping[str, Any]) -> None:
         import wandb
