@@ -38,7 +38,9 @@ def _canvas(model: Model, request: Forming) -> tuple[list[int], int, dict[str, A
         return row, lead, {"fill": row}
     if count_blanks(request.text):
         return typed_row(model, request.text), lead, {"fill": request.text}
-    length = model.length if request.length is None else request.length
+    length = request.length
+    if length is None:
+        length = min(model.defaults.get("length", model.length), model.length)
     if not 2 <= length <= model.length:
         raise UnmaskError(f"length must be 2 to {model.length} for this model, not {length}")
     row = tokenizer.encode(request.text)

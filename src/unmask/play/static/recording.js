@@ -62,22 +62,31 @@ export function singleFrame(row) {
   return recording;
 }
 
-/** The text of a frame up to its end, with masks as [MASK:n]. */
-export function textOf({ row, end }) {
+/** The row of a frame up to its end. */
+export function untilEnd({ row, end }) {
+  return end === null ? row : row.slice(0, end);
+}
+
+export function gapsIn(frame) {
+  return untilEnd(frame).filter(({ id }) => id === null).length;
+}
+
+/** The text of a frame up to its end; `gap(n)` is the text of a gap of n tokens. */
+export function textOf(frame, gap) {
   let text = "";
   let masks = 0;
-  const gap = () => {
-    if (masks) text += `${text && !/\s$/.test(text) ? " " : ""}[MASK${masks > 1 ? `:${masks}` : ""}]`;
+  const close = () => {
+    if (masks) text += `${text && !/\s$/.test(text) ? " " : ""}${gap(masks)}`;
     masks = 0;
   };
-  for (const cell of row.slice(0, end ?? row.length)) {
+  for (const cell of untilEnd(frame)) {
     if (cell.id === null) {
       masks += 1;
     } else {
-      gap();
+      close();
       text += cell.text;
     }
   }
-  gap();
+  close();
   return text;
 }
