@@ -12,7 +12,7 @@ import { ownSampler, parseSpec, SamplerPicker, samplerName } from "./settings.js
 
 const LEAST_REPLAY = 4; // seconds of a replay at speed 1, at least
 
-const WELL = [{ spec: "ancestral", steps: "64" }, { spec: "predictor_corrector", steps: "16" }]; // samplers that write well
+const WELL = [{ spec: "left_to_right", steps: "" }, { spec: "predictor_corrector", steps: "16" }]; // samplers that write well
 
 /** Another sampler that suits the model and writes well, or else the model's own. */
 function otherSampler(model) {
