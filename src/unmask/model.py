@@ -61,7 +61,7 @@ class Model(Bundle):
             length: tokens of a text, its prompt included; "auto" generates until EOS, in sliding
                 windows. The default is the model's own, or else its training length.
             stop: False generates the whole length, without EOS.
-            options: see below.
+            options: the fields of `unmask.SamplingParams`.
 
         Returns:
             `n` results for each prompt, in the order of the prompts.
@@ -83,7 +83,7 @@ class Model(Bundle):
         Args:
             text: a text with gaps, `[MASK]` for one token and `[MASK:4]` for four; or token ids, with the
                 mask id of the vocabulary at gaps.
-            options: see below.
+            options: the fields of `unmask.SamplingParams`.
 
         Returns:
             `n` results.
@@ -115,7 +115,7 @@ class Model(Bundle):
             remask: the share of tokens to rewrite; the seed selects them.
             remask_span: (start, stop), the tokens to rewrite, without `stop`.
             remask_uncertain: the number of tokens to rewrite, the least likely ones.
-            options: see below.
+            options: the fields of `unmask.SamplingParams`.
 
         Returns:
             `n` results.
@@ -153,7 +153,7 @@ class Model(Bundle):
             remask: the share of `edit` to rewrite.
             remask_span: the tokens of `edit` to rewrite.
             remask_uncertain: the number of least likely tokens of `edit` to rewrite.
-            options: see below.
+            options: the fields of `unmask.SamplingParams`.
 
         Returns:
             Frames: the tokens so far, the positions that changed, the confidence, the network calls.

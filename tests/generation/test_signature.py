@@ -29,7 +29,7 @@ def test_every_option_is_in_the_signature_and_the_docstring(function):
         if one.name != "processors":
             assert shown[one.name].default == one.default
             assert f"\n            {one.name}: " in function.__doc__
-    assert "options" not in shown and "see below" not in function.__doc__
+    assert "options" not in shown and "the fields of" not in function.__doc__
 
 
 @pytest.mark.parametrize("function", EXPLAINED, ids=lambda f: f.__name__)

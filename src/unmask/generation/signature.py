@@ -10,7 +10,8 @@ from unmask.generation.sampling_params import SamplingParams
 from unmask.options import Option, options_of
 
 F = TypeVar("F", bound=Callable[..., Any])
-_MARKER = "options: see below."  # the line of a docstring that the options replace
+# the line of a docstring that the options replace; the site, which imports nothing, shows it as it is
+_MARKER = "options: the fields of `unmask.SamplingParams`."
 _WIDTH = 96
 _HUGE = 2**20 - 1
 
@@ -22,7 +23,7 @@ def with_sampling_options(function: F) -> F:
     `inspect.signature` show the options by name, with type, default, range and help.
 
     Args:
-        function: A function whose docstring has the line "options: see below." under Args.
+        function: A function whose docstring has the line `_MARKER` under Args.
 
     Returns:
         The same function.
