@@ -93,7 +93,9 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
         tokenizer,
         train_rows[0] if len(train_rows) == 1 else Mixture(train_rows, weights),
         valid_rows[0] if len(valid_rows) == 1 else Mixture(valid_rows, weights, interleaved=True),
-        tuple(note for part, rows in read for note in read_error_notes(part.corpus.name, rows.faults)),
+        tuple(
+            note for part, rows in read for note in read_error_notes(part.corpus.name, rows.faults)
+        ),
     )
 
 
@@ -116,7 +118,9 @@ def _streamed(stream: Corpus, config: DataConfig, tokenizer: Tokenizer | None) -
     tokenizer = tokenizer or _learned([_Part.all_of(stream)], [1.0], config)
     rows = StreamRows(stream, tokenizer, config.length, _packer(config), _layout(config))
     measured = _rows(valid, tokenizer, config)
-    return Data(tokenizer, rows, measured, tuple(read_error_notes(valid.corpus.name, measured.faults)))
+    return Data(
+        tokenizer, rows, measured, tuple(read_error_notes(valid.corpus.name, measured.faults))
+    )
 
 
 def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> Tokenizer:

@@ -9,10 +9,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unmask.diffusion.denoiser import Denoiser
-from unmask.diffusion.parameterization import subs_log_probs, zero_masked
+from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.methods.compute.cached_decoding import CachedDecoder, CausalMethod, Then
-from unmask.methods.compute.chunked_loss import head_loss
+from unmask.methods.compute.chunked_loss import projection_loss
 from unmask.methods.masked_diffusion import cross_entropy
 from unmask.methods.method import METHODS, Capabilities, Losses, padding, spread, targets
 from unmask.randomness import RowStream
@@ -62,8 +62,8 @@ class Autoregressive(CausalMethod):
         h = self.backbone.features(self.inputs(text), valid=real, at=at - self.lag)
         ids = x.flatten()[at][:, None]
         ones = torch.ones(len(at), device=x.device)
-        total, losses = head_loss(
-            h, self.backbone.head.weight, self._bias(), ids, cross_entropy, ones
+        total, losses = projection_loss(
+            self.backbone.head, self.vocabulary.mask_id, h, ids, cross_entropy, ones
         )
         return Losses(total, {"nll": spread(losses, at, x)})
 
@@ -107,9 +107,6 @@ class Autoregressive(CausalMethod):
         """
         if self.serving.fixed:
             self._idle[:] = [reader]
-
-    def _bias(self) -> Tensor:
-        return zero_masked(self.backbone.head.bias, self.vocabulary.mask_id)
 
 
 class _Reading:

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from unmask.backbones.backbone import Backbone
 from unmask.diffusion.denoiser import Denoiser
-from unmask.diffusion.parameterization import subs_log_probs, zero_masked
+from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.process import q_sample
 from unmask.diffusion.schedule import Learned, Schedule
 from unmask.diffusion.time_sampler import Noise, RowNoise, TimeSampler
-from unmask.methods.compute.chunked_loss import RowLoss, head_loss
+from unmask.methods.compute.chunked_loss import RowLoss, projection_loss
 from unmask.methods.compute.graph_denoiser import GraphDenoiser
 from unmask.methods.method import Capabilities, Losses, Method, padding, spread, targets
 from unmask.randomness import RowStream
@@ -135,11 +135,9 @@ class MaskedDiffusion(Method):
         by_token = [
             to_device(part.to(rows.device)[rows], x.device, torch.float32) for part in inputs
         ]
-        bias: Tensor = self.backbone.head.bias
-        if self.zero_masking:
-            bias = zero_masked(bias, self.vocabulary.mask_id)
+        never = self.vocabulary.mask_id if self.zero_masking else None
         ids = self.read(x.flatten()[at])
-        total, losses = head_loss(h, self.backbone.head.weight, bias, ids, row_loss, *by_token)
+        total, losses = projection_loss(self.backbone.head, never, h, ids, row_loss, *by_token)
         return total, spread(losses, at, x)
 
     def _with_ends(

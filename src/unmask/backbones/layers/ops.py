@@ -121,6 +121,6 @@ class _Normal(torch.autograd.Function):
         return rstd * (d_n - d_n.mean(-1, keepdim=True) - n * along), None
 
 
-def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+def modulate(x: Tensor, shift: Tensor | int, scale: Tensor | int) -> Tensor:
     """adaLN's affine map, with a shift and a scale for each row."""
     return x * (1 + scale) + shift

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from unmask.backbones.layers.attention import AttentionInputs, Features
 from unmask.backbones.layers.dropout import Keys, dropout
-from unmask.backbones.layers.inference_weights import InferenceWeights
+from unmask.backbones.layers.inference_weights import InferenceWeights, is_plain
 from unmask.backbones.layers.ops import (
     BlockWeights,
     feed_forward,
@@ -69,7 +69,7 @@ class Attention(nn.Module):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.width, self.heads = width, heads
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width, bias=False)
 
@@ -79,9 +79,11 @@ class Block(InferenceWeights):
 
     Without a condition per row, norm gains and adaLN are the same for all tokens. The block folds
     them into its matrices: they cost no time per token, and their gradients no sum over tokens.
+    With adapters, quantised layers or hooks it calls its modules instead.
     """
 
     frozen: BlockWeights | None
+    c: Tensor | None = None  # the condition of the frozen weights
     recomputed: bool = False  # activation checkpointing: the backward pass reruns the block
     # layers whose weights Muon takes, with the number of matrices that are stacked in each
     matrices: ClassVar = {"attention.qkv": 3, "attention.out": 1, "mlp.0": 1, "mlp.2": 1}
@@ -138,19 +140,32 @@ class Block(InferenceWeights):
         at: Tensor | None,
     ) -> Float[Tensor, "*tokens width"]:
         length, drop = x.shape[1], self.dropout
-        if self.by_row and c is not None:
-            x = self._modulated(x, layer, seen, c, keys)
+        if (self.by_row and c is not None) or not self.plain:
+            x = self._unfolded(x, layer, seen, c, keys)
             return x if at is None else taken(x, at)
         w = self.usable or self.folded(c)
-        y = self._attend(normal(x, w), layer, seen, w)
+        y = self._attend(_products(normal(x, w), w), layer, seen)
         if at is not None:
             x, y = taken(x, at), taken(y, at)
         x = x + dropout(linear(y, w.out, None), drop, keys, 2 * layer, at, length)
         return x + dropout(feed_forward(normal(x, w), w), drop, keys, 2 * layer + 1, at, length)
 
+    @property
+    def plain(self) -> bool:
+        """True if no module of the block has an adapter, a hook or quantised weights."""
+        own = self._modules  # without `__getattr__`, which would take longer than the check
+        attention, mlp = own["attention"], own["mlp"]
+        assert attention is not None and mlp is not None
+        inner = (*attention._modules.values(), *mlp._modules.values())
+        return is_plain(*(part for part in own.values() if part is not attention), *inner)
+
     def freeze(self, c: Float[Tensor, "1 condition"] | None, dtype: torch.dtype) -> None:
-        """Folds and casts the weights once, for inference."""
-        self.frozen = (self._plain() if self.by_row else self.folded(c)).frozen(dtype)
+        """Folds and casts the weights once, for inference; a block that is not plain keeps `c` only."""
+        self.c = c
+        if self.plain:
+            self.frozen = (self._plain() if self.by_row else self.folded(c)).frozen(dtype)
+        else:
+            self.thaw()
 
     def folded(self, c: Float[Tensor, "1 condition"] | None) -> BlockWeights:
         """The weights with norm gains and adaLN folded in."""
@@ -180,39 +195,46 @@ class Block(InferenceWeights):
 
         In one tensor, the values would keep the unrotated queries and keys in memory.
         """
-        width = self.attention.out.in_features
-        up, down = self.mlp[0], self.mlp[2]
-        assert isinstance(up, nn.Linear) and isinstance(down, nn.Linear)
+        width, (up, _, down) = self.attention.width, self.mlp
         qkv = self.attention.qkv.weight.split([2 * width, width])
         out = self.attention.out.weight
         return BlockWeights(qkv, (None, None), out, up.weight, up.bias, down.weight, down.bias)
 
-    def _modulated(
+    def _unfolded(
         self,
         x: Features,
         layer: int,
         seen: AttentionInputs | PackedBatch,
-        c: Float[Tensor, "times condition"],
+        c: Float[Tensor, "times condition"] | None,
         keys: Keys | None,
     ) -> Features:
-        """The block with adaLN of each row."""
-        assert self.modulation is not None
-        w = self.usable or self._plain()
-        parts = seen.by_token(self.modulation(c)).chunk(6, -1)
-        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts
-        h = self._attend(modulate(self.attention_norm(x), shift, scale), layer, seen, w)
-        h = linear(h, w.out, None)
+        """The block with norms and adaLN apart from its matrices, and through its modules if not plain."""
+        w = (self.usable or self._plain()) if self.plain else None
+        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = self._condition(c, seen)
+        h = modulate(self.attention_norm(x), shift, scale)
+        products = [self.attention.qkv(h)] if w is None else _products(h, w)
+        h = self._attend(products, layer, seen)
+        h = self.attention.out(h) if w is None else linear(h, w.out, None)
         x = x + gate * dropout(h, self.dropout, keys, 2 * layer)
-        h = feed_forward(modulate(self.mlp_norm(x), mlp_shift, mlp_scale), w)
+        h = modulate(self.mlp_norm(x), mlp_shift, mlp_scale)
+        h = self.mlp(h) if w is None else feed_forward(h, w)
         return x + mlp_gate * dropout(h, self.dropout, keys, 2 * layer + 1)
 
+    def _condition(
+        self, c: Tensor | None, seen: AttentionInputs | PackedBatch
+    ) -> tuple[Tensor, ...] | tuple[int, ...]:
+        """Shift, scale and gate of attention and MLP; those that change nothing without adaLN."""
+        if self.modulation is None:
+            return 0, 0, 1, 0, 0, 1
+        values = self.modulation(self.c if c is None else c)
+        return (seen.by_token(values) if self.by_row else values[:, None]).chunk(6, -1)
+
     def _attend(
-        self, h: Features, layer: int, seen: AttentionInputs | PackedBatch, w: BlockWeights
+        self, products: list[Tensor], layer: int, seen: AttentionInputs | PackedBatch
     ) -> Features:
         """Output of all attention heads; the texts of a packed batch attend separately."""
-        products = [linear(h, part, bias) for part, bias in zip(w.qkv, w.qkv_bias, strict=True)]
-        rows, length, heads = *h.shape[:2], self.attention.heads
-        apart = [part.view(rows, length, -1, heads, h.shape[2] // heads) for part in products]
+        width, heads = self.attention.width, self.attention.heads
+        apart = [part.unflatten(2, (-1, heads, width // heads)) for part in products]
         qk, v = apart if len(apart) == 2 else apart[0].split([2, 1], 2)
         qk = seen.rotation(qk)
         if isinstance(seen, AttentionInputs):
@@ -228,6 +250,11 @@ class Block(InferenceWeights):
             k, v = seen.cache.append(layer, k, v)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen.mask, is_causal=seen.causal)
         return y.transpose(1, 2).flatten(2)
+
+
+def _products(h: Features, w: BlockWeights) -> list[Tensor]:
+    """Queries, keys and values as one tensor, or queries and keys apart from values."""
+    return [linear(h, part, bias) for part, bias in zip(w.qkv, w.qkv_bias, strict=True)]
 
 
 def zero_linear(inputs: int, outputs: int) -> nn.Linear:

@@ -7,16 +7,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput
 
 from unmask.backbones.compile import recompute_blocks
 from unmask.backbones.layers.dropout import dropout_keys
-from unmask.backbones.layers.inference_weights import InferenceWeights
 from unmask.config.components import build_method
 from unmask.config.run_config import from_dict
 from unmask.diffusion.parameterization import zero_masked
+from unmask.diffusion.process import q_sample
 from unmask.diffusion.schedule import Schedule
+from unmask.diffusion.time_sampler import Noise
 from unmask.errors import UnmaskError
 from unmask.formats import huggingface as own
 from unmask.integrations.transformers.configuration import UnmaskConfig
@@ -24,6 +26,7 @@ from unmask.integrations.transformers.generate import written
 from unmask.methods.method import Method, padding, targets
 from unmask.model import Model
 from unmask.randomness import RowStream
+from unmask.runtime.device import to_device
 from unmask.vocabulary import Vocabulary
 
 IGNORED = -100  # the label of a token without loss
@@ -130,12 +133,8 @@ class UnmaskPreTrainedModel(PreTrainedModel):
 
     def _work_out(self) -> None:
         """Prepares inference weights like `unmask.load`, so that outputs agree to the bit."""
-        if getattr(
-            self, "_is_replica", False
-        ):  # DataParallel: the original's lie on another device
-            for module in self.backbone.modules():
-                if isinstance(module, InferenceWeights):
-                    module.thaw()
+        if getattr(self, "_is_replica", False):
+            self.backbone.thaw()  # DataParallel: the original's weights are on another device
             return
         if not self.training and not torch.is_grad_enabled():
             self._freeze()
@@ -185,7 +184,11 @@ class UnmaskModel(UnmaskPreTrainedModel):
 
 
 class UnmaskForMaskedLM(UnmaskPreTrainedModel):
-    """Logits of every token; with `labels`, the bound that unmask's trainer minimises."""
+    """Logits of every token; with `labels`, the bound that unmask's trainer minimises.
+
+    If the caller masked `input_ids` itself, as DataCollatorForLanguageModeling does, the loss is the
+    cross-entropy of the masked language models of transformers.
+    """
 
     def __init__(self, config: UnmaskConfig) -> None:
         super().__init__(config)
@@ -202,30 +205,34 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         return_dict: bool | None = None,
         **others: Any,
     ) -> MaskedLMOutput | tuple[Tensor, ...]:
-        """Logits of a text with masks, or, with `labels`, the loss.
+        """Logits of a text with masks; with `labels`, also the loss.
+
+        If `input_ids` equal `labels` at all labelled positions, masks are drawn here and the loss is the
+        bound. If they differ anywhere, the masks are the caller's, and the loss is the cross-entropy.
 
         Args:
             input_ids: Tokens [rows, length]. The logit of MASK is -inf at every position.
             attention_mask: 1 for tokens, 0 for padding.
-            labels: Clean tokens, IGNORED where a token is given or padding. The masks are drawn here.
+            labels: Clean tokens, IGNORED where a token is given or padding.
             timesteps: Time t of each row, for a network with time conditioning; by default from the masks.
             num_items_in_batch: Tokens that the loss is divided by; by default those of this batch.
             return_dict: False returns a tuple.
             others: Further arguments of transformers. They have no effect, so a value for one is an error.
 
         Returns:
-            Logits, or the bound in nats per token.
+            Logits, and the loss in nats per token. The bound has logits in evaluation mode only: those of
+            the text with the drawn masks.
         """
         tokens, named = self._asked(input_ids, others, return_dict)
-        if labels is not None:
-            if timesteps is not None:
-                raise UnmaskError("labels and timesteps exclude each other: leave timesteps out")
-            output = MaskedLMOutput(
-                loss=self._nelbo(tokens, attention_mask, labels, num_items_in_batch)
-            )
+        if labels is None or self._masked_by_caller(tokens, labels):
+            logits = self._logits(tokens, attention_mask, timesteps)
+            output = MaskedLMOutput(logits=logits)
+            if labels is not None:
+                output.loss = _cross_entropy(logits, labels, num_items_in_batch)
+        elif timesteps is not None:
+            raise UnmaskError("labels and timesteps exclude each other: leave timesteps out")
         else:
-            logits = self.backbone.logits(self._features(tokens, attention_mask, timesteps))
-            output = MaskedLMOutput(logits=zero_masked(logits, self.method.vocabulary.mask_id))
+            output = self._nelbo(tokens, attention_mask, labels, num_items_in_batch)
         return output if named else output.to_tuple()
 
     def generate(
@@ -248,16 +255,29 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         self._freeze()  # once for all texts
         return written(self.method, self.config, input_ids, attention_mask, options)
 
+    def _logits(
+        self, input_ids: Tensor, attention_mask: Tensor | None, timesteps: Tensor | None
+    ) -> Tensor:
+        logits = self.backbone.logits(self._features(input_ids, attention_mask, timesteps))
+        return zero_masked(logits, self.method.vocabulary.mask_id)
+
+    def _masked_by_caller(self, input_ids: Tensor, labels: Tensor) -> bool:
+        """True if some labelled token differs from its label. MASK as a label is an error."""
+        if bool((labels == self.method.vocabulary.mask_id).any()):
+            raise UnmaskError(
+                f"labels hold MASK, whose loss is infinite: give clean tokens, or {IGNORED}"
+            )
+        return bool(((labels != IGNORED) & (labels != input_ids)).any())
+
     def _nelbo(
         self,
         x: Tensor,
         attention_mask: Tensor | None,
         labels: Tensor,
         count: Tensor | int | None,
-    ) -> Tensor:
+    ) -> MaskedLMOutput:
         self._work_out()
         wanted = labels != IGNORED
-        x = torch.where(wanted, labels, x)
         valid = _valid(x, attention_mask)
         # the noise is drawn on the CPU, where the masks of valid and wanted tokens are needed
         valid, wanted = valid.cpu(), wanted.cpu() & valid.cpu()
@@ -272,7 +292,20 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
             total = method.nll(x, valid, noise, given=given).total
         finally:
             self.backbone.dropout_keys = None  # they belong to these rows
-        return total / (max(1, int(wanted.sum())) if count is None else count)
+        loss = total / (max(1, int(wanted.sum())) if count is None else count)
+        if self.training or not isinstance(noise, Noise):
+            return MaskedLMOutput(loss=loss)
+        z_t = q_sample(x, to_device(noise.masked, x.device), method.vocabulary.mask_id)
+        times = noise.t if self.backbone.time_conditioning else None
+        return MaskedLMOutput(loss=loss, logits=self._logits(z_t, attention_mask, times))
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor, count: Tensor | int | None) -> Tensor:
+    """Mean cross-entropy of the labelled tokens; with `count`, their sum over `count`."""
+    total = F.cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
+    )
+    return total / (labels != IGNORED).sum() if count is None else total / count
 
 
 def _valid(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
