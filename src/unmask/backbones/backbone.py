@@ -138,8 +138,9 @@ class Backbone(InferenceWeights, ABC):
 
     @property
     def usable(self) -> Any:
-        found = super().usable
-        return found if found is None or self.plain else None
+        if self.frozen is None or torch.is_grad_enabled() or not self.plain:
+            return None
+        return self.frozen
 
     def freeze(self, dtype: torch.dtype) -> None:
         """Casts the weights for inference, once, and pads the head for a GPU.

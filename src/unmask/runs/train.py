@@ -28,6 +28,7 @@ from unmask.files.lock import locked
 from unmask.files.storage import Damaged, full_disk, seal, verify
 from unmask.files.tensors import load_weights
 from unmask.formats.read import read_bundle
+from unmask.imports import extra
 from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import likelihood
 from unmask.model import Model
@@ -37,6 +38,7 @@ from unmask.runtime.device import resolve_device
 from unmask.training.checkpoints.checkpoint import SEALED, agree, carried, recovered, run_weights
 from unmask.training.distributed.process_group import ProcessGroup, joined, local_device
 from unmask.training.logs.loggers import LOGGERS
+from unmask.training.lora import add_adapters, merged, remove_adapters
 from unmask.training.trainer import Trainer
 
 Say = Callable[[str], None]
@@ -74,6 +76,12 @@ def train(
     run = Path(run)
     for name in config.training.log_to:
         LOGGERS[name]  # an unknown name raises an error before any work
+    if config.lora.rank:
+        extra("peft", "lora.rank", "lora")
+        if not config.init_from:
+            raise UnmaskError(
+                "lora.rank trains adapters of a trained model: set init_from, such as stories"
+            )
     outline(config)  # so does a method with an unsuitable network, before any data is read
     mend = f"nothing was lost; free some room and start {run} again"
     device = local_device(resolve_device(config.training.device))
@@ -114,6 +122,8 @@ def _prepared(
         group.broadcast(lambda: _agreed(run, begun, fingerprint, config))
     torch.manual_seed(config.seed)  # the initial weights
     method = start.method if start else build_method(config, data.tokenizer.vocabulary)
+    if config.lora.rank:
+        add_adapters(method, config.lora)
     model = Model(method, data.tokenizer, config)
     valid = FirstRows(data.valid, config.training.validation_rows)
 
@@ -151,8 +161,10 @@ def _prepared(
         data.tokenizer.save(run / "tokenizer")
         seal(run, *SEALED)
     parameters = sum(p.numel() for p in method.parameters())
+    trained = sum(p.numel() for p in method.parameters() if p.requires_grad)
+    share = f", {trained / parameters:.1%} of them trained" if trained < parameters else ""
     say(
-        f"{config.method.name}, {parameters / 1e6:.1f}M parameters; {data.train.amount} of "
+        f"{config.method.name}, {parameters / 1e6:.1f}M parameters{share}; {data.train.amount} of "
         f"{config.data.length} tokens to train on, {len(data.valid):,} to validate"
     )
     for note in data.notes:
@@ -168,7 +180,11 @@ def _prepared(
 def _best(model: Model, trainer: Trainer, say: Say) -> Model:
     """The model with the best weights of the run; exports it to the run folder."""
     method, run, group = model.method, trainer.run, trainer.group
-    load_weights(method.to(trainer.device), group.in_turn(lambda: run_weights(run, say)), run)
+    weights = group.in_turn(lambda: run_weights(run, say))
+    if model.config.lora.rank:
+        remove_adapters(method)
+        weights = merged(weights, model.config.lora)
+    load_weights(method.to(trainer.device), weights, run)
     if group.main:
         _clear_damage(run / "model", say)
         model.save(run / "model")

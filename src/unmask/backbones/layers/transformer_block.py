@@ -1,7 +1,7 @@
 """Residual block and configuration of the DiT and the causal transformer."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -153,9 +153,9 @@ class Block(InferenceWeights):
     @property
     def plain(self) -> bool:
         """True if no module of the block has an adapter, a hook or quantised weights."""
-        own = self._modules  # without `__getattr__`, which would take longer than the check
+        # without `__getattr__`, which would take longer than the check
+        own: dict[str, Any] = self._modules
         attention, mlp = own["attention"], own["mlp"]
-        assert attention is not None and mlp is not None
         inner = (*attention._modules.values(), *mlp._modules.values())
         return is_plain(*(part for part in own.values() if part is not attention), *inner)
 
@@ -195,7 +195,8 @@ class Block(InferenceWeights):
 
         In one tensor, the values would keep the unrotated queries and keys in memory.
         """
-        width, (up, _, down) = self.attention.width, self.mlp
+        width, up, down = self.attention.width, self.mlp[0], self.mlp[2]
+        assert isinstance(up, nn.Linear) and isinstance(down, nn.Linear)
         qkv = self.attention.qkv.weight.split([2 * width, width])
         out = self.attention.out.weight
         return BlockWeights(qkv, (None, None), out, up.weight, up.bias, down.weight, down.bias)
