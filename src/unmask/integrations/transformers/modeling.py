@@ -1,6 +1,7 @@
 """Model classes for transformers: AutoModel, AutoModelForMaskedLM, Trainer and pipelines accept them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from threading import Lock
 from typing import Any
@@ -8,9 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput
 
+from unmask.backbones.backbone import Backbone
 from unmask.backbones.compile import recompute_blocks
 from unmask.backbones.layers.dropout import dropout_keys
 from unmask.config.components import build_method
@@ -20,6 +23,7 @@ from unmask.diffusion.process import q_sample
 from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampler import Noise
 from unmask.errors import UnmaskError
+from unmask.files.tensors import check_finite
 from unmask.formats import huggingface as own
 from unmask.integrations.transformers.configuration import UnmaskConfig
 from unmask.integrations.transformers.generate import written
@@ -40,6 +44,7 @@ class UnmaskPreTrainedModel(PreTrainedModel):
     base_model_prefix = ""
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
+    _supports_sdpa = True  # "eager" computes attention with torch's plain operations
     accepts_loss_kwargs = True
 
     def __init__(self, config: UnmaskConfig) -> None:
@@ -69,7 +74,10 @@ class UnmaskPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, name: Any, *args: Any, **options: Any) -> Any:
-        """Reads a folder or a model of the hub like transformers; missing weights are an error."""
+        """Reads a folder or a model of the hub like transformers.
+
+        Weights that are missing, NaN or infinite are an error, as for `unmask.load`.
+        """
         with_info = options.pop("output_loading_info", False)
         network, info = super().from_pretrained(name, *args, output_loading_info=True, **options)
         wrong = [f"{key} is missing" for key in info["missing_keys"]]
@@ -80,6 +88,7 @@ class UnmaskPreTrainedModel(PreTrainedModel):
             raise UnmaskError(
                 f"{name} does not fit: {'; '.join(sorted(wrong)[:3])}{more}; save it again"
             )
+        check_finite(_unquantised(network.state_dict()), name)
         return (network, info) if with_info else network
 
     @property
@@ -105,9 +114,30 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         """The token embedding."""
         return self.backbone.embedding
 
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replaces the token embedding."""
+        self.backbone.embedding = value
+
     def get_output_embeddings(self) -> nn.Module:
         """The output head."""
         return self.backbone.head
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        """Replaces the output head."""
+        self.backbone.head = new_embeddings
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, *args: Any, **options: Any
+    ) -> nn.Module:
+        """Resizes embedding, head and vocabulary. MASK and other special tokens keep their ids."""
+        vocabulary = self.method.vocabulary
+        if new_num_tokens is not None:
+            vocabulary.extended(new_num_tokens)  # an error if a special id would be cut off
+        table: nn.Embedding = super().resize_token_embeddings(new_num_tokens, *args, **options)
+        self.method.vocabulary = vocabulary.extended(table.num_embeddings)
+        self.config.vocabulary = self.method.vocabulary.to_dict()
+        self.backbone.thaw()
+        return table
 
     def train(self, mode: bool = True) -> "UnmaskPreTrainedModel":
         """Sets the mode; evaluation mode restarts the evaluation noise, so that losses are comparable."""
@@ -119,8 +149,23 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         """Does nothing: networks initialize themselves, and a file holds all weights."""
 
     def _features(
-        self, input_ids: Tensor, attention_mask: Tensor | None, timesteps: Tensor | None
-    ) -> Tensor:
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        timesteps: Tensor | None,
+        position_ids: Tensor | None = None,
+        all_layers: bool | None = False,
+    ) -> tuple[Tensor, ...]:
+        """Features of all tokens; with `all_layers`, the inputs of the blocks before them."""
+        positions = self._positions(input_ids, position_ids)
+        if positions is not None and positions.ndim == 2:  # each row has its own
+            given = (input_ids, attention_mask, timesteps, positions)
+            rows = [
+                [None if part is None else part[row : row + 1] for part in given]
+                for row in range(len(input_ids))
+            ]
+            found = [self._features(*row, all_layers) for row in rows]
+            return tuple(map(torch.cat, zip(*found, strict=True)))
         self._work_out()
         valid, sigma = _valid(input_ids, attention_mask), None
         if timesteps is not None and not self.backbone.time_conditioning:
@@ -129,10 +174,50 @@ class UnmaskPreTrainedModel(PreTrainedModel):
             if timesteps is None:
                 timesteps = self._time_of(input_ids, valid)
             sigma = self.method.condition(timesteps, input_ids.device)  # type: ignore[operator]
-        return self.backbone.features(input_ids, sigma, valid=padding(valid, input_ids.device))
+        seen = None if attention_mask is None else valid
+        if (
+            torch.compiler.is_compiling()
+        ):  # a graph depends on no values, and on no table of positions
+            if positions is None:
+                positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+        elif seen is not None:
+            seen = padding(seen, input_ids.device)
+        with self._kernel(), _recorded(self.backbone, all_layers) as layers:
+            h = self.backbone.features(input_ids, sigma, valid=seen, positions=positions)
+        return (*layers, h)
+
+    def _positions(self, input_ids: Tensor, position_ids: Tensor | None) -> Tensor | None:
+        """Positions [length] of all rows, or [rows, length] if rows differ; None for 0, 1, …"""
+        if position_ids is None:
+            return None
+        length, longest = input_ids.shape[1], self.backbone.longest
+        if position_ids.shape[-1] != length or position_ids.numel() not in (
+            length,
+            input_ids.numel(),
+        ):
+            raise UnmaskError(
+                f"position_ids have shape {list(position_ids.shape)} and input_ids "
+                f"{list(input_ids.shape)}: give both the same shape"
+            )
+        if longest is not None and int(position_ids.max()) >= longest:
+            raise UnmaskError(
+                f"position_ids hold {int(position_ids.max())}, but the network has {longest} "
+                "positions: shorten the text"
+            )
+        rows = position_ids.reshape(-1, length)
+        if not bool((rows == rows[0]).all()):
+            return rows
+        return None if torch.equal(rows[0], torch.arange(length, device=rows.device)) else rows[0]
+
+    def _kernel(self) -> AbstractContextManager[Any]:
+        """Attention as `attn_implementation` names it: eager is plain operations, sdpa any kernel."""
+        eager = self.config._attn_implementation == "eager"
+        return sdpa_kernel(SDPBackend.MATH) if eager else nullcontext()
 
     def _work_out(self) -> None:
         """Prepares inference weights like `unmask.load`, so that outputs agree to the bit."""
+        if torch.compiler.is_compiling():  # a graph reads the weights themselves
+            return
         if getattr(self, "_is_replica", False):
             self.backbone.thaw()  # DataParallel: the original's weights are on another device
             return
@@ -141,7 +226,7 @@ class UnmaskPreTrainedModel(PreTrainedModel):
 
     def _freeze(self) -> None:
         """Computes the inference weights again: changes of weights in place cannot be detected."""
-        if self.backbone.head.weight.dtype == torch.float32:
+        if self.dtype == torch.float32:
             self.backbone.freeze(torch.float32)
 
     def _time_of(self, input_ids: Tensor, valid: Tensor) -> Tensor:
@@ -154,8 +239,7 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         self, input_ids: Tensor | None, others: Mapping[str, Any], return_dict: bool | None
     ) -> tuple[Tensor, bool]:
         """The ids, and True if the output has names. Raises an error for arguments without effect."""
-        wishes = ("output_attentions", "output_hidden_states")
-        set_for_all = {name: getattr(self.config, name, None) for name in wishes}
+        set_for_all = {"output_attentions": getattr(self.config, "output_attentions", None)}
         for name, value in {**set_for_all, **others}.items():
             first_type = name == "token_type_ids" and value is not None and not bool(value.any())
             if value is not None and value is not False and not first_type:
@@ -164,6 +248,10 @@ class UnmaskPreTrainedModel(PreTrainedModel):
             raise UnmaskError(f"{type(self).__name__} lacks input_ids: give them")
         named = getattr(self.config, "return_dict", True) if return_dict is None else return_dict
         return input_ids, bool(named)
+
+    def _all_layers(self, wanted: bool | None) -> bool:
+        """True if the output has hidden states."""
+        return bool(self.config.output_hidden_states if wanted is None else wanted)
 
 
 class UnmaskModel(UnmaskPreTrainedModel):
@@ -175,11 +263,15 @@ class UnmaskModel(UnmaskPreTrainedModel):
         attention_mask: Tensor | None = None,
         timesteps: Tensor | None = None,
         return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        output_hidden_states: bool | None = None,
         **others: Any,
     ) -> BaseModelOutput | tuple[Tensor, ...]:
         """The features of every token, [rows, length, width]."""
         tokens, named = self._asked(input_ids, others, return_dict)
-        output = BaseModelOutput(self._features(tokens, attention_mask, timesteps))
+        all_layers = self._all_layers(output_hidden_states)
+        found = self._features(tokens, attention_mask, timesteps, position_ids, all_layers)
+        output = BaseModelOutput(found[-1], hidden_states=found if all_layers else None)
         return output if named else output.to_tuple()
 
 
@@ -203,6 +295,8 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         timesteps: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        output_hidden_states: bool | None = None,
         **others: Any,
     ) -> MaskedLMOutput | tuple[Tensor, ...]:
         """Logits of a text with masks; with `labels`, also the loss.
@@ -217,6 +311,8 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
             timesteps: Time t of each row, for a network with time conditioning; by default from the masks.
             num_items_in_batch: Tokens that the loss is divided by; by default those of this batch.
             return_dict: False returns a tuple.
+            position_ids: Positions of the tokens; 0, 1, … by default.
+            output_hidden_states: True returns the inputs of all blocks, and the features.
             others: Further arguments of transformers. They have no effect, so a value for one is an error.
 
         Returns:
@@ -225,12 +321,15 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         """
         tokens, named = self._asked(input_ids, others, return_dict)
         if labels is None or self._masked_by_caller(tokens, labels):
-            logits = self._logits(tokens, attention_mask, timesteps)
-            output = MaskedLMOutput(logits=logits)
+            all_layers = self._all_layers(output_hidden_states)
+            found = self._features(tokens, attention_mask, timesteps, position_ids, all_layers)
+            logits = self._logits(found[-1])
+            output = MaskedLMOutput(logits=logits, hidden_states=found if all_layers else None)
             if labels is not None:
                 output.loss = _cross_entropy(logits, labels, num_items_in_batch)
-        elif timesteps is not None:
-            raise UnmaskError("labels and timesteps exclude each other: leave timesteps out")
+        elif timesteps is not None or position_ids is not None:
+            name = "timesteps" if position_ids is None else "position_ids"
+            raise UnmaskError(f"the bound of labels takes no {name}: leave {name} out")
         else:
             output = self._nelbo(tokens, attention_mask, labels, num_items_in_batch)
         return output if named else output.to_tuple()
@@ -246,8 +345,9 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         Args:
             input_ids: Tokens [rows, length]; by default one empty prompt.
             attention_mask: 1 for tokens, 0 for padding.
-            options: `max_length`, `max_new_tokens`, `num_return_sequences`, and sampling options such as
-                sampler, steps, temperature and seed. `config.generation` holds the defaults.
+            options: `max_length`, `max_new_tokens`, `num_return_sequences`, `do_sample`,
+                `generation_config`, `streamer`, and sampling options such as sampler, steps, temperature
+                and seed. `config.generation` holds the defaults.
 
         Returns:
             Ids [rows, length], padded to the longest row.
@@ -255,11 +355,8 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         self._freeze()  # once for all texts
         return written(self.method, self.config, input_ids, attention_mask, options)
 
-    def _logits(
-        self, input_ids: Tensor, attention_mask: Tensor | None, timesteps: Tensor | None
-    ) -> Tensor:
-        logits = self.backbone.logits(self._features(input_ids, attention_mask, timesteps))
-        return zero_masked(logits, self.method.vocabulary.mask_id)
+    def _logits(self, h: Tensor) -> Tensor:
+        return zero_masked(self.backbone.logits(h), self.method.vocabulary.mask_id)
 
     def _masked_by_caller(self, input_ids: Tensor, labels: Tensor) -> bool:
         """True if some labelled token differs from its label. MASK as a label is an error."""
@@ -289,7 +386,8 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         noise = draw(stream, targets(valid, given))
         self.backbone.dropout_keys = dropout_keys(stream, x.device)
         try:
-            total = method.nll(x, valid, noise, given=given).total
+            with self._kernel():
+                total = method.nll(x, valid, noise, given=given).total
         finally:
             self.backbone.dropout_keys = None  # they belong to these rows
         loss = total / (max(1, int(wanted.sum())) if count is None else count)
@@ -297,7 +395,25 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
             return MaskedLMOutput(loss=loss)
         z_t = q_sample(x, to_device(noise.masked, x.device), method.vocabulary.mask_id)
         times = noise.t if self.backbone.time_conditioning else None
-        return MaskedLMOutput(loss=loss, logits=self._logits(z_t, attention_mask, times))
+        (h,) = self._features(z_t, attention_mask, times)
+        return MaskedLMOutput(loss=loss, logits=self._logits(h))
+
+
+@contextmanager
+def _recorded(backbone: Backbone, wanted: bool | None) -> Iterator[list[Tensor]]:
+    """A list that receives the input of each block, if wanted."""
+    found: list[Tensor] = []
+    if wanted and not hasattr(backbone, "blocks"):
+        raise UnmaskError("this network has no blocks: leave output_hidden_states out")
+    hooks = [
+        block.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
+        for block in (getattr(backbone, "blocks", ()) if wanted else ())
+    ]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor, count: Tensor | int | None) -> Tensor:
@@ -306,6 +422,18 @@ def _cross_entropy(logits: Tensor, labels: Tensor, count: Tensor | int | None) -
         logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
     )
     return total / (labels != IGNORED).sum() if count is None else total / count
+
+
+def _unquantised(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors that hold plain numbers: on a device, in a float type of 16 bits or more."""
+    return {
+        name: tensor
+        for name, tensor in tensors.items()
+        if type(tensor) in (Tensor, nn.Parameter)
+        and not tensor.is_meta
+        and tensor.is_floating_point()
+        and tensor.itemsize > 1
+    }
 
 
 def _valid(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
