@@ -61,20 +61,33 @@ class _Part:
         )
 
 
-def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
+def load_data(
+    config: DataConfig,
+    tokenizer: Tokenizer | None = None,
+    train_on: Corpus | None = None,
+    validate_on: Corpus | None = None,
+) -> Data:
     """The rows of a configuration. A missing tokenizer is built from the training documents only.
 
-    Each corpus of a mixture has its own held-out documents. Validation uses all of them.
+    Each corpus of a mixture has its own held-out documents. Validation uses all of them. `train_on` and
+    `validate_on` replace the sources of the configuration.
     """
     weights = [portion.weight for portion in config.portions]
-    corpora = [opened(portion.text, config) for portion in config.portions]
+    corpora = [opened(portion.text, config) for portion in config.portions if train_on is None]
+    if train_on is not None:
+        corpora = [detokenized(train_on, config)]
+    other = None
+    if validate_on is not None:
+        other = finite(detokenized(validate_on, config))
+    elif config.valid:
+        other = finite(opened(config.valid, config))
     for corpus in corpora:
         if corpus.endless:
-            return _streamed(corpus, config, tokenizer)
+            return _streamed(corpus, other, config, tokenizer)
     with ExitStack() as stack:
-        if config.valid:
+        if other is not None:
             train = [_Part.all_of(corpus) for corpus in corpora]
-            valid = [_Part.all_of(finite(opened(config.valid, config)))]
+            valid = [_Part.all_of(other)]
         else:
             folder = cache_folder(config.cache)
             asides = [stack.enter_context(closing(SetAside(folder))) for _ in corpora]
@@ -88,7 +101,7 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
         train_rows = [_rows(part, tokenizer, config) for part in train]
         valid_rows = [_rows(part, tokenizer, config) for part in valid]
     read = [*zip(train, train_rows, strict=True)]
-    read += zip(valid, valid_rows, strict=True) if config.valid else []
+    read += zip(valid, valid_rows, strict=True) if other is not None else []
     return Data(
         tokenizer,
         train_rows[0] if len(train_rows) == 1 else Mixture(train_rows, weights),
@@ -99,7 +112,9 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
     )
 
 
-def _streamed(stream: Corpus, config: DataConfig, tokenizer: Tokenizer | None) -> Data:
+def _streamed(
+    stream: Corpus, other: Corpus | None, config: DataConfig, tokenizer: Tokenizer | None
+) -> Data:
     """The data of a run on a stream, which allows neither held-out documents nor class labels."""
     if len(config.portions) > 1:
         raise UnmaskError(
@@ -109,12 +124,12 @@ def _streamed(stream: Corpus, config: DataConfig, tokenizer: Tokenizer | None) -
         raise UnmaskError(
             f"{stream.name} is a stream and has no class labels: leave data.label_field empty"
         )
-    if not config.valid:
+    if other is None:
         raise UnmaskError(
             f"{stream.name} is a stream without held-out documents: "
             "set data.valid to a file or a folder"
         )
-    valid = _Part.all_of(finite(opened(config.valid, config)))
+    valid = _Part.all_of(other)
     tokenizer = tokenizer or _learned([_Part.all_of(stream)], [1.0], config)
     rows = StreamRows(stream, tokenizer, config.length, _packer(config), _layout(config))
     measured = _rows(valid, tokenizer, config)

@@ -1,8 +1,9 @@
 """Trains a configuration in a run folder."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from unmask.config.run_config import (
     resolve,
     to_dict,
 )
+from unmask.data.corpora import fields_of
 from unmask.data.load import Data, first_sources, load_data
 from unmask.data.loader import LabelDropout, Loader, ShortRows
 from unmask.data.rows.first_rows import FirstRows
 from unmask.data.rows.stream_rows import StreamLoader, StreamRows
+from unmask.data.sources.corpus import ELSEWHERE, Corpus
+from unmask.data.sources.python_objects import corpus_of
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
@@ -52,6 +56,7 @@ def train(
     say: Say = print,
     tokenizer: Tokenizer | None = None,
     auto_batch: bool = False,
+    data: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
 ) -> Model:
     """Trains a model in a run folder, or continues an interrupted run there.
 
@@ -62,6 +67,8 @@ def train(
         say: receives each line of progress.
         tokenizer: a tokenizer of the same text, which is then not learned again.
         auto_batch: True finds the largest micro-batch that fits in memory.
+        data: a Dataset or IterableDataset of Hugging Face, or an iterable of texts, pairs or records, in
+            place of `data.train`; or a mapping with "train" and "valid" or "validation".
 
     Returns:
         The model with the best weights of the run.
@@ -70,6 +77,10 @@ def train(
         >>> model = train("demo", "runs/x", overrides={"training.steps": 100})  # doctest: +SKIP
     """
     config = _configured(recipe, overrides or {})
+    given = _given(data, config)
+    if given:
+        names: Any = {part: f"{ELSEWHERE}{corpus.name}" for part, corpus in given.items()}
+        config = replace(config, data=replace(config.data, **names))
     if run is None and isinstance(recipe, Mapping | RunConfig):
         raise UnmaskError("the run needs a folder: give run, such as runs/first")
     run = Path("runs") / Path(str(recipe)).stem if run is None else run
@@ -90,7 +101,7 @@ def train(
         group.broadcast(lambda: stack.enter_context(locked(run)) or "")
         heard = say if group.main else lambda _: None
         begun = _begun(run, heard, group)
-        model, trainer = _prepared(config, run, heard, tokenizer, auto_batch, group, begun)
+        model, trainer = _prepared(config, run, heard, tokenizer, auto_batch, group, begun, given)
         trainer.fit(begun)
         return _best(model, trainer, heard)
 
@@ -104,6 +115,23 @@ def _configured(
     return resolve(recipe if isinstance(recipe, Mapping) else load_recipe(str(recipe)), overrides)
 
 
+def _given(
+    data: Iterable[Any] | Mapping[str, Iterable[Any]] | None, config: RunConfig
+) -> dict[str, Corpus]:
+    """The corpora of data that the caller gave, by the setting that they replace."""
+    if data is None:
+        return {}
+    parts = data if isinstance(data, Mapping) else {"train": data}
+    if "train" not in parts:
+        raise UnmaskError(f"data has {', '.join(map(str, parts)) or 'no parts'}: give a part train")
+    valid = parts.get("valid", parts.get("validation"))
+    fields = fields_of(config.data)
+    found = {"train": corpus_of(parts["train"], fields, "data")}
+    if valid is not None:
+        found["valid"] = corpus_of(valid, fields, "validation data")
+    return found
+
+
 def _prepared(
     config: RunConfig,
     run: Path,
@@ -112,11 +140,12 @@ def _prepared(
     auto_batch: bool,
     group: ProcessGroup,
     begun: Path | None,
+    given: Mapping[str, Corpus],
 ) -> tuple[Model, Trainer]:
     """The model and its trainer; reads the data and writes config.yaml and the tokenizer."""
     start = _starting(config, tokenizer) if config.init_from and not begun else None
     learned = start.tokenizer if start else tokenizer
-    data = group.in_turn(lambda: _data(config, run, learned, begun, group))
+    data = group.in_turn(lambda: _data(config, run, learned, begun, group, given))
     fingerprint = {**to_dict(config), "corpus": data.train.facts}
     if begun:  # before any file of the run changes
         group.broadcast(lambda: _agreed(run, begun, fingerprint, config))
@@ -241,13 +270,14 @@ def _data(
     tokenizer: Tokenizer | None,
     begun: Path | None,
     group: ProcessGroup,
+    given: Mapping[str, Corpus],
 ) -> Data:
     """The rows for training and validation; the main process learns the tokenizer for all."""
     if begun:
         tokenizer = load_tokenizer(carried(begun, run, "tokenizer"))
     elif not group.main:
         tokenizer = load_tokenizer(run / "tokenizer")
-    data = load_data(config.data, tokenizer)
+    data = load_data(config.data, tokenizer, given.get("train"), given.get("valid"))
     if group.world > 1 and group.main and not begun:
         data.tokenizer.save(run / "tokenizer")
     return data

@@ -194,11 +194,15 @@ def sample(documents: Iterable[str], most: float, folder: Path) -> Iterator[str]
     """
     kept, places, total = SetAside(folder), array("Q"), 0
     kept.clear()
-    for index, document in enumerate(documents):
-        total += sum(map(len, sides([document])))
-        if _spread(index) < _border(most, total):
-            kept.add(document)
-            places.append(_spread(index))
+    try:
+        for index, document in enumerate(documents):
+            total += sum(map(len, sides([document])))
+            if _spread(index) < _border(most, total):
+                kept.add(document)
+                places.append(_spread(index))
+    except BaseException:
+        kept.close()
+        raise
     border = _border(most, total)
     return sides(document for place, document in zip(places, kept, strict=True) if place < border)
 

@@ -159,12 +159,17 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         """Features of all tokens; with `all_layers`, the inputs of the blocks before them."""
         positions = self._positions(input_ids, position_ids)
         if positions is not None and positions.ndim == 2:  # each row has its own
-            given = (input_ids, attention_mask, timesteps, positions)
-            rows = [
-                [None if part is None else part[row : row + 1] for part in given]
-                for row in range(len(input_ids))
+            own = [slice(row, row + 1) for row in range(len(input_ids))]
+            found = [
+                self._features(
+                    input_ids[row],
+                    None if attention_mask is None else attention_mask[row],
+                    None if timesteps is None else timesteps[row],
+                    positions[row],
+                    all_layers,
+                )
+                for row in own
             ]
-            found = [self._features(*row, all_layers) for row in rows]
             return tuple(map(torch.cat, zip(*found, strict=True)))
         self._work_out()
         valid, sigma = _valid(input_ids, attention_mask), None
