@@ -42,15 +42,14 @@ class Network(nn.Module):
         return zero_masked(self.backbone.logits(h), self.method.vocabulary.mask_id)
 
 
-def export(model: Model, file: str | Path) -> None:
+def export(model: Model, target: str | Path) -> None:
     """Writes the model's network to an ONNX file, which gives the same logits in onnxruntime.
 
     The inputs are `tokens`, and `sigma` for a network with time conditioning. The output is `logits`. The
     file's metadata holds the further facts that a sampler needs.
     """
-    for module in ("onnx", "onnxscript"):
-        extra(module, "an ONNX file", "onnx")
-    path = Path(file)
+    onnx, _ = (extra(module, "an ONNX file", "onnx") for module in ("onnx", "onnxscript"))
+    path = Path(target)
     if not path.resolve().parent.is_dir():
         raise UnmaskError(f"there is no folder for {path}: make it first")
     network = Network(model).eval()
@@ -82,6 +81,9 @@ def export(model: Model, file: str | Path) -> None:
     assert program is not None
     program.model.metadata_props.update(metadata(model))
     program.save(str(path))
+    file = onnx.load(path, load_external_data=False)
+    del file.graph.value_info[:]  # quantize_dynamic transposes weights and rejects their old shapes
+    onnx.save(file, path)
 
 
 def metadata(model: Model) -> dict[str, str]:
