@@ -200,7 +200,7 @@ def test_auto_classes_read_the_authors_models():
     model = unmask.load(folder, device="cpu")
     tokens = torch.arange(48).reshape(2, 24) % 90
     tokens[:, 3:6] = model.tokenizer.vocabulary.mask_id
-    network = AutoModelForMaskedLM.from_pretrained(folder)
+    network = AutoModelForMaskedLM.from_pretrained(folder, attn_implementation="sdpa")
     ours = UnmaskForMaskedLM.from_model(model)
     with torch.inference_mode():
         assert torch.equal(network(tokens).logits, ours(tokens).logits)

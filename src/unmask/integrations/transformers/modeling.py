@@ -73,12 +73,14 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         return wrapped.eval()
 
     @classmethod
-    def from_pretrained(cls, name: Any, *args: Any, **options: Any) -> Any:
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: Any = None, *args: Any, **options: Any
+    ) -> Any:
         """Reads a folder or a model of the hub like transformers.
 
         Weights that are missing, NaN or infinite are an error, as for `unmask.load`.
         """
-        with_info = options.pop("output_loading_info", False)
+        name, with_info = pretrained_model_name_or_path, options.pop("output_loading_info", False)
         network, info = super().from_pretrained(name, *args, output_loading_info=True, **options)
         wrong = [f"{key} is missing" for key in info["missing_keys"]]
         # mismatched keys appear under ignore_mismatched_sizes
