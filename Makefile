@@ -2,7 +2,9 @@
 
 PYTHON ?= python3
 VENV := .venv
-RUN := runs/demo
+RUN := runs/moon
+TEXT := examples/moon.txt
+STEPS := 30
 UNMASK := $(VENV)/bin/unmask
 SHIPPED := $(wildcard src/unmask/shipped/stories/model.safetensors)
 STORY := Lily had a red ball. She ran on the desk with her purple cow. The ball was happy and Lily ate it.
@@ -12,16 +14,26 @@ INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 demo: $(VENV)/.runs
 ifneq ($(SHIPPED),)
+	@printf '\n== 1 of 4. Write a story: all words are masked, and each step fills some of them ==\n\n'
 	$(UNMASK) generate stories --seed 0 --time
+	@printf '\n== 2 of 4. Fill gaps: the model reads the words before and after them ==\n\n'
 	$(UNMASK) fill stories "Tom was [MASK:3] because his [MASK] was lost." --n 4
+	@printf '\n== 3 of 4. Edit: the six least likely words of a text are written anew ==\n\n'
 	echo "$(STORY)" | $(UNMASK) edit stories - --remask-uncertain 6 --n 2
+	@printf '\n== 4 of 4. Train the model further on $(TEXT), then let it write: about a minute ==\n\n'
+	$(UNMASK) train finetune --data.train $(TEXT) --run $(RUN) --data.length 64 --training.steps $(STEPS)
+	$(UNMASK) generate $(RUN) --prompt "Zip" --length 90 --n 2 --seed 1
+	$(UNMASK) fill $(RUN) "Zip the [MASK] went to the [MASK] with a [MASK:2]." --n 3
 else
-	@echo "no model ships with this checkout: going on to the small one"
+	@printf '\n== No model ships with this checkout. A small one is trained on $(TEXT) ==\n\n'
+	$(UNMASK) train auto --data.train $(TEXT) --run $(RUN)
+	$(UNMASK) generate $(RUN) --prompt "Zip" --temperature 0.7
 endif
-	$(UNMASK) train demo --run $(RUN)
-	$(UNMASK) evaluate $(RUN)
-	$(UNMASK) generate $(RUN) --prompt "The import statement" --length 64 --temperature 0.7
-	$(UNMASK) fill $(RUN) "If the object is a [MASK], then the [MASK:4] is called." --n 4 --temperature 0.7
+	@printf '\n== Next ==\n\n'
+	@printf '  source $(VENV)/bin/activate\n'
+	@printf '  unmask play                                                 the playground in the browser\n'
+	@printf '  unmask generate stories --watch                             a story, step by step\n'
+	@printf '  unmask train finetune --data.train FILE --run runs/mine     a model of your own text\n\n'
 
 # modules are compiled once, when they are first imported, whatever the machine says
 export PYTHONDONTWRITEBYTECODE =
@@ -42,7 +54,7 @@ lint: $(VENV)/.ready
 	$(VENV)/bin/mypy
 
 # site/index.html; a broken link is an error (which --quiet would hide)
-docs: $(VENV)/.ready
+docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict
 
 dist: $(VENV)/.ready
@@ -53,12 +65,16 @@ clean:
 
 # what the commands need, and beyond it what the tests need
 $(VENV)/.runs: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(INSTALL) -e '.[log]'
+	$(INSTALL) -e '.[log,serve]'
 	@touch $@
 
 $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e '.[dev]'
-	@touch $(VENV)/.runs $@
+	@touch $(VENV)/.runs $(VENV)/.docs $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e '.[docs]'
+	@touch $@
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

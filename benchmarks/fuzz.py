@@ -104,7 +104,7 @@ def _runs(folder: Path) -> tuple[list[Files], Callable[[Path], object]]:
         found = inspect(run), json.dumps(asdict(standing(run)), default=str), read_log(run)
         newest = checkpoint.newest(run, print)
         if newest:
-            content = json.loads(checkpoint.standing_at(run, newest, print))
+            content = json.loads(checkpoint.state_at(run, newest, print))
             TrainingState.from_dict(content["state"])
             checkpoint.agree(run, newest, fingerprint)
         return found, unmask.load(run, device="cpu")

@@ -12,6 +12,7 @@ import argparse
 import math
 import multiprocessing
 import os
+import re
 import statistics
 import sys
 import time
@@ -95,7 +96,9 @@ class Job:
             "training.warmup": "100",
             "training.log_every": "50",
             **SETTINGS[name],
-            **dict(change.split("=", 1) for change in changes.split(",") if change),
+            **dict(
+                change.split("=", 1) for change in re.split(r",(?=[a-z_.]+=)", changes) if change
+            ),
         }
         return resolve({}, [(k, v) for k, v in fields.items() if k != UNFOLDED])
 
@@ -126,7 +129,7 @@ class Measured(Trainer):
     def _between_steps(self, log: Any, bar: Any) -> None:
         super()._between_steps(log, bar)
         if self.state.step in self.at and self.validate:
-            with self._resting(), torch.autocast(DEVICE.type, enabled=False):
+            with self._evaluating(), torch.autocast(DEVICE.type, enabled=False):
                 self.reached[self.state.step] = self.state.seconds - self.start_seconds
                 self.bounds[self.state.step] = self.validate()
 
@@ -137,7 +140,7 @@ class Measured(Trainer):
         return super()._finished() or ("the time is up" if time.time() > self.ends else "")
 
     def _save(self, good: bool = False) -> None:
-        self._settle()
+        self._collect_losses()
 
 
 def train(args: argparse.Namespace, job: Job) -> dict[str, Any]:

@@ -201,7 +201,7 @@ def main() -> None:
             print(f"{job.name}: {shlex.join(job.command)}")
         return
     args.out.mkdir(parents=True, exist_ok=True)
-    # Without a limit each takes all cores for what little the CPU has to do; docs/scaling.md has what was seen.
+    # Without a limit each takes all cores for what little the CPU has to do; docs/how-to/several-gpus.md has what was seen.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // (2 * args.slots))))
     sys.exit(bool(work(jobs, args.slots, args.out)))
 

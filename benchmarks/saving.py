@@ -69,7 +69,7 @@ class Unsaved(Timed):
     """A saver that writes nothing."""
 
     def save(self, step: int, parts: Parts, state: dict[str, Any], logs: Mapping[str, int]) -> None:
-        self.asked = step
+        self.requested = step
 
     def save_best(self, weights: Mapping[str, Tensor], state: dict[str, Any]) -> None:
         pass
@@ -88,7 +88,9 @@ def measure(config: RunConfig, data: Data, kind: type[Timed]) -> dict[str, Any]:
         loader = Loader(data.train, config.training.batch, config.seed)
         parts = (config.training, Path(folder), config.seed, to_dict(config), validate)
         trainer = Trainer(method, loader, *parts, say=lambda line: None)
-        saver = trainer.saver = trainer.keeper.saver = kind(Path(folder), trainer.saver.retention)
+        saver = trainer.saver = trainer.checkpointer.saver = kind(
+            Path(folder), trainer.saver.retention
+        )
         clock, processor = time.perf_counter(), time.process_time()
         trainer.fit()
         return {

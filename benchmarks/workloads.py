@@ -107,7 +107,7 @@ class Unsaved(Trainer):
     """Writes no checkpoint, which would cost more than the steps."""
 
     def _save(self, good: bool = False) -> None:
-        self._settle()
+        self._collect_losses()
 
 
 def train(

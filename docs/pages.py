@@ -1,7 +1,7 @@
-"""Pages of the site that are made when it is built: home, commands, reference, tutorials.
+"""Pages that the build of the site makes: home, commands and the Python reference.
 
-Links lead where they lead in the repository: a page outside docs/ becomes a page of the site, and any
-other file is copied beside them, under source/.
+Links have the targets that they have in the repository. A page outside docs/ becomes a page of the site.
+Any other file that a page links to is copied to source/.
 """
 
 import argparse
@@ -11,11 +11,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from nbconvert import MarkdownExporter
 
 import unmask
 from unmask.cli import build_parser
@@ -28,28 +26,25 @@ OUTSIDE = {  # pages of the repository that are not in docs/, and their places i
 }
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 SYMBOL = re.compile(r"`(unmask(?:\.\w+)+)`")
-os.environ["COLUMNS"] = "84"  # how wide argparse writes
+os.environ["COLUMNS"] = "84"  # width of argparse output
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """A page for each command, below the page of all."""
+    """Adds a page for each command to the navigation, below the page of all commands."""
     assert config.nav
-    section = next(entry["Commands"] for entry in config.nav if "Commands" in entry)
-    section += [{name: f"commands/{name}.md"} for name in _parsers()]
+    reference = next(entry["Reference"] for entry in config.nav if "Reference" in entry)
+    section = next(entry["Commands"] for entry in reference if "Commands" in entry)
+    section += [{name: f"reference/commands/{name}.md"} for name in _parsers()]
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The pages that docs/ does not hold, and whatever is linked outside of it."""
+    """Adds the pages that docs/ does not hold, and the files that pages link to outside docs/."""
     pages = {place: _read(name) for name, place in OUTSIDE.items()}
-    pages |= {f"commands/{name}.md": command_page(name, p) for name, p in _parsers().items()}
-    pages |= {"api.md": api_page(), "mathematics.md": mathematics_page()}
-    for notebook in sorted((ROOT / "docs" / "tutorials").glob("*.ipynb")):
-        text, pictures = tutorial(notebook)
-        pages[f"tutorials/{notebook.stem}.md"] = text
-        for name, content in pictures.items():
-            files.append(File.generated(config, f"tutorials/{name}", content=content))
-        files.remove(files.src_uris[f"tutorials/{notebook.name}"])
+    pages |= {
+        f"reference/commands/{name}.md": command_page(name, p) for name, p in _parsers().items()
+    }
+    pages |= {"reference/api.md": api_page(), "reference/mathematics.md": mathematics_page()}
     for place, text in pages.items():
         files.append(File.generated(config, place, content=text))
     for target in sorted(set(_sources(files))):
@@ -59,10 +54,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links by the site's map; the symbols of the equations lead to their reference."""
+    """Maps links to places in the site, and symbols of the equations to their reference."""
     place = page.file.src_uri
     markdown = LINK.sub(lambda m: m[1] + _moved(m[2], place) + m[3], markdown)
-    if place == "equations.md":
+    if place == "explanation/equations.md":
         lines = markdown.splitlines()
         markdown = "\n".join(
             line if line.startswith("#") else SYMBOL.sub(_referred, line) for line in lines
@@ -74,7 +69,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def command_page(name: str, parser: argparse.ArgumentParser) -> str:
-    """What a command's parser knows, and the examples of commands.md."""
+    """Usage, options and examples of a command, from its parser and from commands.md."""
     about = (parser.description or "").strip()
     usage = parser.format_usage().removeprefix("usage: ").rstrip()
     command = name.partition("-")[0]  # of a sub-command
@@ -83,10 +78,12 @@ def command_page(name: str, parser: argparse.ArgumentParser) -> str:
         f"{about[:1].upper()}{about[1:].rstrip('.')}.",
         f"```text\n{usage}\n```",
     ]
-    section = re.search(rf"^## {command}\n(.*?)(?=^## |\Z)", _read("docs/commands.md"), re.M | re.S)
+    section = re.search(
+        rf"^## {command}\n(.*?)(?=^## |\Z)", _read("docs/reference/commands.md"), re.M | re.S
+    )
     if section and (example := re.search(r"^```bash\n.*?^```", section[1], re.M | re.S)):
         parts += [example[0]]
-    parts += [f"[What it does, in words](../commands.md#{command if section else 'lists'})."]
+    parts += [f"[Description and examples](../commands.md#{command if section else 'lists'})."]
     for group in parser._action_groups:
         actions = [*group._group_actions, *(a for b in group._group_actions for a in _inner(b))]
         rows = [row for action in actions if (row := _option(action))]
@@ -106,7 +103,7 @@ def _inner(action: argparse.Action) -> list[argparse.Action]:
 
 
 def _option(action: argparse.Action) -> str:
-    """A row of the table: the spelling, and what it means."""
+    """A row of the table: spelling and meaning."""
     value = action.metavar or ("" if action.nargs == 0 else action.dest.upper())
     shown = " ".join(value) if isinstance(value, tuple) else value
     spelled = [f"{name} {shown}".strip() for name in action.option_strings] or [shown]
@@ -115,18 +112,17 @@ def _option(action: argparse.Action) -> str:
 
 
 def api_page() -> str:
-    """Every public name, and what an extension derives from."""
+    """Public names, and the base classes of extensions."""
     names = [name for name in unmask.__all__ if not name.startswith("_")]
     order = sorted(names, key=lambda name: (name[0].isupper() and name != "Model", name))
     public = [_reference(f"{_home(name)}.{name}", f"unmask.{name}") for name in order]
     bases = [_reference(path) for path in re.findall(r"^- `([\w.]+)`", BASES, re.M)]
     text = [
         "# Python API",
-        "`import unmask` gives these names; torch is imported when one of them first needs it.",
+        "`import unmask` has these names. Torch is imported at the first use of a name that needs it.",
         *public,
         "## For extensions",
-        "What a component of your own derives from, and where it registers: see "
-        "[Extending](extending.md).",
+        "Base classes and registries of components: see [Add a component](../how-to/extend.md).",
         *bases,
     ]
     return "\n\n".join(text) + "\n"
@@ -144,24 +140,16 @@ BASES = """
 
 
 def mathematics_page() -> str:
-    """The modules that the page of equations names, each with its functions."""
-    symbols = SYMBOL.findall(_read("docs/equations.md"))
+    """Modules that the page of equations names, with their functions."""
+    symbols = SYMBOL.findall(_read("docs/explanation/equations.md"))
     modules = sorted({module for symbol in symbols if (module := _module(symbol))})
-    head = ["# Functions of the equations", "What [Equations](equations.md) links to."]
+    head = [
+        "# Functions of the equations",
+        "These functions are the targets of [Equations](../explanation/equations.md).",
+    ]
     homes = {_home(name): name for name in unmask.__all__ if not name.startswith("_")}
     parts = [_reference(module, without=homes.get(module, "")) for module in modules]
     return "\n\n".join([*head, *parts]) + "\n"
-
-
-def tutorial(notebook: Path) -> tuple[str, dict[str, bytes]]:
-    """A notebook as it was run: its text, and its pictures by name."""
-    exporter = MarkdownExporter()
-    # what was shown live ends as its last picture
-    content = nbformat.read(notebook, as_version=4)
-    text, resources = exporter.from_notebook_node(
-        content, {"unique_key": notebook.stem, "output_files_dir": f"{notebook.stem}-files"}
-    )
-    return text, resources["outputs"]
 
 
 # Places
@@ -233,7 +221,6 @@ def _moved(link: str, place: str) -> str:
         new = OUTSIDE[target]
     elif target.startswith("docs/"):
         new = target.removeprefix("docs/")
-        new = re.sub(r"^(tutorials/.*)\.ipynb$", r"\1.md", new)
     else:
         new = f"source/{target}"
     anchor = link.partition("#")[2]

@@ -45,7 +45,7 @@ from unmask.training.checkpoints.checkpoint import MAY_CHANGE
 from unmask.training.training_config import DistributedConfig, TrainingConfig
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 COMPONENTS = [METHODS, SCHEDULES, TIME_SAMPLERS, BACKBONES]
 COMPLETE = shipped.names() == list(shipped.NAMES)
@@ -117,6 +117,7 @@ def folder(trained, tmp_path, monkeypatch) -> Path:
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     shutil.copytree(ROOT / "docs" / "images", tmp_path / "docs" / "images")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -147,7 +148,7 @@ def test_everything_on_the_page_runs(page, models, folder, monkeypatch, capsys):
 
 def test_extending_shows_the_plugins_as_they_are():
     shown = {}
-    for block in blocks(ROOT / "docs" / "extending.md"):
+    for block in blocks(ROOT / "docs" / "how-to" / "extend.md"):
         first, _, rest = block.text.partition("\n")
         if first.startswith("# tests/plugins/"):
             shown[first.removeprefix("# ")] = rest
@@ -186,6 +187,8 @@ def unmask(arguments: list[str]) -> int:
         tree = load_recipe(arguments[1]) if known or Path(arguments[1]).exists() else {}
         if tree.get("data", {}).get("train", "").startswith("hf:"):
             arguments = ["config", *arguments[1:]]
+        elif tree.get("init_from"):  # the network is that of the model
+            arguments = [*arguments, *TINY[TINY.index("--training.steps") :]]
         else:
             arguments = [*arguments, *TINY]
     try:
@@ -197,6 +200,7 @@ def unmask(arguments: list[str]) -> int:
 def make(targets: list[str], monkeypatch) -> int:
     """What make would do, of which the unmask commands are done."""
     make = ["make", "-C", str(ROOT), "--no-print-directory", "-n", "UNMASK=unmask", *targets]
+    make.append(f"TEXT={ROOT}/examples/moon.txt")
     lines = subprocess.run(make, capture_output=True, text=True, check=True).stdout.splitlines()
     ours = [line for line in lines if line.startswith("unmask ")]
     assert ours or any("-m pytest" in line for line in lines)
@@ -236,7 +240,7 @@ def help_of(capsys, *command: str) -> str:
 def test_every_command_and_option_is_documented(capsys):
     names = re.findall(r"^    ([a-z-]+)\b", help_of(capsys), re.MULTILINE)
     assert {"train", "generate", "recipes"} <= set(names)
-    page = of("docs/commands.md")
+    page = of("docs/reference/commands.md")
     for name in names:
         assert re.search(rf"^(## {name}$|unmask {name}\b)", page, re.MULTILINE), name
         # what generate, fill and edit share is told once
@@ -250,7 +254,11 @@ def test_every_command_and_option_is_documented(capsys):
 
 
 def test_every_setting_is_documented():
-    described = set(re.findall(r"`([\w.]+)`", of("docs/configuration.md") + of("docs/data.md")))
+    described = set(
+        re.findall(
+            r"`([\w.]+)`", of("docs/reference/configuration.md") + of("docs/reference/data.md")
+        )
+    )
     sections = [TrainingConfig, DistributedConfig, DataConfig]
     sections += [config_class(registry[name]) for registry in COMPONENTS for name in registry]
     settings = {field.name for section in sections for field in fields(section) if field.init}
@@ -259,26 +267,31 @@ def test_every_setting_is_documented():
 
 
 def test_what_may_change_on_resume_is_documented():
-    section = of("docs/configuration.md").partition("## Resuming")[2]
+    section = of("docs/reference/configuration.md").partition("## Resuming")[2]
     named = re.findall(r"`((?:training|distributed|data)\.\w+)`", section)
     assert set(named) == set(MAY_CHANGE)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/configuration.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/configuration.md"])
 @pytest.mark.parametrize("registry", COMPONENTS, ids=lambda registry: registry.kind)
 def test_every_component_is_named(registry, page):
     missing = [name for name in registry if f"`{name}`" not in of(page)]
     assert missing == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/samplers.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/samplers.md"])
 def test_every_sampler_is_named(page):
     assert [name for name in SAMPLERS if f"`{name}`" not in of(page)] == []
 
 
-def test_the_readme_leads_to_every_page():
-    missing = [name_of(page) for page in PAGES[1:] if f"({name_of(page)})" not in of("README.md")]
-    assert missing == []
+def test_the_overview_leads_to_every_page():
+    own = ROOT / "docs" / "overview.md"
+    links = {
+        (own.parent / link).resolve()
+        for link in re.findall(r"\]\(([^)#\s]+)\)", of("docs/overview.md"))
+    }
+    assert [name_of(page) for page in PAGES[1:] if page != own and page not in links] == []
+    assert "(docs/overview.md)" in of("README.md")
 
 
 # Links

@@ -1,4 +1,4 @@
-"""docs/equations.md names what exists and runs, and leaves no equation of `unmask.diffusion` out."""
+"""docs/explanation/equations.md names what exists and runs, and leaves no equation of `unmask.diffusion` out."""
 
 import inspect
 import pkgutil
@@ -17,7 +17,9 @@ from unmask.config.run_config import resolve as resolve_config
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
 
-PAGE = (Path(__file__).parents[1] / "docs" / "equations.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "explanation" / "equations.md").read_text(
+    encoding="utf-8"
+)
 SYMBOLS = sorted(set(re.findall(r"`(unmask(?:\.\w+)+)`", PAGE)))
 MODULES = [
     f"unmask.diffusion.{module.name}" for module in pkgutil.iter_modules(unmask.diffusion.__path__)

@@ -29,7 +29,7 @@ def test_the_batch_size_changes_nothing(either, batch):
 
 
 def test_texts_come_as_soon_as_they_are_finished(either, monkeypatch):
-    monkeypatch.setattr(running, "_BUSY", 2 * LENGTH + 1)  # tokens of two rows
+    monkeypatch.setattr(running, "_CPU_BATCH_TOKENS", 2 * LENGTH + 1)  # tokens of two rows
     written, batch = [], running.Generator._batch
     monkeypatch.setattr(
         running.Generator,

@@ -76,7 +76,9 @@ def test_the_source_holds_what_builds_and_tests_it():
 def test_every_pip_line_names_an_extra_that_exists():
     places = [*SOURCE.rglob("*.py"), *ROOT.glob("docs/**/*.md"), ROOT / "README.md"]
     text = "\n".join(path.read_text(encoding="utf-8") for path in places)
-    named = {name for group in re.findall(r"unmask\[([\w,]+)\]", text) for name in group.split(",")}
+    assert text.count("pip install 'unmask[") == 1, "the package is on no index: see imports.py"
+    named = {name for group in re.findall(r"'\.\[([\w,]+)\]'", text) for name in group.split(",")}
+    named |= set(re.findall(r"install_command\([\"'](\w+)[\"']\)", text))
     # optional libraries are asked for as extra(module, purpose, group), "data" unless given
     named |= set(re.findall(r"\bextra\([^()]*(?:\([^()]*\)[^()]*)*, \"(\w+)\"\)", text))
     assert {"data", "eval", "harness", "log", "serve", "wandb"} <= named

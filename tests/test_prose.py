@@ -1,4 +1,4 @@
-"""Plain words: docstrings, help texts, errors and log lines of the package.
+"""Plain words: docstrings, help texts, errors and log lines of the package, and the pages.
 
 `python tests/test_prose.py PATH …` prints the faults of some files or folders.
 """
@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[1] / "src" / "unmask"
+PROJECT = Path(__file__).parents[1]
+ROOT = PROJECT / "src" / "unmask"
+PAGES = [*sorted((PROJECT / "docs").rglob("*.md")), PROJECT / "README.md"]
+UNWRITTEN = {"docs/play.md", "README.md"}  # written anew elsewhere; this set only shrinks
 OPENINGS = ("What", "Whether", "How", "That", "Which")
 BANNED = ("told", "nobody", "somebody", "company", "in the box")
 LONGEST = 30  # words of a sentence
@@ -77,11 +80,61 @@ def sentences(text: str) -> Iterator[str]:
         yield from filter(None, map(str.strip, re.split(r"(?<=[.!?…])\s+", paragraph)))
 
 
-def faults(prose: Prose) -> Iterator[str]:
-    """The rules that a text breaks."""
+def page_proses(file: Path) -> Iterator[Prose]:
+    """The headings, paragraphs, list items and table cells of a page.
+
+    Code blocks and quotations are left out. A heading has the mark #, which makes its first word count.
+    """
+    block: list[str] = []
+    start, fence = 1, ""
+
+    def finished() -> Iterator[Prose]:
+        if block:
+            yield Prose(f"{file}:{start}", " ".join(block))
+            block.clear()
+
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        bare = line.strip()
+        if fence or bare.startswith("```"):
+            yield from finished()
+            fence = "" if fence and bare.startswith(fence) else "```"
+        elif not bare or bare.startswith((">", "<", "![")):
+            yield from finished()
+        elif bare.startswith("|"):
+            yield from finished()
+            cells = re.split(r"(?<!\\)\|", bare.strip("|"))
+            yield from (Prose(f"{file}:{number}", cell) for cell in cells if re.search(r"\w", cell))
+        elif bare.startswith("#"):
+            yield from finished()
+            yield Prose(f"{file}:{number}", f"# {bare.lstrip('# ')}")
+        else:
+            if re.match(r"[-*] |\d+\. ", bare):
+                yield from finished()
+                bare = re.sub(r"^([-*]|\d+\.) ", "", bare)
+            if not block:
+                start = number
+            block.append(bare)
+    yield from finished()
+
+
+def page_faults(file: Path) -> Iterator[str]:
+    """The rules that a page breaks. Only headings and the first sentence have a first word that counts."""
+    opening = True
+    for prose in page_proses(file):
+        heading = prose.text.startswith("# ")
+        text = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", prose.text.removeprefix("# "))
+        text = text.replace("**", "").replace("*", "")
+        counts = heading or opening
+        opening = opening and heading
+        yield from faults(Prose(prose.place, text), opening=counts)
+
+
+def faults(prose: Prose, opening: bool = True) -> Iterator[str]:
+    """The rules that a text breaks; `opening` checks its first word too."""
     found = list(sentences(prose.text))
-    if found and found[0].split()[0].strip(",.:;") in OPENINGS:
-        yield f"{prose.place} begins with {found[0].split()[0]}: {found[0][:70]}"
+    first = found[0].split()[0].strip(",.:;") if found else ""
+    if opening and first in OPENINGS:
+        yield f"{prose.place} begins with {first}: {found[0][:70]}"
     for sentence in found:
         for word in BANNED:
             if re.search(rf"\b{word}\b", sentence, re.IGNORECASE):
@@ -93,14 +146,68 @@ def faults(prose: Prose) -> Iterator[str]:
 def all_faults(paths: list[Path]) -> list[str]:
     """The faults of files and of the files in folders."""
     files = [
-        file for path in paths for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])
+        file
+        for path in paths
+        for file in (sorted(path.rglob("*.*")) if path.is_dir() else [path])
+        if file.suffix == ".py" or (file.suffix == ".md" and ROOT not in file.absolute().parents)
     ]
-    return [fault for file in files for prose in proses(file) for fault in faults(prose)]
+    return [fault for file in files for fault in file_faults(file)]
+
+
+def file_faults(file: Path) -> Iterator[str]:
+    """The faults of a page or of a Python file."""
+    if file.suffix == ".md":
+        yield from page_faults(file)
+    else:
+        yield from (fault for prose in proses(file) for fault in faults(prose))
 
 
 def test_the_package_speaks_plainly():
     found = all_faults([ROOT])
     assert not found, "\n".join([f"{len(found)} faults", *found[:40]])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_a_page_speaks_plainly(page):
+    if str(page.relative_to(PROJECT)) in UNWRITTEN:
+        pytest.skip("written anew elsewhere")
+    found = all_faults([page])
+    assert not found, "\n".join([f"{len(found)} faults", *found[:40]])
+
+
+LONG = f"{'word ' * 31}end."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# How it works",
+        "# Title\n\nWhat it is.",
+        "# Title\n\nA user was told.",
+        f"# Title\n\n- a\n- {LONG}",
+        f"# Title\n\n| a | b |\n|---|---|\n| c | {LONG} |",
+        f"# Title\n\nA [link](x.md) first. {LONG}",
+    ],
+)
+def test_a_fault_of_a_page_is_seen(text, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    assert len(all_faults([page])) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# How-to guides",
+        f"# Title\n\n```text\n{LONG}\n```",
+        f"# Title\n\n> {LONG}",
+        f"# Title\n\nThe command `{LONG}` works.",
+    ],
+)
+def test_code_output_and_quotations_of_a_page_are_no_prose(text, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    assert not all_faults([page])
 
 
 @pytest.mark.parametrize(

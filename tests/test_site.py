@@ -34,24 +34,24 @@ def test_every_command_has_a_page_with_its_options(site):
     (suites,) = (a for a in parsers["evaluate"]._actions if isinstance(a.choices, dict))
     parsers |= {f"evaluate-{name}": parser for name, parser in suites.choices.items()}
     for name, parser in parsers.items():
-        page = (site / "commands" / f"{name}.html").read_text(encoding="utf-8")
+        page = (site / "reference" / "commands" / f"{name}.html").read_text(encoding="utf-8")
         for action in parser._actions:
             for option in action.option_strings:
                 assert f"<code>{option}" in page, f"{name} {option}"
 
 
 def test_every_public_name_is_in_the_reference(site):
-    page = (site / "api.html").read_text(encoding="utf-8")
+    page = (site / "reference" / "api.html").read_text(encoding="utf-8")
     for name in unmask.__all__:
         assert name.startswith("_") or re.search(rf'id="unmask\.[\w.]*\b{name}"', page), name
     assert 'id="unmask.model.Model.generate"' in page
 
 
 def test_equations_lead_to_their_functions(site):
-    page = (site / "equations.html").read_text(encoding="utf-8")
-    links = re.findall(r'href="mathematics\.html#([\w.]+)"', page)
+    page = (site / "explanation" / "equations.html").read_text(encoding="utf-8")
+    links = re.findall(r'href="\.\./reference/mathematics\.html#([\w.]+)"', page)
     assert "unmask.diffusion.process.unmask_probability" in links
-    reference = (site / "mathematics.html").read_text(encoding="utf-8")
+    reference = (site / "reference" / "mathematics.html").read_text(encoding="utf-8")
     assert [link for link in links if f'id="{link}"' not in reference] == []
 
 

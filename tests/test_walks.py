@@ -33,10 +33,12 @@ def config(folder: Path, **options: str) -> Any:
 
 
 def test_a_prompt_is_few_calls_and_files_away_from_its_text(model, monkeypatch):
-    """The command, with the model read before."""
+    """The command, with the model read before, and all that is computed once."""
     monkeypatch.setattr("unmask.model.load", lambda path, **options: model)
+    command = ["generate", "x", "--prompt", "the", "--length", "12", "--steps", "4"]
+    assert main(command) == 0
     with Walk() as walk:
-        assert main(["generate", "x", "--prompt", "the", "--length", "12", "--steps", "4"]) == 0
+        assert main(command) == 0
     assert 5 <= len(walk.stack) <= 12, walk.stack
     assert len(walk.files) <= 46, sorted(walk.files)
 

@@ -1,6 +1,6 @@
 """Draws text forming out of masks as an animated picture, from the frames of a real generation.
 
-    python docs/images/make_forming.py runs/demo
+    python docs/images/make_forming.py stories --seed 8
 
 writes forming.svg beside this file. A viewer that does not play animations shows the middle of it.
 """
@@ -15,7 +15,6 @@ from typing import NamedTuple
 import torch
 
 import unmask
-from unmask.samplers import Ancestral, Canvas, SamplingTask
 
 COLUMNS = 76
 CELL, LINE, MARGIN = 9.03, 23, 22  # of a monospaced font of 15 pixels
@@ -32,22 +31,16 @@ class Token(NamedTuple):
 
 
 def generate(
-    model: unmask.Model, prompt: str, length: int, seed: int, temperature: float
+    model: unmask.Model, prompt: str, length: int, seed: int
 ) -> tuple[list[int], list[int]]:
     """The ids of a text, and the frame in which each appeared (0: it was given)."""
-    v = model.tokenizer.vocabulary
-    given = [*([] if v.bos_id is None else [v.bos_id]), *model.tokenizer.encode(prompt)]
-    tokens = torch.tensor([given + [v.mask_id] * (length - len(given))])
-    tokens = tokens.to(next(model.method.parameters()).device)
-    banned = tuple(i for i in (v.bos_id, v.eos_id, v.pad_id) if i is not None)
-    schedule = model.method.schedule
-    plan = SamplingTask([seed], schedule, temperature, banned=banned)
-    frames = Ancestral(length).generate(model.method.denoiser(), Canvas(tokens, v.mask_id), plan)
-    appeared = torch.zeros_like(tokens)
-    with torch.inference_mode():
-        for number, frame in enumerate(frames, start=1):
-            appeared[frame.changed], tokens = number, frame.tokens
-    return tokens[0].tolist(), appeared[0].tolist()
+    appeared = torch.zeros(length, dtype=torch.int64)
+    for number, frame in enumerate(model.stream(prompt, length=length, seed=seed), start=1):
+        appeared[frame.changed[0].nonzero()[:, 0]], tokens = number, frame.tokens[0]
+    end = model.tokenizer.vocabulary.eos_id
+    ids = tokens.tolist()
+    size = ids.index(end) if end in ids else length
+    return ids[:size], appeared[:size].tolist()
 
 
 def pieces(model: unmask.Model, ids: list[int]) -> Iterator[str]:
@@ -121,20 +114,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("model", help="a run folder or an exported model")
-    parser.add_argument("--prompt", default="The import statement")
-    parser.add_argument(
-        "--length", type=int, default=0, help="tokens; the model's length unless given"
-    )
+    parser.add_argument("--prompt", default="Once upon a time")
+    parser.add_argument("--length", type=int, default=128, help="most tokens")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--temperature", type=float, default=0.6)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("forming.svg"))
     args = parser.parse_args()
     model = unmask.load(args.model)
-    length = args.length or model.length
-    ids, appeared = generate(model, args.prompt, length, args.seed, args.temperature)
+    ids, appeared = generate(model, args.prompt, args.length, args.seed)
     tokens = list(lay_out(list(pieces(model, ids)), appeared))
     args.out.write_text(draw(tokens), encoding="utf-8")
-    print(f"{args.out}: {length} tokens, {max(appeared)} frames")
+    print(f"{args.out}: {len(ids)} tokens, {max(appeared)} frames")
+    print(model.tokenizer.decode(ids))
 
 
 if __name__ == "__main__":

@@ -50,11 +50,11 @@ class Bundle:
     def precision(self) -> str:
         """The precision that the network computes in, by name."""
         dtype = self.method.serving.dtype
-        return next(name for name, known in PRECISIONS.items() if known == dtype)
+        return next(name for name, each in PRECISIONS.items() if each == dtype)
 
     @property
     def digest(self) -> str:
-        """A hash of weights, tokenizer and configuration, on which all texts and figures depend."""
+        """A hash of weights, tokenizer and configuration."""
         content = [to_dict(self.config), self.tokenizer.fingerprint]
         state = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
         hash_tensors(state, self.method)
@@ -64,7 +64,7 @@ class Bundle:
         """Raises an error if the model was trained on pairs.
 
         Args:
-            advice: the mend, as the end of the message.
+            advice: the remedy, the end of the message.
         """
         if self.conditional:
             raise UnmaskError(f"a model of pairs writes targets for sources: {advice}")

@@ -19,7 +19,7 @@ class UnmaskError(Exception):
 
 
 class UnmaskWarning(UserWarning):
-    """A warning about a setting that works but that a user may want to change."""
+    """A warning about a slow setting or a missing part of the system. The command continues."""
 
 
 def _escaped(character: str) -> str:

@@ -9,14 +9,33 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 
+# The package is on no index. After publication this is "pip install 'unmask[{extra}]'".
+INSTALL = "pip install '.[{extra}]' in the clone, or pip install 'WHEEL[{extra}]'"
+
+
+def install_command(extra: str) -> str:
+    """The pip command that installs an extra of this package.
+
+    Args:
+        extra: the name of the extra in pyproject.toml.
+
+    Returns:
+        The command for a clone and for a wheel.
+
+    Example:
+        >>> install_command("serve")
+        "pip install '.[serve]' in the clone, or pip install 'WHEEL[serve]'"
+    """
+    return INSTALL.format(extra=extra)
+
 
 def extra(module: str, purpose: str, group: str = "data") -> Any:
-    """Imports an optional module; the error for a missing one has its pip command."""
+    """Imports an optional module; if it is missing, the error gives the pip command."""
     try:
         return importlib.import_module(module)
     except ImportError:
         package = module.partition(".")[0]
-        raise UnmaskError(f"{purpose} needs {package}: pip install 'unmask[{group}]'") from None
+        raise UnmaskError(f"{purpose} needs {package}: {install_command(group)}") from None
 
 
 def lazy_exports(
@@ -26,23 +45,23 @@ def lazy_exports(
 
     `homes` has the module of each name.
     """
-    here = sys.modules[package]
+    module = sys.modules[package]
 
     def fetch(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(_imported(homes[name]), name)
-        setattr(here, name, value)
+        setattr(module, name, value)
         return value
 
     def names() -> list[str]:
-        return list(here.__all__)
+        return list(module.__all__)
 
     return fetch, names
 
 
 def _imported(module: str) -> Any:
-    """Imports a module without garbage collection, which would take a tenth of the time."""
+    """Imports a module without garbage collection, which takes a tenth of the import time."""
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -50,17 +50,17 @@ class Model(Bundle):
         stop: bool = True,
         **options: Unpack[SamplingOptions],
     ) -> list[Result]:
-        """Writes texts after prompts, or from nothing.
+        """Generates texts, with or without prompts.
 
         Options that are not given have the model's defaults. A model of pairs takes sources as prompts
-        and writes their targets. Fields of logits processors are options too, such as
+        and generates their targets. Fields of logits processors are options too, such as
         `typical={"mass": 0.9}`.
 
         Args:
-            prompts: the beginning of the text, several of them, or None to write from nothing.
-            length: tokens of a text, its prompt included; "auto" writes until the text ends, in windows
-                that slide over it. The length that the model was trained on unless given.
-            stop: False fills all of the length; no text ends before it.
+            prompts: one prompt, several prompts, or None for a text without a prompt.
+            length: tokens of a text, its prompt included; "auto" generates until EOS, in sliding
+                windows. The default is the model's own, or else its training length.
+            stop: False generates the whole length, without EOS.
             options: see below.
 
         Returns:
@@ -71,14 +71,14 @@ class Model(Bundle):
             >>> result.text.startswith("The cat")
             True
         """
-        if _none(prompts):
-            params_to_generate(self.defaults, options)  # refuses an unknown option
+        if _no_prompts(prompts):
+            params_to_generate(self.defaults, options)  # raises an error for an unknown option
             return []
-        return self._writing(prompts, length=length, stop=stop, **options).results()
+        return self._prompt_generator(prompts, length=length, stop=stop, **options).results()
 
     @with_sampling_options
     def fill(self, text: str | Sequence[int], **options: Unpack[SamplingOptions]) -> list[Result]:
-        """Fills the gaps of a text, with both sides in view.
+        """Fills the gaps of a text, given the text on both sides.
 
         Args:
             text: a text with gaps, `[MASK]` for one token and `[MASK:4]` for four; or token ids, with the
@@ -93,7 +93,7 @@ class Model(Bundle):
             >>> result.text.endswith(" sat")
             True
         """
-        return self._filling(text, **options).results()
+        return self._fill_generator(text, **options).results()
 
     @with_sampling_options
     def edit(
@@ -105,15 +105,15 @@ class Model(Bundle):
         remask_uncertain: int | None = None,
         **options: Unpack[SamplingOptions],
     ) -> list[Result]:
-        """Masks part of a text and writes it anew; the rest stays.
+        """Masks a part of a text and generates it again; the rest stays.
 
         Give one of the three `remask` arguments. Without them a sampler that revises a finished text,
         such as gibbs, may change any token.
 
         Args:
             text: the text.
-            remask: the share of its tokens to rewrite, drawn by the seed.
-            remask_span: the tokens from start up to stop.
+            remask: the share of tokens to rewrite; the seed selects them.
+            remask_span: (start, stop), the tokens to rewrite, without `stop`.
             remask_uncertain: the number of tokens to rewrite, the least likely ones.
             options: see below.
 
@@ -126,7 +126,7 @@ class Model(Bundle):
             True
         """
         edit = {"remask": remask, "remask_span": remask_span, "remask_uncertain": remask_uncertain}
-        return self._editing(text, **edit, **options).results()
+        return self._edit_generator(text, **edit, **options).results()
 
     @with_sampling_options
     def stream(
@@ -148,24 +148,24 @@ class Model(Bundle):
             prompts: as `generate` takes them.
             fill: a text with gaps, as `fill` takes it.
             edit: a text to rewrite a part of, as `edit` takes it.
-            length: tokens of a text that is written after a prompt.
-            stop: False fills all of the length.
+            length: as `generate` takes it.
+            stop: as `generate` takes it.
             remask: the share of `edit` to rewrite.
             remask_span: the tokens of `edit` to rewrite.
             remask_uncertain: the number of least likely tokens of `edit` to rewrite.
             options: see below.
 
         Returns:
-            Frames: the tokens so far, the places that changed, the confidence, the network calls.
+            Frames: the tokens so far, the positions that changed, the confidence, the network calls.
 
         Example:
             >>> frames = list(model.stream("The cat", length=12, steps=4, seed=1))
             >>> bool((frames[-1].tokens == model.tokenizer.vocabulary.mask_id).any())
             False
         """
-        own = _given(length=length, stop=None if stop else stop)
-        own |= _given(remask=remask, remask_span=remask_span, remask_uncertain=remask_uncertain)
-        return self._running(prompts, fill, edit, {**own, **options}).frames()
+        given = _given(length=length, stop=None if stop else stop)
+        given |= _given(remask=remask, remask_span=remask_span, remask_uncertain=remask_uncertain)
+        return self._generator(prompts, fill, edit, {**given, **options}).frames()
 
     def texts(
         self,
@@ -177,7 +177,7 @@ class Model(Bundle):
     ) -> Iterator[Result]:
         """Yields the results of `generate`, `fill` or `edit`, each as soon as it is finished.
 
-        A CPU then computes no more texts side by side than keep it busy.
+        On a CPU, batches are then only as large as it takes to keep the CPU busy.
 
         Args:
             prompts: as `generate` takes them.
@@ -188,9 +188,9 @@ class Model(Bundle):
         Returns:
             The results in order.
         """
-        if fill is None and edit is None and _none(prompts):
+        if fill is None and edit is None and _no_prompts(prompts):
             return iter(self.generate(prompts, **options))
-        return self._running(prompts, fill, edit, options).one_by_one()
+        return self._generator(prompts, fill, edit, options).one_by_one()
 
     def watch(self, frames: Iterable[Frame]) -> None:
         """Shows the frames of `stream` as they come, in a terminal or below the cell of a notebook.
@@ -220,23 +220,24 @@ class Model(Bundle):
         shard: tuple[int, int] = (0, 1),
         batch: int = 32,
     ) -> "Bound":
-        """Measures the likelihood of texts, or a bound of it, with its standard error.
+        """Measures the likelihood of texts, or a bound on it, with its standard error.
 
-        Without an estimator, steps or an order it is the method's own bound. A model of pairs measures
+        Without `estimator`, `steps` and `order` it is the method's default. A model of pairs measures
         targets given their sources.
 
         Args:
-            texts: a text, several texts, pairs (source, target), or the path of a file or folder; the
-                model's own validation text unless given.
+            texts: a text, several texts, pairs (source, target), or the path of a file or folder; by
+                default the model's validation text.
             source: a data source by name instead, such as "hf:owner/name" or "builtin:pydoc".
-            draws: draws of the noise; more have a smaller error.
+            draws: noise draws per row; more give a smaller error.
             seed: the seed of the noise.
-            packing: pad, split, wrap, join or fit; split for texts, as in training for files.
+            packing: pad, split, wrap, join or fit; by default split for texts, that of training for files.
             estimator: fixed_count, stratified, importance, uniform, or pseudo for a pseudo-likelihood.
             steps: T of the bound; 0 is continuous time.
-            order: the chain rule in an order: left_to_right, right_to_left, random or a list of places.
+            order: the token order of a chain-rule likelihood: left_to_right, right_to_left, random or
+                a list of positions.
             orders: the number of random orders of the any-order bound.
-            shard: (i, n) measures the i-th of n parts; their bounds add up with `+`.
+            shard: (i, n) measures the i-th of n parts; `+` adds their bounds.
             batch: rows computed at a time; it changes time and memory only.
 
         Returns:
@@ -247,7 +248,7 @@ class Model(Bundle):
             >>> bound.certificate
             'upper'
         """
-        from unmask.likelihood.perplexity import perplexity  # generation does without it
+        from unmask.likelihood.perplexity import perplexity  # generation does not need it
 
         if source is not None and texts is not None:
             raise UnmaskError("give texts or a source, not both")
@@ -274,16 +275,16 @@ class Model(Bundle):
         """Writes the model without its training state to a folder that `load` reads.
 
         Args:
-            folder: the folder; one that holds a model already is replaced.
-            precision: fp32, or bf16, which rounds the weights and takes half the room.
-            defaults: options of `generate` that the model takes unless others are given: length,
-                sampler, steps, temperature, top_k, top_p.
+            folder: the folder; a model in it is replaced.
+            precision: fp32, or bf16, which rounds the weights and takes half the space.
+            defaults: the model's defaults for options of `generate`: length, sampler, steps,
+                temperature, top_k, top_p.
 
         Example:
             >>> model.save("exported", precision="bf16", defaults={"steps": 32})  # doctest: +SKIP
         """
-        usual = {**self.defaults, **(defaults or {})}
-        write_folder(replace(self, defaults=usual), folder, precision)
+        merged = {**self.defaults, **(defaults or {})}
+        write_folder(replace(self, defaults=merged), folder, precision)
 
     def save_pretrained(
         self,
@@ -299,7 +300,7 @@ class Model(Bundle):
 
         Args:
             folder: the folder.
-            shard: the size beyond which weights go into several files.
+            shard: the largest size of a weight file; larger weights are split.
             card: the text of the model card, or the measurements of `unmask card`.
             licence: the licence that the card names.
         """
@@ -334,7 +335,7 @@ class Model(Bundle):
         return f"<table>{rows}</table>"
 
     def _facts(self) -> dict[str, Any]:
-        """The facts that tell models apart."""
+        """The facts that `repr` and a notebook show."""
         parameters = sum(weights.numel() for weights in self.method.parameters())
         return {
             "method": self.config.method.name,
@@ -348,7 +349,7 @@ class Model(Bundle):
             "precision": self.precision,
         }
 
-    def _running(
+    def _generator(
         self,
         prompts: Prompts,
         fill: str | Sequence[int] | None,
@@ -360,12 +361,12 @@ class Model(Bundle):
             raise UnmaskError("give one of prompts, fill and edit")
         given = _given(**options)
         if fill is not None:
-            return self._filling(fill, **given)
+            return self._fill_generator(fill, **given)
         if edit is not None:
-            return self._editing(edit, **given)
-        return self._writing(prompts, **given)
+            return self._edit_generator(edit, **given)
+        return self._prompt_generator(prompts, **given)
 
-    def _writing(
+    def _prompt_generator(
         self,
         prompts: Prompts,
         /,
@@ -377,11 +378,11 @@ class Model(Bundle):
         params, length = params_to_generate(self.defaults, options, length)
         return Generator(self, rows_to_write(self, prompts, length, stop, params), params)
 
-    def _filling(self, text: str | Sequence[int], /, **options: Any) -> Generator:
+    def _fill_generator(self, text: str | Sequence[int], /, **options: Any) -> Generator:
         params = params_to_fill(self.defaults, options)
         return Generator(self, rows_to_fill(self, text, params), params)
 
-    def _editing(self, text: str, /, **options: Any) -> Generator:
+    def _edit_generator(self, text: str, /, **options: Any) -> Generator:
         edit = Edit(**{name: options.pop(name) for name in EDITING if name in options})
         params = params_to_fill(self.defaults, options, EDITING)
         return Generator(self, rows_to_edit(self, text, edit, params), params)
@@ -397,12 +398,12 @@ def load(
     """Reads a model.
 
     Args:
-        path: a shipped model by name ("stories"), or a run folder, or an exported folder. Models of the
+        path: a shipped model by name ("stories"), a run folder or an exported folder. Models of the
             Hugging Face hub have names such as "owner/name", or "hf:name" without an owner.
-        device: cpu, cuda, mps, or auto for the best one there is.
+        device: cpu, cuda, mps, or auto for the fastest available.
         precision: fp32, bf16, or auto for the fastest one that the device computes natively.
         compile: True compiles the network, which delays the first texts and speeds up later ones on a GPU.
-        revision: a branch, a tag or a commit of the hub; "owner/name@revision" names it too.
+        revision: a branch, a tag or a commit of a model of the hub, as in "owner/name@revision".
 
     Returns:
         The model, ready to generate.
@@ -410,10 +411,10 @@ def load(
     Example:
         >>> model = load("stories")  # doctest: +SKIP
     """
-    where = resolve_device(device)
-    dtype = PRECISIONS[resolve_precision(precision, where)]
+    target = resolve_device(device)
+    dtype = PRECISIONS[resolve_precision(precision, target)]
     bundle = read_bundle(path if revision is None else _pinned(path, revision))
-    bundle.method.to(where).serve(dtype, compile)
+    bundle.method.to(target).serve(dtype, compile)
     return Model(bundle.method, bundle.tokenizer, bundle.config, bundle.defaults)
 
 
@@ -421,7 +422,9 @@ def _pinned(path: str | Path, revision: str) -> str:
     """A name on the hub with its revision."""
     name = hub_name(path)
     if name is None:
-        raise UnmaskError(f"{str(path)!r} is no name of the hub, and only those have a revision")
+        raise UnmaskError(
+            f"{str(path)!r} is no name of the hub, so it has no revision: leave {revision!r} out"
+        )
     if "@" in name:
         raise UnmaskError(f"{name!r} names a revision already: leave {revision!r} out")
     pinned = f"hf:{name}@{revision}"
@@ -430,7 +433,7 @@ def _pinned(path: str | Path, revision: str) -> str:
     return pinned
 
 
-def _none(prompts: Prompts) -> bool:
+def _no_prompts(prompts: Prompts) -> bool:
     """True for an empty list of prompts."""
     return prompts is not None and not isinstance(prompts, str) and not prompts
 

@@ -63,7 +63,7 @@ class Option:
 
     @property
     def number(self) -> bool:
-        """True if the type is bool, int or float, or None beside them."""
+        """True if the type is bool, int or float, or a union of these and None."""
         return all(member in (bool, int, float) for member in self._members)
 
     @property
@@ -92,7 +92,7 @@ class Option:
         return self.le if self.lt is None else self.lt
 
     def check(self, value: Any) -> None:
-        """Raises an error for a number out of range, an unknown choice, or a non-text value of a text."""
+        """Raises an error for a number out of range, an unknown choice, or a text option without text."""
         if self.many and isinstance(value, list | tuple):
             for item in value:
                 self.check(item)
@@ -127,7 +127,7 @@ def option(
     repeat: bool = False,
     on: tuple[str, ...] = SURFACES,
 ) -> Any:
-    """A dataclass field that users can set on every surface.
+    """A dataclass field that is an option on the command line, the server, the harness and the playground.
 
     Args:
         default: Default value; a list or dict is copied for each instance.
@@ -189,5 +189,5 @@ def _number(value: float | None) -> str:
 def changed_options(options: Any) -> dict[str, Any]:
     """The options that differ from their defaults, by name."""
     values = {one.name: getattr(options, one.name) for one in options_of(type(options))}
-    usual = {one.name: one.default for one in options_of(type(options))}
-    return {name: value for name, value in values.items() if value != usual[name]}
+    defaults = {one.name: one.default for one in options_of(type(options))}
+    return {name: value for name, value in values.items() if value != defaults[name]}

@@ -47,9 +47,9 @@ class RowStream:
         return torch.from_numpy(block)
 
     def strata(self) -> Int64[Tensor, "rows"]:
-        """A random permutation of 0 … total - 1: the numbers of this stream's rows."""
-        everyone = _block(self.seed, "strata", self.step, 0, self.total, 1)[:, 0]
-        ranks = everyone.argsort().argsort()[self.rows.start : self.rows.stop]
+        """The entries of this stream's rows in a random permutation of 0 … total - 1."""
+        uniforms = _block(self.seed, "strata", self.step, 0, self.total, 1)[:, 0]
+        ranks = uniforms.argsort().argsort()[self.rows.start : self.rows.stop]
         return torch.from_numpy(ranks)
 
 
@@ -71,7 +71,7 @@ def row_uniforms(
 
 
 def child_seed(seed: int, index: int, kind: str = "child") -> int:
-    """The seed of the `index`-th child of `seed`, different for each kind; child 0 is `seed`."""
+    """The seed of the `index`-th child of `seed`, different for each kind; child 0 is `seed` itself."""
     return seed if index == 0 else _key(seed, f"{kind} {index}") >> 66
 
 

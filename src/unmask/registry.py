@@ -1,6 +1,6 @@
 """Registries of named components, and plugins that add components to them.
 
-A line `@REGISTRY.register("name")` above a class registers it.
+The decorator `@REGISTRY.register("name")` registers a class.
 """
 
 import os
@@ -25,7 +25,7 @@ C = TypeVar("C", bound=type)
 class Registry(Generic[T]):
     """The components of one kind, by name.
 
-    A listing and a lookup of an unknown name import the plugins.
+    A listing imports the plugins first, and so does the lookup of an unknown name.
     """
 
     registries: ClassVar[list["Registry[Any]"]] = []  # all registries of the process
@@ -73,14 +73,14 @@ class Registry(Generic[T]):
         """The registered name of a component or a class; of its nearest base class if it has none."""
         kind = component if isinstance(component, type) else type(component)
         names = {entry: name for name, entry in self._entries.items()}
-        return next(names[above] for above in kind.__mro__ if above in names)
+        return next(names[base] for base in kind.__mro__ if base in names)
 
     def summaries(self) -> dict[str, str]:
         """The first line of the docstring of each component, by name."""
         return {name: (self[name].__doc__ or "").strip().splitlines()[0] for name in self}
 
 
-_imported: set[str] = set()
+_imported: set[str] = set()  # plugins by name; "" stands for the entry points
 _importing = RLock()
 
 
@@ -119,10 +119,10 @@ def import_plugin(name: str) -> Any:
     path = Path(name)
     if not path.is_file():
         raise UnmaskError(f"there is no plugin file {name}: check {PLUGINS}")
-    known_as = f"unmask_plugin_{path.stem}"
-    spec = spec_from_file_location(known_as, path)
+    module_name = f"unmask_plugin_{path.stem}"
+    spec = spec_from_file_location(module_name, path)
     assert spec is not None and spec.loader is not None
-    module = sys.modules[known_as] = module_from_spec(spec)
+    module = sys.modules[module_name] = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 

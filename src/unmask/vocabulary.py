@@ -10,7 +10,7 @@ MOST_IDS = 2**24  # limit for untrusted files, since the embedding has a row for
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The token ids of a network: `size` ids with MASK, and the special ones among them.
+    """The token ids of a network: their number `size`, which includes MASK, and the special ids.
 
     `complement_ids` has the complement of each id, such as T for A in DNA. The complement of a
     complement is the id itself.
@@ -42,13 +42,15 @@ class Vocabulary:
                     f"{name} id equals the mask id ({token}): choose another {name} id"
                 )
         if self.complement_ids is not None:
-            self._check_partners(self.complement_ids)
+            self._check_complements(self.complement_ids)
             object.__setattr__(self, "complement_ids", tuple(self.complement_ids))  # JSON has lists
 
-    def _check_partners(self, partners: Any) -> None:
-        known = isinstance(partners, list | tuple) and len(partners) == self.size
-        known = known and all(type(token) is int and 0 <= token < self.size for token in partners)
-        if not known or any(partners[other] != token for token, other in enumerate(partners)):
+    def _check_complements(self, complements: Any) -> None:
+        valid = isinstance(complements, list | tuple) and len(complements) == self.size
+        valid = valid and all(
+            type(token) is int and 0 <= token < self.size for token in complements
+        )
+        if not valid or any(complements[other] != token for token, other in enumerate(complements)):
             raise UnmaskError(
                 f"complement_ids must hold a complement for each of {self.size} ids, and the "
                 "complement of a complement must be the id itself"
@@ -68,11 +70,11 @@ class Vocabulary:
             >>> Vocabulary(10, mask_id=9).extended(12, pad_id=11).pad_id
             11
         """
-        partners = self.complement_ids
-        if partners is not None:
-            partners = (*partners, *range(self.size, size))
+        complements = self.complement_ids
+        if complements is not None:
+            complements = (*complements, *range(self.size, size))
         pad_id = self.pad_id if pad_id is None else pad_id
-        return replace(self, size=size, pad_id=pad_id, complement_ids=partners)
+        return replace(self, size=size, pad_id=pad_id, complement_ids=complements)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields for a JSON file.
@@ -100,7 +102,7 @@ class Vocabulary:
         bos_id: int | None = None,
         eos_id: int | None = None,
     ) -> "Vocabulary":
-        """The vocabulary of a tokenizer with `tokens` ids; without a MASK it gets one at the end."""
+        """The vocabulary of a tokenizer with `tokens` ids; without `mask_id`, MASK becomes the last id."""
         if mask_id is None:
             return cls(tokens + 1, tokens, pad_id, bos_id, eos_id)
         return cls(tokens, mask_id, pad_id, bos_id, eos_id)

@@ -8,22 +8,29 @@ import torch
 from builders import known
 
 from unmask.backbones.backbone import BACKBONES
-from unmask.backbones.compile import compile_backbone
+from unmask.backbones.compile import compile_backbone, compile_blocks
 from unmask.backbones.layers.ops import _Normal, taken
 from unmask.vocabulary import Vocabulary
 
 SIZE, ROWS, LENGTH = 11, 3, 8
 VOCABULARY = Vocabulary(SIZE, SIZE - 1)
-KINDS = [("dit", False), ("dit", True), ("causal", False)]
+FORMS = {
+    "": {},
+    "modern": {"qk_norm": True, "norm": "rms", "mlp": "swiglu", "tied_head": True},
+}
+KINDS = [
+    *(("dit", False), ("dit", True), ("causal", False)),
+    *(("modern dit", False), ("modern dit", True), ("modern causal", False)),
+]
 
 
 def network(name: str, timed: bool = False):
     """A small network in double precision, with no weight at zero."""
+    form, _, name = name.rpartition(" ")
     kind = BACKBONES[name]
     shape = {"width": 16, "depth": 2, "heads": 2, "dropout": 0.0, "condition_width": 8}
-    built = kind(
-        kind.Config(**known(kind.Config, {**shape, "time_conditioning": timed})), VOCABULARY
-    )
+    fields = {**shape, **FORMS[form], "time_conditioning": timed}
+    built = kind(kind.Config(**known(kind.Config, fields)), VOCABULARY)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in built.parameters():
@@ -49,8 +56,9 @@ def test_frozen_weights_say_the_same(name, timed):
     torch.testing.assert_close(said(built), expected)
 
 
-def test_folded_or_row_by_row_the_network_and_its_gradients_are_the_same():
-    folded, by_row = network("dit"), network("dit", timed=True)
+@pytest.mark.parametrize("name", ["dit", "modern dit"])
+def test_folded_or_row_by_row_the_network_and_its_gradients_are_the_same(name):
+    folded, by_row = network(name), network(name, timed=True)
     condition = torch.zeros(ROWS)  # what a network without time conditioning reads
     outputs = folded.features(tokens()), by_row.features(tokens(), condition)
     torch.testing.assert_close(*outputs)
@@ -93,7 +101,7 @@ def test_wrapped_and_hooked_layers_are_called(name, timed, frozen):
     built, seen = network(name, timed), []
     expected = said(built).detach()
     for layer in [*LAYERS, "blocks.0.attention_norm", "blocks.1.mlp", "head"] + (
-        OF_DIT if name == "dit" else []
+        OF_DIT if name.endswith("dit") else []
     ):
         built.freeze(torch.float64)
         module = built.get_submodule(layer)
@@ -141,13 +149,14 @@ def test_what_was_worked_out_does_not_outlive_the_weights(name, timed, change):
     assert torch.equal(said(built), said(plain))
 
 
+@pytest.mark.parametrize("compile", [compile_backbone, compile_blocks])
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda built: pickle.loads(pickle.dumps(built))])
-def test_a_copy_of_a_compiled_network_has_weights_of_its_own(copied, monkeypatch):
+def test_a_copy_of_a_compiled_network_has_weights_of_its_own(copied, compile, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     built = network("dit")
     expected = said(built)
-    compile_backbone(built)
-    compile_backbone(built)
+    compile(built)
+    compile(built)
     other = copied(built)
     with torch.no_grad():
         for parameter in other.parameters():
@@ -163,6 +172,21 @@ def test_compiling_again_replaces_what_was_compiled(monkeypatch):
     compile_backbone(built, rows={2})
     compile_backbone(built)
     assert seen == [type(built).trunk.__get__(built)] * 2
+
+
+def test_blocks_are_compiled_for_the_rows_of_training_alone(monkeypatch):
+    sizes = []
+
+    def compiled(function, **_):
+        return lambda x, *args: sizes.append(len(x)) or function(x, *args)
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    built = network("dit")
+    expected = said(built)
+    compile_blocks(built, rows={ROWS})
+    torch.testing.assert_close(said(built), expected)
+    built.features(tokens()[:1])
+    assert sizes == [ROWS] * len(built.blocks)
 
 
 def test_gradients_are_those_of_finite_differences():

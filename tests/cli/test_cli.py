@@ -284,7 +284,8 @@ def test_an_interrupted_training_says_how_to_resume(monkeypatch, capsys):
     assert main(["train", "demo", "--run", "a b", "--seed=3"]) == 130
     out, err = capsys.readouterr()
     command = "unmask train demo --run 'a b' --seed 3"
-    assert (out, err) == ("", f"unmask: interrupted; saved as step-7; resume with: {command}\n")
+    assert out == "recipe demo, run folder a b\n"
+    assert err == f"unmask: interrupted; saved as step-7; resume with: {command}\n"
 
 
 def test_of_several_processes_one_says_how_to_resume_and_with_torchrun(monkeypatch, capsys):

@@ -34,7 +34,7 @@ def tokenise(source: str, folder: str, packing: str, after: int) -> None:
 
 def main() -> None:
     source, whole, killed, packing, *kills = sys.argv[1:]
-    blocks._BLOCK, blocks._PIECE, cache._NOTED = 300, 100, 2
+    blocks._BLOCK, blocks._PIECE, cache._PROGRESS_BLOCKS = 300, 100, 2
     for folder, after in [(whole, 0), *((killed, int(kill)) for kill in kills)]:
         child = os.fork()
         if not child:

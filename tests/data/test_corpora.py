@@ -5,6 +5,9 @@ import json
 import lzma
 import os
 import sys
+import tarfile
+import textwrap
+import zipfile
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import ClassVar
@@ -60,6 +63,37 @@ def test_separators_of_plain_text(tmp_path):
     assert documents(path, "two") == ["one", "<|endoftext|>\n\nthree\n<|endoftext|>"]
 
 
+PROSE = "The long road went over the hill and down to the sea. " * 60
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "first"),
+    [
+        ("one\ntwo\n<|endoftext|>\n\nthree\n<|endoftext|>\n", 2, "one\ntwo"),
+        ("".join(f"Line {n}\nof two.\n\n\n" for n in range(25)), 25, "Line 0\nof two."),
+        ("".join(f"name{n}\n" for n in range(25)), 25, "name0"),
+        ("\n".join(textwrap.wrap(PROSE, 70)), 10, None),  # broken prose: pieces, not lines
+        (PROSE, 20, None),  # one line
+        ("A title\n\nAnd one paragraph. It has two sentences.\n" + "x" * 300, 2, None),
+    ],
+)
+def test_documents_are_found_by_the_form_of_the_text(tmp_path, text, count, first):
+    found = documents(write(tmp_path / "a.txt", text), "auto")
+    assert len(found) == count if first else len(found) >= count
+    assert first in (None, found[0])
+    joined, whole = ("".join(part.split()) for part in ("".join(found), text))
+    assert joined == whole.replace("<|endoftext|>", "")
+    if text == PROSE:
+        assert all(document.rstrip().endswith(".") for document in found)
+
+
+def test_many_files_of_a_folder_are_a_document_each(tmp_path):
+    for number in range(20):
+        write(tmp_path / f"{number:02}.txt", "one\n\ntwo\n")
+    assert documents(tmp_path, "auto") == ["one\n\ntwo"] * 20
+    assert documents(tmp_path, "paragraph") == ["one", "two"] * 20
+
+
 def test_line_ends_and_byte_order_mark(tmp_path):
     path = write(tmp_path / "a.txt", "\ufeffone\r\n<|endoftext|>\r\ntwo\r\n")
     assert documents(path) == ["one", "two"]
@@ -83,6 +117,73 @@ def test_compressed(tmp_path, suffix, compress):
         documents(write(tmp_path / f"cut.txt.{suffix}", whole[: len(whole) // 2]))
     with pytest.raises(UnmaskError, match=f"no.txt.{suffix} (is damaged|cannot be read)"):
         documents(write(tmp_path / f"no.txt.{suffix}", b"plain text"))
+
+
+def test_the_content_decides_about_compression(tmp_path):
+    assert documents(write(tmp_path / "a.txt", gzip.compress(b"one"))) == ["one"]
+    packed = pyarrow.compress(b"two\n<|endoftext|>\nthree", "zstd", asbytes=True)
+    assert documents(write(tmp_path / "b.txt.zst", packed)) == ["two", "three"]
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_members_of_a_zip_archive(tmp_path, method):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("b.jsonl.gz", gzip.compress(b'{"text": "two"}\n{"text": "three"}'))
+        archive.writestr("a/a.txt", "one")
+        archive.writestr("__MACOSX/a.txt", "no text")
+        archive.writestr("picture.png", b"\x89PNG")
+    assert documents(path) == ["one", "two", "three"]
+    assert digest(path) != digest(write(tmp_path / "b.txt", "one"))
+    damaged = write(tmp_path / "cut.zip", path.read_bytes()[:60])
+    with pytest.raises(UnmaskError, match=r"cut.zip is a damaged or encrypted archive"):
+        documents(damaged)
+    with zipfile.ZipFile(tmp_path / "a.docx", "w") as archive:
+        archive.writestr("word/document.xml", "<x/>")
+    with pytest.raises(UnmaskError, match=r"a.docx is a zip archive without text"):
+        documents(tmp_path / "a.docx")
+
+
+def test_members_of_a_tar_archive(tmp_path):
+    path = tmp_path / "a.tar.xz"
+    with tarfile.open(path, "w:xz") as archive:
+        for name, content in (("b.csv", b"text,n\none,1\n"), ("a.csv", b"text\ntwo\n")):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    corpus = open_corpus(str(path), Fields("auto", "text"))
+    assert corpus.has_fields
+    assert list(corpus) == ["one", "two"]
+
+
+def test_json_arrays_and_arrow_files(tmp_path):
+    assert documents(write(tmp_path / "a.json", '[{"text": "a"},\n {"text": "b"}]')) == ["a", "b"]
+    assert documents(write(tmp_path / "records", '{"text": "a"}\n{"text": "b"}')) == ["a", "b"]
+    table = pyarrow.table({"n": [1, 2], "text": ["a", "b"]})
+    with pyarrow.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table)
+    assert documents(tmp_path / "a.arrow") == ["a", "b"]
+    saved = tmp_path / "saved" / "train"
+    saved.mkdir(parents=True)
+    with pyarrow.ipc.new_stream(saved / "data-00000-of-00001.arrow", table.schema) as file:
+        file.write_table(table)
+    write(saved / "dataset_info.json", "{}")
+    write(saved / "state.json", '{"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}')
+    write(saved.parent / "dataset_dict.json", '{"splits": ["train"]}')
+    assert documents(saved) == documents(saved.parent) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"%PDF-1.4\n", "a PDF file"),
+        (b"GGUF\x03", "a GGUF model"),
+        (b"\xff\xfeh\0i\0", "text in UTF-16"),
+    ],
+)
+def test_other_binary_files_are_named(tmp_path, content, kind):
+    with pytest.raises(UnmaskError, match=f"a.txt is {kind}: give UTF-8 text"):
+        documents(write(tmp_path / "a.txt", content))
 
 
 def test_json_lines(tmp_path):
@@ -122,7 +223,7 @@ def test_parquet(tmp_path):
 def test_parquet_without_the_extra(tmp_path, monkeypatch):
     path = parquet(tmp_path / "a.parquet", text=["a"])
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(UnmaskError, match=r"needs pyarrow: pip install 'unmask\[data\]'"):
+    with pytest.raises(UnmaskError, match=r"needs pyarrow: pip install '\.\[data\]'"):
         documents(path)
 
 
@@ -160,7 +261,9 @@ def test_nothing_to_read(tmp_path):
     with pytest.raises(UnmaskError, match=r"blank.txt holds no text"):
         documents(write(tmp_path / "blank.txt", " \n<|endoftext|>\n\n"))
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UnmaskError, match="no text, JSONL or Parquet files in the folder"):
+    with pytest.raises(
+        UnmaskError, match="no text, JSON, CSV, Parquet or Arrow files in the folder"
+    ):
         documents(tmp_path / "folder")
     with pytest.raises(UnmaskError, match="neither a file nor a folder"):
         documents("/dev/null")
@@ -248,7 +351,7 @@ def test_dataset_errors(monkeypatch, put_datasets):
     ):
         documents("hf:a/b")
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UnmaskError, match=r"hf:a/b needs datasets: pip install 'unmask\[data\]'"):
+    with pytest.raises(UnmaskError, match=r"hf:a/b needs datasets: pip install '\.\[data\]'"):
         documents("hf:a/b")
 
 

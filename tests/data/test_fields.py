@@ -6,7 +6,7 @@ import lzma
 import pytest
 
 from unmask.data.sources.benchmark_files import Columns, Lines, Objects, file_corpus
-from unmask.data.sources.line_reader import named
+from unmask.data.sources.line_reader import matching_files
 from unmask.errors import UnmaskError
 
 PAPERS = Objects("article_text")
@@ -73,12 +73,12 @@ def test_several_files_are_read_in_order_and_named_together(write, tmp_path):
 
 
 def test_names_of_files_compressed_or_not(write, tmp_path):
-    assert named(tmp_path, "set.jsonl") == []
+    assert matching_files(tmp_path, "set.jsonl") == []
     packed = write(lzma.compress(json.dumps({"text": "x"}).encode()), "set.jsonl.xz")
-    assert named(tmp_path, "set.jsonl") == [packed]
+    assert matching_files(tmp_path, "set.jsonl") == [packed]
     assert list(file_corpus([packed], Objects())) == ["x"]
     # the same text is never read twice
     plain = write('{"text": "x"}', "set.jsonl")
-    assert named(tmp_path, "set.jsonl") == [plain]
+    assert matching_files(tmp_path, "set.jsonl") == [plain]
     parts = [write("x", f"part-{i}") for i in (2, 1)]
-    assert named(tmp_path, "part-?") == parts[::-1]
+    assert matching_files(tmp_path, "part-?") == parts[::-1]

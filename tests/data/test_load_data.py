@@ -74,6 +74,16 @@ def test_held_out_documents_are_not_trained_on(config):
     assert len(texts[0] | texts[1]) == 30
 
 
+def test_a_small_text_has_a_held_out_part(tmp_path):
+    """Less than a row of text is measured in a padded row."""
+    path = tmp_path / "small.txt"
+    path.write_text("A cat sat on a mat. It saw a bird. The bird flew off.\n" * 8)
+    data = load_data(DataConfig(str(path), tokenizer=TokenizerConfig("bytes"), length=400))
+    assert len(data.valid) == 1
+    assert data.train.bytes + data.valid.bytes > 400
+    assert int(data.valid[[0]][1].sum()) == data.valid.tokens < 400
+
+
 def test_a_second_load_reads_the_cache(config, monkeypatch):
     first = load_data(config)
     monkeypatch.setattr("unmask.data.load.pack", None)  # would fail if anything were tokenised

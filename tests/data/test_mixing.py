@@ -86,7 +86,10 @@ def test_a_recipe_names_corpora_and_weights(tmp_path):
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        ([{"text": "a", "weight": 0}], r"data.train\[0\].weight is 0; it must be above 0"),
+        (
+            [{"text": "a", "weight": 0}],
+            r"data.train\[0\].weight is 0; it must be above 0 and finite",
+        ),
         (
             [{"text": "a"}, {"text": "b", "weight": "x"}],
             r"data.train\[1\].weight: 'x' is not a number",

@@ -190,8 +190,8 @@ def test_blank_lines_on_both_sides_are_no_pair(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"t.de": "a\nb\n", "t.en": "c\n"}, "t.en ends after 1 lines and "),
-        ({"t.de": "a\n", "t.en": "c\nd\n"}, "t.de ends after 1 lines and "),
+        ({"t.de": "a\nb\n", "t.en": "c\n"}, "t.en has 1 lines and "),
+        ({"t.de": "a\n", "t.en": "c\nd\n"}, "t.de has 1 lines and "),
         ({"t.de": "a\n\n", "t.en": "c\nd\n"}, ":2: 'de' is empty; a pair needs both sides"),
         ({"t.de": "a\nb\n", "t.en": "c\n \n"}, ":2: 'en' is empty; a pair needs both sides"),
         ({"t.de": "a\n"}, "no file "),

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.data.rows import shuffle as order
-from unmask.data.rows.shuffle import Shares, drawn, enciphered, rows_a_period
+from unmask.data.rows.shuffle import Shares, enciphered, row_indices, rows_per_period
 from unmask.randomness import row_uniforms
 
 
@@ -31,16 +31,16 @@ def test_the_order_of_a_corpus_is_the_recorded_one_up_to_a_size(monkeypatch):
     expected = [
         np.argsort(row_uniforms([5], "order of rows", 10, step=e)[0].numpy()) for e in (0, 1)
     ]
-    assert drawn(5, places, Shares((10,))).tolist() == np.concatenate(expected).tolist()
+    assert row_indices(5, places, Shares((10,))).tolist() == np.concatenate(expected).tolist()
     monkeypatch.setattr(order, "_LISTED", 9)
-    ciphered = drawn(5, places, Shares((10,)))
+    ciphered = row_indices(5, places, Shares((10,)))
     assert ciphered.tolist() != np.concatenate(expected).tolist()
     for epoch in (ciphered[:10], ciphered[10:]):
         assert sorted(epoch.tolist()) == list(range(10))
 
 
 def test_billions_of_rows_need_no_list():
-    rows = drawn(0, np.arange(5) + 10**12, Shares((7 * 10**9,)))
+    rows = row_indices(0, np.arange(5) + 10**12, Shares((7 * 10**9,)))
     assert len(set(rows.tolist())) == 5 and (rows < 7 * 10**9).all()
 
 
@@ -51,10 +51,10 @@ SIZES = st.lists(st.integers(1, 40), min_size=2, max_size=4).map(tuple)
 @given(SIZES, st.data(), st.integers(0, 5))
 def test_a_mixture_keeps_its_shares_and_each_corpus_its_epochs(sizes, data, seed):
     weights = tuple(data.draw(st.integers(1, 9)) for _ in sizes)
-    rows = drawn(seed, np.arange(1300), Shares(sizes, weights))
+    rows = row_indices(seed, np.arange(1300), Shares(sizes, weights))
     ends = np.cumsum(sizes)
     corpus = np.searchsorted(ends, rows, side="right")
-    period = sum(rows_a_period(weights))
+    period = sum(rows_per_period(weights))
     for number, (size, weight) in enumerate(zip(sizes, weights, strict=True)):
         here = corpus == number
         for first in range(0, 1300 - period, period):
@@ -64,7 +64,7 @@ def test_a_mixture_keeps_its_shares_and_each_corpus_its_epochs(sizes, data, seed
             assert sorted(own[first : first + size].tolist()) == list(range(size))
     # any part of it is the same as of the whole
     part = np.array([1200, 3, 1024])
-    assert drawn(seed, part, Shares(sizes, weights)).tolist() == rows[part].tolist()
+    assert row_indices(seed, part, Shares(sizes, weights)).tolist() == rows[part].tolist()
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_a_mixture_keeps_its_shares_and_each_corpus_its_epochs(sizes, data, seed
     ],
 )
 def test_weights_become_rows(weights, counts):
-    assert rows_a_period(weights) == counts
+    assert rows_per_period(weights) == counts

@@ -11,7 +11,7 @@ from unmask.data.data_config import DataConfig, Portion
 from unmask.data.documents.pairs import Pair
 from unmask.data.load import load_data, pairs_from, rows_from
 from unmask.data.loader import BatchSource, ShortRows
-from unmask.data.rows.stream_rows import StreamLoader, StreamPlace, StreamRows
+from unmask.data.rows.stream_rows import StreamLoader, StreamPosition, StreamRows
 from unmask.data.rows.token_rows import Layout
 from unmask.data.sources.corpus import SOURCES, Corpus, Source
 from unmask.data.tokenizers.characters import ByteTokenizer
@@ -35,8 +35,8 @@ def stream(asked: list[int] | None = None) -> Corpus:
     return Corpus.stream("words:", documents)
 
 
-def table(rows: StreamRows, number: int, place: StreamPlace | None = None) -> tuple[Any, list]:
-    found = list(islice(rows.rows(place or StreamPlace()), number))
+def table(rows: StreamRows, number: int, place: StreamPosition | None = None) -> tuple[Any, list]:
+    found = list(islice(rows.rows(place or StreamPosition()), number))
     return np.stack([row for row, _ in found]), [behind for _, behind in found]
 
 
@@ -87,7 +87,7 @@ def test_batches_come_again_in_parts_and_behind_those_passed_over():
     assert loader.count(0, range(6)) == int(valid.sum())
     assert (loader.batch(0, range(2, 5))[0] == x[2:5]).all()  # a process's rows, or a retry
     loader.batch(1, range(6))
-    place = loader.place
+    place = loader.position
     later = loader.batch(4, range(6))[0]
     other.go_to(place)
     assert (other.batch(4, range(6))[0] == later).all()
@@ -104,7 +104,7 @@ def test_a_place_that_is_none_is_refused(place):
     with pytest.raises(UnmaskError, match="checkpoint"):
         loader.go_to(place)
     with pytest.raises(UnmaskError, match="checkpoint"):
-        loader.go_to({**loader.place, "rows": -1})
+        loader.go_to({**loader.position, "rows": -1})
 
 
 @pytest.fixture

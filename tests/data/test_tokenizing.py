@@ -55,7 +55,7 @@ def test_a_killed_tokenizing_goes_on(corpus, tmp_path, packing):
 def test_what_was_written_behind_the_note_is_written_again(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(blocks, "_BLOCK", 300)
     monkeypatch.setattr(blocks, "_PIECE", 100)
-    monkeypatch.setattr(cache, "_NOTED", 2)
+    monkeypatch.setattr(cache, "_PROGRESS_BLOCKS", 2)
     config = DataConfig(str(corpus), str(corpus), tokenizer=TokenizerConfig("bytes"), length=20)
     load_data(replace(config, cache=str(tmp_path / "whole")))
 

@@ -190,7 +190,7 @@ def test_texts_without_words_are_encoded_as_they_are():
     texts = ["日本語の文章には空白がありません。" * 3, "but here", "それで全部一度に。" * 4]
     assert table.encode_batch(texts) == [text.encode() for text in texts]
     assert asked == [["but"], [" here"], [texts[0], texts[2]]]
-    assert list(table._known) == ["but", " here"]
+    assert list(table._cache) == ["but", " here"]
 
 
 def test_the_table_stays_small(monkeypatch):
@@ -200,18 +200,18 @@ def test_the_table_stays_small(monkeypatch):
     for number in range(300):
         text = f"the cat {number} sat {'x' * 100}{number} on {number * 7}"
         assert table.encode_batch([text]) == [text.encode()]
-        taken = sum(units._ENTRY + len(unit) for unit in table._known)
-        assert taken == table._known._taken <= 20_000
-    assert list(table._known)[:2] == ["the", " cat"]  # what was met first is there all the time,
-    assert f" {299 * 7}" in table._known and " 150" not in table._known  # and what was met last
-    assert max(map(len, table._known)) <= units._LONG
+        taken = sum(units._ENTRY + len(unit) for unit in table._cache)
+        assert taken == table._cache._bytes <= 20_000
+    assert list(table._cache)[:2] == ["the", " cat"]  # what was met first is there all the time,
+    assert f" {299 * 7}" in table._cache and " 150" not in table._cache  # and what was met last
+    assert max(map(len, table._cache)) <= units._LONG
 
 
 def test_a_copy_begins_anew(tokenizer):
     tokenizer.encode("the cat sat on the mat " * 9)
-    assert tokenizer._units._known
+    assert tokenizer._units._cache
     copy = pickle.loads(pickle.dumps(tokenizer))
-    assert not copy._units._known and copy.encode("the cat") == tokenizer.encode("the cat")
+    assert not copy._units._cache and copy.encode("the cat") == tokenizer.encode("the cat")
     assert copy.fingerprint == tokenizer.fingerprint
 
 

@@ -123,7 +123,7 @@ def test_only_a_model_of_both_sides_hears_what_follows(model, baseline):
     canvases = []
 
     def watched(who, places):
-        running = infilling._running(who, places, Setting("left_to_right", None, 1.0), 0, 8)
+        running = infilling._generator(who, places, Setting("left_to_right", None, 1.0), 0, 8)
         canvases.append(running.job.canvases)
         return [result.ids[: places[0].start + 2] for result in running.results()]
 

@@ -94,10 +94,10 @@ def test_a_long_text_is_read_in_windows_that_overlap_by_half(judge):
 def test_windows_count_every_token_once(length, context):
     ids = list(range(100, 100 + length))
     windows = list(windows_of(5, ids, 0, context))
-    assert [i for window in windows for i in window.ids[1 + window.counted :]] == ids
+    assert [i for window in windows for i in window.ids[1 + window.overlap :]] == ids
     assert all(window.ids[0] == 0 and len(window.ids) <= context for window in windows)
     for window in windows[1:]:
-        assert window.counted == context - 1 - max((context - 1) // 2, 1)
+        assert window.overlap == context - 1 - max((context - 1) // 2, 1)
 
 
 def test_the_feature_is_the_last_state_of_the_last_token(judge):
@@ -193,9 +193,9 @@ def test_a_judge_that_is_missing(folder, tmp_path, monkeypatch, capfd):
     assert "no judge" in one_line(tmp_path / "a.gguf")
     assert "has no token '<bos>'" in one_line(folder, prefix="<bos>")
     monkeypatch.setitem(sys.modules, "gguf", None)
-    assert "needs gguf: pip install 'unmask[eval]'" in one_line(tmp_path / "a.gguf")
+    assert "needs gguf: pip install '.[eval]'" in one_line(tmp_path / "a.gguf")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    assert "needs transformers: pip install 'unmask[eval]'" in one_line(folder)
+    assert "needs transformers: pip install '.[eval]'" in one_line(folder)
     assert capfd.readouterr() == ("", "")
 
 
@@ -204,7 +204,7 @@ def test_pickles_and_parts_are_refused(folder, tmp_path):
     weights = load_file(broken / "model.safetensors")
     del weights["transformer.h.1.mlp.c_fc.weight"]
     save_file(weights, broken / "model.safetensors", {"format": "pt"})
-    assert "is not whole: transformer.h.1.mlp.c_fc" in one_line(broken)
+    assert "weights are incomplete: transformer.h.1.mlp.c_fc" in one_line(broken)
     pickled = shutil.copytree(folder, tmp_path / "pickle")
     torch.save(load_file(pickled / "model.safetensors"), pickled / "pytorch_model.bin")
     (pickled / "model.safetensors").unlink()
@@ -232,7 +232,9 @@ def test_gguf_without_a_weight_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
     save_gguf(tmp_path / "part.gguf", without="model.layers.1.mlp.up_proj.weight")
     for _ in range(2):  # nor is it kept
-        assert "is not whole: model.layers.1.mlp.up_proj" in one_line(tmp_path / "part.gguf")
+        assert "weights are incomplete: model.layers.1.mlp.up_proj" in one_line(
+            tmp_path / "part.gguf"
+        )
     assert list((tmp_path / "cache" / "judges").iterdir()) == []
 
 

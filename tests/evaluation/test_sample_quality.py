@@ -128,7 +128,7 @@ def test_real_text_is_the_validation_text_cut_to_the_length(model):
     rows = len(load_data(model.config.data, model.tokenizer).valid)
     real = run_compare(model, samplers=["left_to_right"], n=rows + 1, say=notes.append)[0]
     assert real.n == rows
-    assert notes == [f"rows of real text: {rows} of 24 tokens, not {rows + 1} of 24"]
+    assert notes == [f"the real text gives {rows} of {rows + 1} rows, with 24 of 24 tokens each"]
 
 
 def test_absent_data_is_told(run, tmp_path):
@@ -141,8 +141,8 @@ def test_absent_data_is_told(run, tmp_path):
     rows = run_compare(model, say=notes.append)
     assert [row.sampler for row in rows] == ["ancestral", "ancestral", "left_to_right"]
     assert len(notes) == 1
-    assert notes[0].startswith("no row of real text: ")
-    assert "gone.txt" in notes[0] and notes[0].endswith("give one with --data FILE")
+    assert notes[0].startswith("the table has no row of real text: ")
+    assert "gone.txt" in notes[0] and notes[0].endswith("give a text with --data FILE")
     for data in (str(tmp_path / "gone.txt"), []):
         with pytest.raises(UnmaskError, match=r"gone\.txt|texts are empty"):
             run_compare(model, data=data)
@@ -217,7 +217,7 @@ def test_rows_by_a_run_that_counted_the_frame_are_measured_again(model, tmp_path
     notes: list[str] = []
     again = run_compare(model, samplers=["left_to_right"], file=file, say=notes.append)
     assert [row.nats for row in again] == [row.nats for row in rows]
-    assert "holds 2 rows of another model, judge" in notes[-1]
+    assert "also holds 2 rows of another model, judge" in notes[-1]
     assert len(file.read_text().splitlines()) == 4
 
 
@@ -256,7 +256,7 @@ def test_a_sampler_without_steps_runs_once(model):
         ({"length": 1}, "length must be 2 or more"),
         ({"temperatures": [1.0, -1.0]}, "temperature must be 0 or more"),
         ({"sampling": {"top_p": 0.0}}, "top_p must lie in"),
-        ({"sampling": {"steps": 3}}, "sampling has steps, an option of the comparison"),
+        ({"sampling": {"steps": 3}}, "sampling must not set steps"),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_is_written(model, calls, options, message):
@@ -270,7 +270,7 @@ def test_other_tokenizers_and_orders_are_refused(model, left_to_right):
     with pytest.raises(UnmaskError, match="another tokenizer") as caught:
         run_compare(model, judge=left_to_right)
     one_line(caught)
-    with pytest.raises(UnmaskError, match="takes the sampler left_to_right only"):
+    with pytest.raises(UnmaskError, match="cannot use this sampler: give left_to_right"):
         run_compare(left_to_right)
 
 
@@ -439,7 +439,7 @@ def test_bad_arguments_are_one_line(run, tmp_path, monkeypatch, capsys):
         (["--judge", "self", "--sampling", "top_q=1"], "unknown option 'top_q'"),
         (["--judge", "self", "--judge-prefix", "a"], "--judge-prefix needs a --judge"),
         (["--out", "x.txt"], "has an unknown ending: give .png"),
-        (["--out", "x.png"], "pip install 'unmask[log]'"),
+        (["--out", "x.png"], "pip install '.[log]'"),
         (["--out", "x.svg"], "draw it on another machine"),
     ]:
         assert main(["evaluate", "generation", str(run), *argv]) == 2

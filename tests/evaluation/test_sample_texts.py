@@ -102,7 +102,7 @@ def test_rows_go_on_with_the_same_judge_only(model, judge, tmp_path):
     assert other.digest != judge.digest
     assert run_compare(model, other, file=file, say=notes.append) != rows
     assert notes == [
-        f"{file} holds 2 rows of another model, judge, n, length, precision or machine: not shown"
+        f"{file} also holds 2 rows of another model, judge, text, device or setting: not shown"
     ]
 
 
@@ -180,7 +180,7 @@ def test_validation_text_of_one_byte_is_measured_or_told(model, judge, tmp_path)
     rows = run_compare(tiny, judge, say=notes.append)
     assert [row.sampler for row in rows] == ["data", "ancestral"]
     assert (rows[0].n, rows[0].tokens) == (1, 1)
-    assert notes == ["rows of real text: 1 of 24 tokens, not 2 of 24"]
+    assert notes == ["the real text gives 1 of 2 rows, with 24 of 24 tokens each"]
 
 
 # Judges by name
@@ -273,7 +273,7 @@ def test_a_model_whose_text_is_missing_is_told_of_data(model, tmp_path, capsys):
     for suite in ([], ["infilling"]):
         assert main(["evaluate", *suite, str(tmp_path / "moved")]) == 2
         err = capsys.readouterr().err
-        assert "gone.txt" in err and err.rstrip().endswith("give one with --data FILE")
+        assert "gone.txt" in err and err.rstrip().endswith("give a text with --data FILE")
 
 
 def test_models_are_shown_beside_each_other(model, judge, tmp_path, capsys):
@@ -335,7 +335,7 @@ def test_only_the_same_judge_and_the_same_texts_go_beside_each_other(
             f"by another judge: tiny after <|endoftext|>, windows of 32, {other.digest[:8]}, not",
         ),
         ("shorter", "at another length: 12, not 24"),
-        ("fewer", "on other numbers of texts: 1, not 2"),
+        ("fewer", "on another number of texts: 1, not 2"),
     ]:
         assert main(["evaluate", "generation", files["judged"], "--beside", files[name]]) == 2
         out, err = capsys.readouterr()

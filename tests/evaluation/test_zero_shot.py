@@ -11,6 +11,7 @@ from tiny_models import LENGTH, one_line
 from unmask.cli import main
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.zero_shot import zero_shot
+from unmask.imports import install_command
 
 PTB = " the cat 's on the N mats \n" * 20
 SAMPLE = json.dumps({"article_text": ["the dog ( a ) sat .", "it is ."]}) * 9
@@ -102,7 +103,7 @@ def test_without_a_folder_sets_come_from_the_hub(model, folder, monkeypatch):
     rows = zero_shot(model, ["wikitext", "pubmed-abstracts"])
     assert rows[0].absent == (
         "hf:Salesforce/wikitext/wikitext-103-raw-v1:validation needs datasets: "
-        "pip install 'unmask[data]'"
+        + install_command("data")
     )
     assert rows[1].absent.startswith("the set is not on the hub")
 

@@ -206,7 +206,7 @@ def test_the_whole_set_is_preferred_and_a_part_is_called_one(tmp_path):
 
 def test_what_cannot_be_had_says_where_it_is(tmp_path):
     with pytest.raises(
-        UnmaskError, match=r"^no lm1b.test.txt or other file of the set in .*; without a folder"
+        UnmaskError, match=r"^no lm1b.test.txt or other file of the set in .*; leave the folder out"
     ):
         find(SETS["lm1b"], tmp_path)
     with pytest.raises(

@@ -68,5 +68,5 @@ def test_where_it_goes_is_checked_before_anything_is_read(tmp_path, capsys, monk
         assert missing in told(*free)
     assert missing in told(tmp_path / "ours") and missing in told(tmp_path / "ours", "--pretrained")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    assert "pip install 'unmask[hub]'" in told(tmp_path / "new", "--pretrained")
+    assert "pip install '.[hub]'" in told(tmp_path / "new", "--pretrained")
     assert not (tmp_path / "new").exists() and (tmp_path / "notes.txt").read_text() == "mine"

@@ -298,7 +298,7 @@ def test_an_autoregressive_model_comes_back_too(tmp_path):
 def test_a_missing_library_names_the_line_to_type(model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     for call in (lambda: model.save_pretrained(tmp_path / "a"), lambda: reading.download("a/b")):
-        assert "pip install 'unmask[hub]'" in refused(call)
+        assert "pip install '.[hub]'" in refused(call)
 
 
 def test_damage_is_one_line(folder, tmp_path):

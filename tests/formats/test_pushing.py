@@ -247,7 +247,7 @@ def test_a_tokenizer_from_the_hub_is_called_by_its_name(hub, tmp_path):
 
 
 def test_a_checkpoint_without_a_tokenizer_takes_the_usual_one(hub, tmp_path, monkeypatch):
-    monkeypatch.setitem(foreign_format._USUAL_TOKENIZERS, 98, "somebody/words")
+    monkeypatch.setitem(foreign_format._DEFAULT_TOKENIZERS, 98, "somebody/words")
     words = [f"w{i}" for i in range(95)]
     (tmp_path / "vocab.txt").write_text("\n".join([*words, "[CLS]", "[SEP]"]))
     hub.served = tmp_path

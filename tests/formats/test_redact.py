@@ -9,7 +9,7 @@ from hub_models import refused, tiny
 import unmask
 from unmask.config.run_config import load_recipe, resolve
 from unmask.formats.model_card import training_command
-from unmask.formats.redact import nameless, published
+from unmask.formats.redact import published, without_paths
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_command_of_a_card_names_files_alone():
 @pytest.mark.parametrize("path", [".", "/", "..", "~", "./", "data/", "../..", "-"])
 def test_a_path_that_says_nothing_of_a_machine_leaves_a_card_alone(path):
     card = "See https://example.com/data/readme.md, ~3.14 nats... and/or ../data/x - 50/50."
-    assert nameless(card, resolve({}, [("data.train", path)])) == card
+    assert without_paths(card, resolve({}, [("data.train", path)])) == card
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_card_has_the_names_of_whole_paths(path, told):
     card = "On {0}, `{0}`, file://{0} and {0}. Not on https://x.org/{0}, {0}-2 or mine{0}."
     left = f"Not on https://x.org/{path}, {path}-2 or mine{path}."
     expected = f"On {told}, `{told}`, {told} and {told}. {left}"
-    assert nameless(card.format(path), resolve({}, [("data.train", path)])) == expected
+    assert without_paths(card.format(path), resolve({}, [("data.train", path)])) == expected
 
 
 def test_a_file_that_is_called_the_same_is_not_the_text_of_a_model_from_elsewhere(
@@ -81,7 +81,7 @@ def test_a_file_that_is_called_the_same_is_not_the_text_of_a_model_from_elsewher
         model = unmask.load(name)
         assert refused(lambda model=model: model.perplexity(draws=1)) == (
             "the text 'train.txt' is on the machine where the model was trained; the model's own "
-            "validation text cannot be read: give one with --data FILE"
+            "validation text cannot be read: give a text with --data FILE"
         )
         card = Path(name, "README.md").read_text()
         assert "| data | train.txt |" in card and "elsewhere" not in card

@@ -239,7 +239,7 @@ def text_model(model: unmask.Model) -> unmask.Model:
     [
         (
             lambda model: compare(model),
-            "it has no texts to compare; 'unmask evaluate translation MODEL'",
+            "it generates no text without a source; score it with 'unmask evaluate translation MODEL'",
         ),
         (
             lambda model: compare(text_model(model), judge=model),
@@ -247,10 +247,13 @@ def text_model(model: unmask.Model) -> unmask.Model:
         ),
         (
             lambda model: infill(model),
-            "it fills no gaps in text; 'unmask evaluate translation MODEL'",
+            "it fills no gaps in text; score it with 'unmask evaluate translation MODEL'",
         ),
         (lambda model: infill(text_model(model), baseline=model), "it fills no gaps in text"),
-        (lambda model: zero_shot(model, ["ptb"]), "it has no perplexity of a text without one"),
+        (
+            lambda model: zero_shot(model, ["ptb"]),
+            "it has no perplexity of a text without a source; give a model of text",
+        ),
     ],
 )
 @pytest.mark.parametrize("method", OWN)
@@ -356,7 +359,7 @@ def test_the_suite_prints_and_keeps_what_was_written(runs, tmp_path, capsys):
     assert translation(runs["mdlm"], "--sources", "5", "--data", str(data), "--seed", "5") == 0
     printed = capsys.readouterr().out
     assert "BLEU" in printed
-    assert "confidence, deterministic, its end first, seed 5" in printed
+    assert "confidence, deterministic, length first, seed 5" in printed
     # whole: figures of other signatures cannot be compared
     assert figures["signature"] in "".join(printed.split()).replace("│", "")
 

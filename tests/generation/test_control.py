@@ -113,7 +113,7 @@ def test_windows_can_be_set(model):
         ({"tail": 0.5}, "tail is for strategy hybrid"),
         ({"temprature": 1.0}, "did you mean 'temperature'?"),
         ({"prompts": "The [MASK] sat"}, "has a gap: use fill instead"),
-        ({"length": "auto", "stop": False}, "length auto needs an end"),
+        ({"length": "auto", "stop": False}, "length auto needs texts that end at EOS"),
     ],
 )
 def test_a_mistake_is_one_line(model, options, message):

@@ -11,7 +11,7 @@ from builders import small_method
 from unmask.errors import UnmaskError
 from unmask.likelihood import estimators
 from unmask.likelihood.bound import Bound
-from unmask.likelihood.estimate import BLOCK, likelihood, nats_by_row, part_of
+from unmask.likelihood.estimate import BLOCK, likelihood, nats_by_row, shard_rows
 from unmask.likelihood.sums import Sums
 
 SIZE, LENGTH = 11, 10
@@ -324,9 +324,9 @@ def test_sums_come_back_from_json():
 def test_shards_are_cut_between_blocks_and_cover_every_row_once(rows, count):
     if count > -(-rows // BLOCK):
         with pytest.raises(UnmaskError, match=f"cannot be cut into {count} shards"):
-            part_of(rows, (0, count))
+            shard_rows(rows, (0, count))
         return
-    parts = [part_of(rows, (i, count)) for i in range(count)]
+    parts = [shard_rows(rows, (i, count)) for i in range(count)]
     assert [row for part in parts for row in part] == list(range(rows))
     assert all(part.start % BLOCK == 0 and len(part) for part in parts)
 

@@ -182,7 +182,7 @@ def test_filling_behind_a_target_is_hidden_or_seen_and_never_asked_for(how):
 def test_another_order_would_measure_the_filling_and_is_refused(order, monkeypatch):
     method = small_method("mdlm")
     monkeypatch.setattr(method.backbone, "features", None)  # nothing is asked
-    with pytest.raises(UnmaskError, match="would also score the EOS tokens behind") as caught:
+    with pytest.raises(UnmaskError, match="would also score the EOS tokens after") as caught:
         likelihood(method, FILLED, order=order)
     assert "\n" not in str(caught.value)
 

@@ -10,7 +10,7 @@ from toy_corpus import Corpus, listed
 
 from unmask.errors import UnmaskError
 from unmask.likelihood.estimate import likelihood, nats_by_row
-from unmask.likelihood.estimators import ESTIMATORS, in_steps, not_empty
+from unmask.likelihood.estimators import ESTIMATORS, in_steps, non_empty_masks
 from unmask.randomness import RowStream
 
 LANGUAGE, ROWS = listed()
@@ -109,7 +109,7 @@ def test_masks_given_that_they_are_not_empty(alpha):
     """Their frequencies are the chances of all masks but the empty one: 4 standard deviations each."""
     n = 40_000
     u = RowStream(3, 0, range(n), n).uniform("mask", 3)
-    masked, chance = not_empty(
+    masked, chance = non_empty_masks(
         u, torch.full((n,), alpha, dtype=torch.float64), torch.ones(n, 3).bool()
     )
     expected = mask_probability(LANGUAGE.masks, torch.tensor([alpha], dtype=torch.float64))[:, 0]
@@ -125,7 +125,7 @@ def test_padding_is_never_masked_and_no_tokens_are_no_trouble():
     u = RowStream(0, 0, range(4), 4).uniform("mask", 5)
     valid = torch.arange(5) < torch.tensor([5, 1, 0, 2])[:, None]
     alpha = torch.tensor([0.999, 0.999, 0.5, 1.0], dtype=torch.float64)
-    masked, chance = not_empty(u, alpha, valid)
+    masked, chance = non_empty_masks(u, alpha, valid)
     assert (masked & ~valid).sum() == 0
     assert masked.any(1).tolist() == [True, True, False, False]  # at alpha 1 nothing is masked
     assert float(chance[1]) == pytest.approx(1e-3)

@@ -66,8 +66,8 @@ def test_shapes_are_kept_from_text_to_text():
 def test_nothing_is_kept_that_reads_weights_of_before(change):
     mdlm, baseline = serving("mdlm"), serving("autoregressive")
     before = mdlm.denoiser()
-    reader = baseline.lend(3, LENGTH)
-    baseline.take_back(reader)
+    decoder = baseline.acquire_decoder(3, LENGTH)
+    baseline.release_decoder(decoder)
     for method in (mdlm, baseline):
         if change == "loaded":
             method.load_state_dict(method.state_dict())
@@ -79,7 +79,7 @@ def test_nothing_is_kept_that_reads_weights_of_before(change):
             method.serve()
             method.serving = Serving(fixed=True)
     assert mdlm.denoiser() is not before
-    assert baseline.lend(3, LENGTH) is not reader
+    assert baseline.acquire_decoder(3, LENGTH) is not decoder
 
 
 @torch.inference_mode()
@@ -98,16 +98,16 @@ def test_two_texts_can_be_read_at_a_time():
     method = serving("autoregressive")
     z = torch.randint(0, MASK, (3, LENGTH), generator=torch.Generator().manual_seed(1))
     rows = torch.arange(3)
-    alone = [method.denoiser().reading()(z, column, rows) for column in range(LENGTH)]
-    ours, theirs = method.denoiser().reading(), method.denoiser().reading()
+    alone = [method.denoiser().decoder()(z, column, rows) for column in range(LENGTH)]
+    ours, theirs = method.denoiser().decoder(), method.denoiser().decoder()
     for column in range(LENGTH):
         torch.testing.assert_close(ours(z, column, rows), alone[column])
         theirs(z.flip(0), column, rows)
-    kept = ours._reader
+    kept = ours._decoder
     del ours
-    again = method.denoiser().reading()
+    again = method.denoiser().decoder()
     torch.testing.assert_close(again(z, 2, rows), alone[2])  # nothing is left of the text before
-    assert again._reader is kept
+    assert again._decoder is kept
 
 
 @pytest.mark.parametrize("name", [*DIFFUSIONS, "autoregressive"])

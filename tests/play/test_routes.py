@@ -18,7 +18,7 @@ from unmask.data.tokenizers.characters import CharacterTokenizer
 from unmask.model import Model
 from unmask.play.page_requests import Forming
 from unmask.play.static_files import FILES
-from unmask.play.trace import forming
+from unmask.play.trace import stream_events
 from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.sampler import SAMPLERS
 
@@ -96,7 +96,7 @@ def test_of_a_model_of_pairs_the_target_is_shown():
     choices |= {"backbone.width": "16", "backbone.depth": "1", "backbone.heads": "2"}
     config, tokenizer = resolve({}, list(choices.items())), CharacterTokenizer("abcdefgh")
     model = Model(build_method(config, tokenizer.vocabulary), tokenizer, config)
-    found = list(forming(model, Forming(model="pairs", text="abc", steps=4, seed=2)))
+    found = list(stream_events(model, Forming(model="pairs", text="abc", steps=4, seed=2)))
     (result,) = model.generate("abc", steps=4, seed=2)
     assert rows(found)[0] == [None] * (14 - len("abc") - 2)
     assert rows(found)[-1][: len(result.ids)] == result.ids

@@ -371,7 +371,8 @@ def test_a_run_whose_text_is_gone_shows_what_it_has(run, tmp_path):
     assert said[-1].endswith("corpus.txt; cached measurements are assumed to be of this text")
     other = report_run(copy, Budget(ROWS, DRAWS, seed=7), "cpu", said.append)
     assert (
-        sum(line.endswith("the report shows only cached measurements of it") for line in said) == 1
+        sum(line.endswith("the report shows only cached measurements of this run") for line in said)
+        == 1
     )
     # never what another budget found; samples need no text
     assert (other.bound, other.by_steps, other.schedules) == (None, [], {})
@@ -488,5 +489,5 @@ def test_mistakes_are_told_before_anything_is_measured(run, options, message, ca
 def test_a_page_needs_matplotlib(run, monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["report", str(run), "--html", str(tmp_path / "page.html")]) == 2
-    assert "--html needs matplotlib: pip install 'unmask[log]'" in capsys.readouterr().err
+    assert "--html needs matplotlib: pip install '.[log]'" in capsys.readouterr().err
     assert main(["report", str(run), "--no-measure"]) == 0

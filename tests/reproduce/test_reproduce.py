@@ -21,7 +21,14 @@ from unmask.data.tokenizers.kinds import build_tokenizer
 from unmask.errors import UnmaskError
 from unmask.likelihood.estimate import likelihood
 from unmask.methods.method import METHODS
-from unmask.reproduce.agreement import Compared, apart, combined, order, ratios, reach
+from unmask.reproduce.agreement import (
+    Compared,
+    combined,
+    difference_error,
+    half_width,
+    order,
+    ratios,
+)
 from unmask.reproduce.published_tables import PUBLISHED
 from unmask.reproduce.reproduced_tables import (
     RESULTS,
@@ -301,9 +308,9 @@ def test_freedoms_combine_as_welch_has_it():
     assert combined((3.0, 5.0), (4.0, 5.0)) == pytest.approx((5.0, 625 * 5 / (81 + 256)))
     assert combined((0.0, 1.0), (2.0, 7.0)) == (2.0, 7.0)
     assert combined((0.0, math.inf), (0.0, 1.0)) == (0.0, math.inf)
-    assert reach((1.0, 1.0)) == pytest.approx(12.706, abs=1e-3)
-    assert reach((2.0, math.inf)) == pytest.approx(3.92, abs=1e-3)
-    assert reach((math.inf, 1.0)) == math.inf
+    assert half_width((1.0, 1.0)) == pytest.approx(12.706, abs=1e-3)
+    assert half_width((2.0, math.inf)) == pytest.approx(3.92, abs=1e-3)
+    assert half_width((math.inf, 1.0)) == math.inf
 
 
 def test_what_is_beyond_all_numbers_tells_nothing():
@@ -320,9 +327,9 @@ def test_what_is_beyond_all_numbers_tells_nothing():
 def test_figures_of_the_same_draws_are_compared_draw_by_draw():
     a = Compared("a", 10, 5, 1, by_draw=[5, 10, 15])
     b = Compared("b", 11, 5, 2, by_draw=[6.1, 11, 15.9])
-    assert apart(a, b) == pytest.approx((0.1 / math.sqrt(3), 2))
+    assert difference_error(a, b) == pytest.approx((0.1 / math.sqrt(3), 2))
     assert order([(a, b)]).agrees == ["a < b"]
-    assert apart(a, Compared("c", 11, 12, 2)) == (13, math.inf)
+    assert difference_error(a, Compared("c", 11, 12, 2)) == (13, math.inf)
 
 
 def test_a_ratio_is_the_papers_within_its_error():
@@ -346,7 +353,7 @@ def test_another_seed_would_have_trained_another_model():
     assert one.seeds == pytest.approx((10 * 0.05, 1))
     assert two.seeds == pytest.approx((20 * 0.05 / math.sqrt(2), 1))
     # the seeds of both are one estimate, whose freedom is not counted twice
-    error, freedom = apart(one, two)
+    error, freedom = difference_error(one, two)
     assert error == pytest.approx(math.hypot(0.1, 0.1, one.seeds[0], two.seeds[0]))
     assert 1 <= freedom < 1.1
 
@@ -366,7 +373,7 @@ def test_without_a_second_seed_nothing_is_said_of_methods(table1, asked, tmp_pat
     (agreement,) = found.agreement
     assert (
         str(agreement)
-        == f"open: {' < '.join(rows)} (deviation between seeds unknown: no row has two)"
+        == f"open: {' < '.join(rows)} (deviation between seeds unknown: no row has two seeds)"
     )
 
 

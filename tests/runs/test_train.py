@@ -15,6 +15,7 @@ from unmask.data.load import rows_from
 from unmask.data.rows.first_rows import FirstRows
 from unmask.data.tokenizers.characters import ByteTokenizer
 from unmask.errors import UnmaskError
+from unmask.runs.auto_recipe import fitted
 
 
 @pytest.mark.parametrize("packing", ["pad", "split"])
@@ -28,6 +29,14 @@ def test_the_first_rows_have_the_text_of_their_tokens(packing):
     for count in (0, 2, 9):
         every = FirstRows(rows, count)
         assert (every.bytes, every.tokens, every.text_estimated) == (100, 104, False)
+
+
+def test_rows_of_a_validation_are_drawn_by_the_seed():
+    rows = rows_from([f"{n:02}" for n in range(40)], ByteTokenizer(), DataConfig(length=4))
+    drawn = [FirstRows(rows, 8, seed)[range(8)][0] for seed in (0, 0, 1)]
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    assert len(FirstRows(rows, 99, 0)) == len(rows)
 
 
 def test_a_validation_that_costs_more_than_floating_point_can_tell_is_logged(tmp_path):
@@ -142,7 +151,7 @@ def test_python_objects_are_data(kind, tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("notes.txt", "data is of type str"),
+        (3, "data is of type int"),
         ({"test": []}, "data has test: give a part train"),
         ([3, 4], "data, record 1 is of type int: give a text or a mapping"),
         ([{"body": "x"}], "data, record 1 has no field 'text'"),
@@ -162,3 +171,41 @@ def test_names_of_no_dataset_are_refused_in_one_line(name, tmp_path, monkeypatch
     with pytest.raises(UnmaskError) as caught:
         train({**SETTINGS, "data.train": name, "data.cache": str(tmp_path)}, tmp_path / "run")
     assert name in one_line(caught)
+
+
+def test_auto_fits_the_text_and_overrides_win(tmp_path):
+    text = tmp_path / "mine.txt"
+    text.write_text("A cat sat on a mat.\n\n" * 2000)
+    said: list[str] = []
+    given = {"data.train": str(text), "training.device": "cpu", "backbone.width": 64}
+    config = fitted("auto", given, say=said.append)
+    assert (config.data.length, config.data.tokenizer.size) == (128, 512)
+    assert (config.backbone.config.width, config.backbone.config.gate) == (64, 1.0)
+    assert config.training.optimizer == "muon"
+    assert "38,000 characters" in said[0]
+    assert "estimated time" in said[1]
+    assert config == fitted("auto", given, say=said.append)
+    assert fitted("auto", given | {"training.steps": 80}, say=said.append).training.warmup == 5
+
+
+def test_finetune_takes_network_and_tokens_of_its_start_and_measures_it(settings, run, tmp_path):
+    said: list[str] = []
+    own = {name: settings[name] for name in ("data.train", "data.cache", "init_from")}
+    own |= {"training.device": "cpu", "training.steps": 2}
+    folder = tmp_path / "mine"
+    model = unmask.train("finetune", folder, overrides=own, say=said.append)
+    assert model.config.backbone.config.width == unmask.load(run).config.backbone.config.width
+    assert any(line.startswith("before training: ") for line in said)
+    assert any("nats/token before" in line for line in said)
+    again = fitted("finetune", own | {"data.train": "elsewhere.txt"}, folder, said.append)
+    assert again.training == model.config.training  # a run that has begun keeps its choice
+
+
+def test_auto_counts_the_characters_of_python_objects(tmp_path):
+    said: list[str] = []
+    texts = (f"A mouse ran under bed number {i}." for i in range(400))
+    few = {"training.device": "cpu", "training.steps": 2, "data.cache": str(tmp_path / "cache")}
+    few |= {"backbone.width": 16, "backbone.depth": 1, "backbone.heads": 2}
+    model = unmask.train("auto", tmp_path / "run", data=texts, overrides=few, say=said.append)
+    assert "13,090 characters" in said[0]
+    assert model.config.data.train == "elsewhere:data"

@@ -1,5 +1,6 @@
 """In a notebook the bar and text forming are HTML that is written in place, and escaped."""
 
+import re
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from rich.console import Console
 
 from unmask.data.tokenizers.characters import ByteTokenizer
 from unmask.generation.display import MASK, watch
-from unmask.runtime.notebook import Place
+from unmask.runtime.notebook import CellOutput
 from unmask.samplers.core.canvas import Frame
 from unmask.training.logs import progress
 
@@ -80,6 +81,17 @@ def test_the_bar_moves_in_one_place_and_no_lines_are_said(cell, monkeypatch):
     assert said == []
 
 
+def test_a_pipe_gets_a_rate_and_an_end_after_two_steps():
+    said: list[str] = []
+    with progress.ProgressDisplay(10, 40, said.append) as bar:
+        for step in range(11, 16):
+            bar.advance(step, lambda: 1.5)
+    assert said[0] == "step 11/40 · loss 1.5000"
+    rate = r"step 12/40 · loss 1.5000 · .* s/step · 0:00 left, until \d\d:\d\d"
+    assert re.fullmatch(rate, said[1])
+    assert len(said) == 2
+
+
 def test_a_hidden_bar_shows_nothing(cell, monkeypatch):
     monkeypatch.setattr(progress, "Console", Notebook)
     with progress.ProgressDisplay(0, 2, print, hidden=True) as bar:
@@ -88,6 +100,6 @@ def test_a_hidden_bar_shows_nothing(cell, monkeypatch):
 
 
 def test_pictures_that_come_too_soon_are_left_out(cell):
-    place = Place(pause=60)
+    place = CellOutput(pause=60)
     bar = Notebook().render_str("x")
     assert [place.show(bar), place.show(bar), place.show(bar, at_once=True)] == [True, False, True]

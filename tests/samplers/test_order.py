@@ -205,7 +205,7 @@ def test_looking_at_some_rows_at_a_time_changes_nothing(sampler, monkeypatch):
     whole = last_frame(sampler.generate(denoiser, canvas, task), canvas)
     assert max(looks) == start.numel()
     looks.clear()
-    monkeypatch.setattr(state, "MOST_PLACES", 10)
+    monkeypatch.setattr(state, "MOST_POSITIONS", 10)
     parts = last_frame(sampler.generate(denoiser, canvas, task), canvas)
     assert max(looks) <= 10 + LANGUAGE.length
     assert torch.equal(whole.tokens, parts.tokens)

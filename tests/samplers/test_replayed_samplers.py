@@ -71,12 +71,12 @@ def test_the_text_is_that_of_the_plain_path(which, timed, device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("eos", [None, 3])
 def test_a_causal_text_is_that_of_the_plain_path(eos, device, monkeypatch):
-    monkeypatch.setattr(left_to_right, "patience_with", lambda state: 1)
+    monkeypatch.setattr(left_to_right, "eos_interval", lambda state: 1)
     plain, fast = (small_method("autoregressive").double().to(device) for _ in range(2))
     seeds = list(range(2 * BATCH))
     expected = texts(plain, LeftToRight(), seeds, 140, eos_id=eos)
     fast.serving = Serving(fixed=True)
-    monkeypatch.setattr(left_to_right, "patience_with", lambda state: 4)
+    monkeypatch.setattr(left_to_right, "eos_interval", lambda state: 4)
     assert torch.equal(texts(fast, LeftToRight(), seeds, 140, eos_id=eos), expected)
 
 
@@ -100,7 +100,7 @@ def test_an_end_that_is_seen_late_is_as_if_it_had_been_seen_at_once(monkeypatch)
     at_once = last_frame(LeftToRight().generate(smooth, canvas, rules), canvas)
     assert (at_once.calls < canvas.open.sum(1)).any()
     for patience in (2, 7, 100):
-        monkeypatch.setattr(left_to_right, "patience_with", lambda state, n=patience: n)
+        monkeypatch.setattr(left_to_right, "eos_interval", lambda state, n=patience: n)
         late = last_frame(LeftToRight().generate(smooth, canvas, rules), canvas)
         for field in ("tokens", "confidence", "calls", "t"):
             assert torch.equal(getattr(late, field), getattr(at_once, field)), field

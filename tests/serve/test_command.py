@@ -13,7 +13,7 @@ import pytest
 from random_models import random_model
 
 from unmask.cli import main
-from unmask.cli.commands.serve import named, read_token
+from unmask.cli.commands.serve import models_by_name, read_token
 from unmask.errors import UnmaskError
 
 TOKEN = "a token that nobody can guess"
@@ -79,19 +79,19 @@ def test_what_is_missing_is_named(capsys, monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    assert "pip install 'unmask[serve]'" in refused(capsys, "runs/demo", "--port", "0")
+    assert "pip install '.[serve]'" in refused(capsys, "runs/demo", "--port", "0")
 
 
 def test_models_have_names(tmp_path):
     (tmp_path / "demo").mkdir()
-    assert named([f"{tmp_path}/demo/", "best=runs/x"]) == {
+    assert models_by_name([f"{tmp_path}/demo/", "best=runs/x"]) == {
         "demo": f"{tmp_path}/demo/",
         "best": "runs/x",
     }
     (tmp_path / "lr=0.1").mkdir()
-    assert named([f"{tmp_path}/lr=0.1"]) == {"lr=0.1": f"{tmp_path}/lr=0.1"}
+    assert models_by_name([f"{tmp_path}/lr=0.1"]) == {"lr=0.1": f"{tmp_path}/lr=0.1"}
     with pytest.raises(UnmaskError, match="two models are called 'demo'"):
-        named([f"{tmp_path}/demo", "demo=other"])
+        models_by_name([f"{tmp_path}/demo", "demo=other"])
 
 
 def test_the_command_serves_and_ends_when_it_is_told_to(tmp_path):

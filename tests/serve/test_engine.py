@@ -9,7 +9,7 @@ import pytest
 import torch
 from random_models import content
 
-from unmask.backbones.layers.packed_batch import LEAST, Call
+from unmask.backbones.layers.packed_batch import MIN_ROWS, Call
 from unmask.constraints.token_automaton import Passes
 from unmask.errors import UnmaskError
 from unmask.samplers import confidence as order
@@ -115,7 +115,7 @@ def test_heads_are_shared_with_the_pass(engine, models, monkeypatch):
     together(engine, asked)
     passes, calls = engine.counts.passes - before[0], engine.counts.calls - before[1]
     assert len(heads) == passes < calls
-    assert min(heads) >= LEAST  # or how they round would depend on the company
+    assert min(heads) >= MIN_ROWS  # or how they round would depend on the company
 
 
 def test_questions_of_one_kind_go_together(models):

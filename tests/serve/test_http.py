@@ -210,9 +210,9 @@ def test_our_own_mistakes_are_logged_and_counted(server, monkeypatch):
     log.addHandler(handler)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(routes, "told", lambda model, number, frame: number < 2 or wrong())
+            patch.setattr(routes, "frame_data", lambda model, number, frame: number < 2 or wrong())
             response = post(server, "/v1/stream", {"fill": "Tom [MASK:8] end"})
-            patch.setattr(routes, "scored", wrong)
+            patch.setattr(routes, "score_texts", wrong)
             failed = post(server, "/v1/score", {"texts": "A"})
         eventually(lambda: len(records) == 2)
     finally:
@@ -249,7 +249,7 @@ def test_models_are_listed(client):
         ({"best_of": 4}, "best_of is not supported"),
         ({"presence_penalty": 1.0}, "presence_penalty is not supported"),
         ({"max_tokens": 10**6}, "max_tokens must be 2048 or less here"),
-        ({"prompt": "a" * 2045}, "a text has 2048 tokens at most here"),
+        ({"prompt": "a" * 2045}, "a text may have 2048 tokens here"),
         ({"n": 17}, "more than 16 texts"),
         ({"prompt": ["a"] * 9, "n": 2}, "more than 16 texts"),
         ({"extra_body": {"steps": 2000}}, "steps must be 1024 or less here"),

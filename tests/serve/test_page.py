@@ -1,4 +1,4 @@
-"""What docs/serve.md tells readers to type works, against a server that runs."""
+"""What docs/how-to/openai-clients.md tells readers to type works, against a server that runs."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ from live import live
 
 from unmask.serve.execution.engine import Engine
 
-PAGE = Path(__file__).parents[2] / "docs" / "serve.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "openai-clients.md"
 BLOCKS = re.findall(r"^```text\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
 AT = "localhost:8000"
 
@@ -39,6 +39,11 @@ def test_every_curl_is_answered(server):
 def test_the_openai_client_works_as_written(server, capsys):
     (program,) = (block for block in BLOCKS if "import OpenAI" in block)
     names: dict = {}
-    exec(compile(program.replace(AT, f"localhost:{server.port}"), "docs/serve.md", "exec"), names)
+    exec(
+        compile(
+            program.replace(AT, f"localhost:{server.port}"), "docs/how-to/openai-clients.md", "exec"
+        ),
+        names,
+    )
     names["client"].close()
     assert len(capsys.readouterr().out) > 60

@@ -240,7 +240,7 @@ def test_validation_under_fsdp_holds_one_gathered_tensor_at_a_time(alone, monkey
             for parameter in trained.parameters():
                 parameter.add_(1.0)
         expected = {name: whole(tensor).clone() for name, tensor in trained.state_dict().items()}
-        with strategy.shown(method, trained, None):
+        with strategy.averages_loaded(method, trained, None):
             assert all(torch.equal(method.state_dict()[name], expected[name]) for name in expected)
     assert max(most) <= 2  # the next one is made before the last one goes
 
@@ -267,7 +267,7 @@ def test_a_killed_process_and_torchrun_change_nothing(done, tmp_path):
     options = ["--nproc-per-node", "2", "--max-restarts", "1", str(SCRIPT)]
     subprocess.run(
         [*torchrun, *options, str(file)],
-        check=True, capture_output=True, timeout=120,
+        check=True, capture_output=True, timeout=300,
     )  # fmt: skip
     assert (tmp_path / "killed-fault").exists()
     assert_same(tmp_path / "killed", done.folder / "straight", best=False)

@@ -129,7 +129,7 @@ def test_stopped_and_killed_around_a_rollback_it_ends_the_same(tmp_path):
 
         def stepping(step=step, run=run, stop=stop):
             step()
-            if run.state.drawn == stop:
+            if run.state.batch_number == stop:
                 run.signals.note(15)
 
         run._step = stepping
@@ -145,7 +145,7 @@ def test_a_signal_in_a_step_that_goes_wrong_is_not_lost(tmp_path):
 
     def stepping():
         step()
-        if run.state.drawn == 18:
+        if run.state.batch_number == 18:
             signal.raise_signal(signal.SIGTERM)
 
     run._step = stepping

@@ -13,6 +13,7 @@ import unmask
 from unmask.config.run_config import load_recipe, resolve
 from unmask.errors import UnmaskError
 from unmask.files.tensors import read_weights
+from unmask.imports import install_command
 from unmask.training.logs.loggers import LOGGERS, Logger
 
 QUIET = {"steps": 4, "validate_every": 2, "log_every": 1, "sample_every": 2}
@@ -121,9 +122,9 @@ def test_a_resumed_run_is_the_same_run_to_wandb(tmp_path, wandb, monkeypatch):
         (
             "tensorboard",
             "torch.utils.tensorboard",
-            "no log to tensorboard: it is not installed; pip install 'unmask[log]'",
+            f"no log to tensorboard: it is not installed; {install_command('log')}",
         ),
-        ("wandb", "wandb", "no log to wandb: it is not installed; pip install 'unmask[wandb]'"),
+        ("wandb", "wandb", f"no log to wandb: it is not installed; {install_command('wandb')}"),
     ],
 )
 def test_what_is_not_installed_is_told_in_a_line_and_training_goes_on(
@@ -153,7 +154,7 @@ def test_without_matplotlib_there_is_no_curve_and_a_line_says_so(tmp_path, monke
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     said: list[str] = []
     trainer(tmp_path, **QUIET, say=said.append).fit()
-    assert said[-1] == "no loss curve: matplotlib is missing; pip install 'unmask[log]'"
+    assert said[-1] == f"no loss curve: matplotlib is missing; {install_command('log')}"
 
 
 class Memory(Logger):

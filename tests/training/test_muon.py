@@ -101,7 +101,9 @@ def test_published_networks_have_matrices_too(kind):
 
 
 def test_a_network_without_named_matrices_is_refused():
-    with pytest.raises(UnmaskError, match=r"needs a network whose blocks name .*: set adamw"):
+    with pytest.raises(
+        UnmaskError, match=r"needs a network whose blocks list .*: set training.optimizer adamw"
+    ):
         NamedMuon(TinyMethod(), CONFIG)
 
 
@@ -125,8 +127,8 @@ def test_a_skipped_step_changes_nothing_without_the_host_being_asked():
 
 def test_many_matrices_come_in_several_batches(monkeypatch):
     found = []
-    for most in (muon.TOGETHER, 300):
-        monkeypatch.setattr(muon, "TOGETHER", most)
+    for most in (muon.STACK_SIZE, 300):
+        monkeypatch.setattr(muon, "STACK_SIZE", most)
         method = tiny()
         optimizer = NamedMuon(method, CONFIG)
         with_gradients(method, 0)

@@ -87,6 +87,7 @@ def test_a_signal_saves_says_so_and_loses_nothing(tmp_path, number):
     assert signal.getsignal(number) is before
     assert "step-00000010" in said[-1]
     assert "saved" in said[-1]
+    assert said.count("stopping after this step; press again to stop now") == 1
     trainer(tmp_path / "stopped", **OPTIONS).fit()
     assert_same(tmp_path / "stopped", tmp_path / "straight")
 
@@ -103,7 +104,7 @@ def test_signals_of_a_host_are_left_to_it(monkeypatch):
 
 def test_a_second_sigterm_does_not_cost_the_checkpoint(tmp_path):
     run = trainer(tmp_path, **OPTIONS)
-    batch, save = run.loader.batch, run.keeper.keep
+    batch, save = run.loader.batch, run.checkpointer.save
 
     def signalling(step, part):
         if step == 9:
@@ -116,7 +117,7 @@ def test_a_second_sigterm_does_not_cost_the_checkpoint(tmp_path):
             signal.raise_signal(signal.SIGTERM)
         save(state, good)
 
-    run.loader.batch, run.keeper.keep = signalling, saving
+    run.loader.batch, run.checkpointer.save = signalling, saving
     with pytest.raises(Interrupted):
         run.fit()
     assert newest(tmp_path, pytest.fail).name == "step-00000010"

@@ -13,7 +13,7 @@ from training_stand_in import TinyMethod, trainer
 
 from unmask.data.loader import BatchSource
 from unmask.data.rows.row_counts import Totals
-from unmask.data.rows.stream_rows import StreamLoader, StreamPlace, StreamRows
+from unmask.data.rows.stream_rows import StreamLoader, StreamPosition, StreamRows
 from unmask.data.rows.token_rows import Rows
 from unmask.data.sources.corpus import Corpus
 from unmask.data.tokenizers.characters import CharacterTokenizer
@@ -36,7 +36,7 @@ class Recorded:
     """The same rows, numbered: any batch at any time."""
 
     def __init__(self) -> None:
-        found = np.stack([row for row, _ in islice(rows().rows(StreamPlace()), 500)])
+        found = np.stack([row for row, _ in islice(rows().rows(StreamPosition()), 500)])
         self.rows = Rows(found, Totals())
 
     def batch(self, step: int, part: range) -> tuple[torch.Tensor, torch.Tensor]:

@@ -23,20 +23,20 @@ from unmask.vocabulary import Vocabulary
 class Backbone(InferenceWeights, ABC):
     """A network: inputs -> features -> logits, with logits at chosen positions only.
 
-    A method that diffuses vectors replaces two modules: its `embedding` reads vectors, and its
-    `head` returns vectors.
+    A method that diffuses vectors replaces `embedding` by a module that reads vectors, and `head`
+    by one that returns vectors.
     """
 
     causal: bool = False  # a token attends to earlier tokens only; a Config field overrides it
-    # Name of the method to compile. It excludes the tables of rotary angles, because a compiler
-    # would recompute them for every element that is rotated.
+    # Name of the method to compile. Subclasses name one that gets the rotary angles as an argument:
+    # compiled code would recompute the angles for every rotated element.
     compiled: ClassVar[str] = "features"
     embedding: nn.Module  # token ids -> features
     head: nn.Linear  # features -> logits
     time_conditioning: bool = False
-    longest: int | None = None  # most tokens of a row with learned positions; None: no limit
+    longest: int | None = None  # most tokens of a row if positions are learned; None: no limit
     dropout_keys: Keys | None = None  # keys of the rows of the next training batch
-    frozen: tuple[Tensor, Tensor] | None = None  # the head's weight and bias
+    frozen: tuple[Tensor, Tensor] | None = None  # the head's weight and bias for inference
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
         super().__init__()
@@ -153,14 +153,10 @@ class Backbone(InferenceWeights, ABC):
         if not self.plain:
             self.thaw()
             return
-        missing = -self.head.out_features % ALIGNED if self.head.weight.is_cuda else 0
+        padding = -self.head.out_features % ALIGNED if self.head.weight.is_cuda else 0
         weight, bias = self.head.weight.detach().to(dtype), self.head.bias.detach().to(dtype)
-        self.edition += 1  # without `thaw`: another thread may read the frozen weights
-        self.frozen = F.pad(weight, (0, 0, 0, missing)), F.pad(bias, (0, missing))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Attributes of a copy: without the compiled function, which reads the original's weights."""
-        return {name: value for name, value in vars(self).items() if name != self.compiled}
+        self.edition += 1  # not `thaw`, which drops weights that another thread may be reading
+        self.frozen = F.pad(weight, (0, 0, 0, padding)), F.pad(bias, (0, padding))
 
 
 BACKBONES: Registry[Backbone] = Registry("backbone")

@@ -14,10 +14,11 @@ from unmask.backbones.layers.dropout import Keys
 from unmask.backbones.layers.packed_batch import Call, PackedBatch, PackedForward
 from unmask.backbones.layers.state import GraphKVState, State
 from unmask.backbones.layers.transformer_block import (
+    NORMS,
     Block,
-    TransformerConfig,
+    BlockConfig,
     embedding,
-    zero_linear,
+    head,
 )
 from unmask.shapes import Inputs
 from unmask.vocabulary import Vocabulary
@@ -31,17 +32,15 @@ class Causal(Backbone):
     compiled = "trunk"
 
     @dataclass(frozen=True)
-    class Config(TransformerConfig):
+    class Config(BlockConfig):
         pass
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
         self.embedding = embedding(vocabulary.size, config.width)
-        self.blocks = nn.ModuleList(
-            Block(config.width, config.heads, config.dropout) for _ in range(config.depth)
-        )
-        self.norm = nn.LayerNorm(config.width, bias=False)
-        self.head = zero_linear(config.width, vocabulary.size)
+        self.blocks = nn.ModuleList(Block(**config.block) for _ in range(config.depth))
+        self.norm = NORMS[config.norm](config.width)
+        self.head = head(config, self.embedding)
 
     def features(
         self,
@@ -54,23 +53,23 @@ class Causal(Backbone):
         state: State | None = None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
-        """Features of the inputs. With a state, `inputs` are the tokens that follow it."""
+        """Features of the inputs. With a state, `inputs` are the tokens after those in its cache."""
         head_width = self.config.width // self.config.heads
-        seen = attention_inputs(
+        attention = attention_inputs(
             inputs.shape[1], head_width, inputs.device, valid, positions, rule, state, causal=True
         )
-        # A growing cache has a new shape in every call. The compiler would recompile each time.
+        # uncompiled: a growing cache has a new shape in every call, and each would be compiled
         grows = state is not None and not isinstance(state, GraphKVState)
         trunk = partial(Causal.trunk, self) if grows else self.trunk
-        h = trunk(inputs, seen, self.keys(inputs), at=at)
+        h = trunk(inputs, attention, self.keys(inputs), at=at)
         if state is not None:
             state.advance(inputs.shape[1])
         return h
 
     def together(self, calls: Sequence[Call]) -> list[Tensor]:
         """Features of several calls, from one forward pass; each call keeps its own cache."""
-        side = PackedForward(calls, self.config.width // self.config.heads, causal=True)
-        h = side.apart(Causal.trunk(self, side.tokens, side.seen, None, side.at))
+        packed = PackedForward(calls, self.config.width // self.config.heads, causal=True)
+        h = packed.unpack(Causal.trunk(self, packed.tokens, packed.attention, None, packed.at))
         for call in calls:
             if call.state is not None:
                 call.state.advance(call.tokens.shape[1])
@@ -79,7 +78,7 @@ class Causal(Backbone):
     def trunk(
         self,
         inputs: Inputs,
-        seen: AttentionInputs | PackedBatch,
+        attention: AttentionInputs | PackedBatch,
         keys: Keys | None,
         at: Int[Tensor, "tokens"] | None,
     ) -> Float[Tensor, "*tokens width"]:
@@ -87,7 +86,7 @@ class Causal(Backbone):
 
         Args:
             inputs: Token ids.
-            seen: Rotation, mask and cache of attention.
+            attention: Rotation, mask and cache of attention.
             keys: Dropout keys of the rows; None for no dropout.
             at: Indices of the tokens to compute, into the flattened batch; None for all.
 
@@ -97,7 +96,7 @@ class Causal(Backbone):
         x = self.embedding(inputs)
         last = len(self.blocks) - 1
         for layer, block in enumerate(self.blocks):
-            x = block(x, layer, seen, None, keys, at if layer == last else None)
+            x = block(x, layer, attention, None, keys, at if layer == last else None)
         return self.norm(x)
 
     @torch.no_grad()
@@ -108,3 +107,16 @@ class Causal(Backbone):
         for block in self.blocks:
             assert isinstance(block, Block)
             block.freeze(None, dtype)
+
+
+@BACKBONES.register("modern_causal")
+class ModernCausal(Causal):
+    """The causal transformer with the same settings as `modern_dit`."""
+
+    @dataclass(frozen=True)
+    class Config(Causal.Config):
+        dropout: float = 0.0
+        qk_norm: bool = True
+        mlp: str = "swiglu"
+        tied_head: bool = True
+        zero_out: bool = True

@@ -14,7 +14,7 @@ from unmask.errors import UnmaskError
 
 
 def compile_backbone(backbone: Backbone, rows: Collection[int] | None = None) -> None:
-    """Compiles a network in place; the names of its state dict do not change.
+    """Compiles a network in place. The keys of its state dict do not change.
 
     Each new batch size costs half a minute of compilation. With `rows`, other batch sizes run
     uncompiled, such as those of a sampler during training. Without `rows`, torch compiles
@@ -38,21 +38,41 @@ def compile_backbone(backbone: Backbone, rows: Collection[int] | None = None) ->
     vars(backbone)[backbone.compiled] = run
 
 
-def compile_blocks(backbone: Backbone) -> None:
-    """Compiles each block of a network in place; code between the blocks stays uncompiled.
+def compile_blocks(backbone: Backbone, rows: Collection[int] | None = None) -> None:
+    """Compiles the blocks of a network in place; code between the blocks stays uncompiled.
+
+    All blocks share the code that torch compiles for one of them. On a GPU this takes a third of
+    the time that the whole network takes, and the steps are as fast. A network without blocks is
+    compiled as a whole.
 
     Args:
         backbone: The network.
+        rows: Batch sizes to compile; None for all.
     """
-    for block in getattr(backbone, "blocks", ()):
-        vars(block).pop("forward", None)
-        block.forward = _with_one_line_errors(torch.compile(block.forward))
+    blocks = getattr(backbone, "blocks", ())
+    if not len(blocks):
+        compile_backbone(backbone, rows)
+    for block in blocks:
+        vars(block).pop("forward", None)  # the compiled function of an earlier call
+        vars(block)["forward"] = _for_rows(rows, block.forward)
+
+
+def _for_rows(rows: Collection[int] | None, plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A block's forward function, compiled for some batch sizes."""
+    compiled = _with_one_line_errors(torch.compile(plain))
+
+    def run(x: Tensor, *args: Any, **options: Any) -> Tensor:
+        chosen = compiled if rows is None or len(x) in rows else plain
+        return chosen(x, *args, **options)
+
+    return run
 
 
 def recompute_blocks(backbone: Backbone, wanted: bool) -> None:
     """Switches activation checkpointing on or off.
 
-    With it, a block stores only its input, and computes its activations again in the backward pass.
+    With checkpointing, a block stores only its input and recomputes its activations in the backward
+    pass.
 
     Args:
         backbone: The network.
@@ -78,7 +98,7 @@ def _with_one_line_errors(compiled: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return compiled(*args, **options)
         except RuntimeError as error:
-            reason = _missing(error)
+            reason = _compiler_failure(error)
             if reason is None:
                 raise
             raise UnmaskError(
@@ -94,8 +114,8 @@ def _not_fatal(record: logging.LogRecord) -> bool:
     return record.levelno < logging.CRITICAL
 
 
-def _missing(error: RuntimeError) -> str | None:
-    """The reason why torch's compiler failed, in one line; None for other errors and lack of memory."""
+def _compiler_failure(error: RuntimeError) -> str | None:
+    """The failure of torch's compiler in one line; None for other errors and for lack of memory."""
     from torch._dynamo.exc import BackendCompilerFailed
     from torch._inductor.exc import TritonMissing
 
@@ -105,5 +125,5 @@ def _missing(error: RuntimeError) -> str | None:
     if isinstance(inner, torch.OutOfMemoryError | MemoryError):
         return None
     lines = [line.strip() for line in str(inner).splitlines() if line.strip()]
-    telling = [line for line in lines if "error:" in line]
-    return (telling or lines or [type(inner).__name__])[0].rstrip(".")
+    error_lines = [line for line in lines if "error:" in line]
+    return (error_lines or lines or [type(inner).__name__])[0].rstrip(".")

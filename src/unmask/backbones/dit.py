@@ -14,13 +14,15 @@ from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.layers.attention import AttentionInputs, AttentionRule, attention_inputs
 from unmask.backbones.layers.dropout import Keys
 from unmask.backbones.layers.inference_weights import is_plain
-from unmask.backbones.layers.ops import modulate, taken
+from unmask.backbones.layers.ops import EPS, modulate, taken
 from unmask.backbones.layers.packed_batch import Call, PackedBatch, PackedForward
 from unmask.backbones.layers.state import State
 from unmask.backbones.layers.transformer_block import (
+    NORMS,
     Block,
-    TransformerConfig,
+    BlockConfig,
     embedding,
+    head,
     zero_linear,
 )
 from unmask.errors import UnmaskError
@@ -54,16 +56,13 @@ class DiT(Backbone):
     compiled = "trunk"
 
     @dataclass(frozen=True)
-    class Config(TransformerConfig):
+    class Config(BlockConfig):
         condition_width: int = 128
         time_conditioning: bool = False
         gate: float = 0.0  # initial value of the residual gates; 0 is adaLN-Zero
-        zero_out: bool = (
-            False  # the blocks' output matrices start at zero; needs a gate that is not 0
-        )
 
         def __post_init__(self) -> None:
-            TransformerConfig.__post_init__(self)
+            BlockConfig.__post_init__(self)
             if not 1 <= self.condition_width <= 2**17:
                 raise UnmaskError(
                     f"condition_width must lie between 1 and {2**17:,}, not {self.condition_width}"
@@ -80,15 +79,16 @@ class DiT(Backbone):
         self.noise_level = NoiseLevel(config.condition_width)
         self.blocks = nn.ModuleList(
             Block(
-                *(config.width, config.heads, config.dropout, config.condition_width, config.gate),
+                **config.block,
+                condition_width=config.condition_width,
+                gate=config.gate,
                 by_row=config.time_conditioning,
-                zero_out=config.zero_out,
             )
             for _ in range(config.depth)
         )
-        self.norm = nn.LayerNorm(config.width, bias=False)
+        self.norm = NORMS[config.norm](config.width)
         self.modulation = zero_linear(config.condition_width, 2 * config.width)
-        self.head = zero_linear(config.width, vocabulary.size)
+        self.head = head(config, self.embedding)
 
     def features(
         self,
@@ -107,54 +107,57 @@ class DiT(Backbone):
         elif condition is None or not self.time_conditioning:
             condition = torch.zeros(1, device=inputs.device)
         head_width = self.config.width // self.config.heads
-        seen = attention_inputs(
+        attention = attention_inputs(
             inputs.shape[1], head_width, inputs.device, valid, positions, rule, state
         )
-        return self.trunk(inputs, condition, seen, self.keys(inputs), at=at)
+        return self.trunk(inputs, condition, attention, self.keys(inputs), at=at)
 
     def together(self, calls: Sequence[Call]) -> list[Tensor]:
-        """Features of several calls in one pass."""
-        side = PackedForward(calls, self.config.width // self.config.heads, causal=False)
-        condition = None if self.usable else torch.zeros(1, device=side.tokens.device)
+        """Features of several calls, from one forward pass."""
+        packed = PackedForward(calls, self.config.width // self.config.heads, causal=False)
+        condition = None if self.usable else torch.zeros(1, device=packed.tokens.device)
         if self.time_conditioning:
-            condition = side.condition
+            condition = packed.condition
         # uncompiled, since each packed batch has its own shape
-        trunk = partial(DiT.trunk, self, side.tokens, condition, side.seen, None)
-        if side.at is not None and self.time_conditioning:
-            # with `at`, `trunk` reads one condition per row, but a packed row has several
-            return side.apart(taken(trunk(None), side.at))
-        return side.apart(trunk(side.at))
+        trunk = partial(DiT.trunk, self, packed.tokens, condition, packed.attention, None)
+        if packed.at is not None and self.time_conditioning:
+            # with `at`, `trunk` expects one noise level per row, but a packed row has several
+            return packed.unpack(taken(trunk(None), packed.at))
+        return packed.unpack(trunk(packed.at))
 
     def trunk(
         self,
         inputs: Inputs,
-        condition: Float[Tensor, "times"]
-        | None,  # one for all rows, or one per row; more are padding
-        seen: AttentionInputs | PackedBatch,
+        condition: Float[Tensor, "times"] | None,
+        attention: AttentionInputs | PackedBatch,
         keys: Keys | None,
         at: Int[Tensor, "tokens"] | None,
     ) -> Float[Tensor, "*tokens width"]:
         """The network without its head; the last block computes the tokens `at` only.
 
         Args:
-            inputs: token ids, or vectors of a method that diffuses vectors.
-            condition: noise levels; None if the frozen weights contain the modulation by sigma = 0.
-            seen: positions and masks of the attention.
-            keys: dropout key of each row; None without dropout.
-            at: indices of the tokens to compute, into the flattened batch; None for all.
+            inputs: Token ids, or vectors if the method diffuses vectors.
+            condition: One noise level for all rows, or one per row and then padding. None if the
+                frozen weights contain the modulation by sigma = 0.
+            attention: Rotation and mask of attention.
+            keys: Dropout keys of the rows; None for no dropout.
+            at: Indices of the tokens to compute, into the flattened batch; None for all.
 
         Returns:
-            The features.
+            Features [rows, length, width], or [tokens, width] with `at`.
         """
         c = None if condition is None else F.silu(self.noise_level(condition))
         x = self.embedding(inputs)
         last = len(self.blocks) - 1
         for layer, block in enumerate(self.blocks):
-            x = block(x, layer, seen, c, keys, at if layer == last else None)
+            x = block(x, layer, attention, c, keys, at if layer == last else None)
         if c is None:
-            return F.layer_norm(x, x.shape[-1:], *self.final)
+            gain, shift = self.final
+            if self.config.norm == "rms":
+                return F.rms_norm(x, x.shape[-1:], gain, EPS) + shift
+            return F.layer_norm(x, x.shape[-1:], gain, shift)
         final = self.modulation(c)
-        final = seen.by_token(final) if self.time_conditioning else final[:, None]
+        final = attention.by_token(final) if self.time_conditioning else final[:, None]
         if at is not None:
             by_row = final.expand(len(inputs), -1, -1)
             final = by_row[at // inputs.shape[1]][:, 0] if self.time_conditioning else final[0]
@@ -177,3 +180,17 @@ class DiT(Backbone):
             block.freeze(c, dtype)
         shift, scale = self.modulation(c)[0].chunk(2)
         self.final = self.norm.weight * (1 + scale), shift
+
+
+@BACKBONES.register("modern_dit")
+class ModernDiT(DiT):
+    """The DiT with the settings that learn fastest (benchmarks/README.md, "Learning per step")."""
+
+    @dataclass(frozen=True)
+    class Config(DiT.Config):
+        dropout: float = 0.0
+        qk_norm: bool = True
+        mlp: str = "swiglu"
+        tied_head: bool = True
+        zero_out: bool = True
+        gate: float = 1.0

@@ -17,6 +17,7 @@ from unmask.backbones.layers.attention import (
     attention_inputs,
 )
 from unmask.backbones.layers.dropout import Keys, dropout
+from unmask.backbones.layers.inference_weights import Compilable
 from unmask.backbones.layers.ops import taken
 from unmask.backbones.layers.state import State
 from unmask.backbones.layers.transformer_block import TransformerConfig, zero_linear
@@ -48,7 +49,7 @@ class PretrainedConfig(TransformerConfig):
 class PretrainedTransformer(Backbone):
     """Transformer with learned positions, for BERT's and GPT-2's weights.
 
-    It has no dropout of attention probabilities. Inference with published weights does not need it.
+    Unlike the published networks, it applies no dropout to attention probabilities.
     """
 
     norm_first: ClassVar[bool]
@@ -63,7 +64,7 @@ class PretrainedTransformer(Backbone):
             Layer(config, self.norm_first, self.activation) for _ in range(config.depth)
         )
         self.norm = nn.LayerNorm(config.width, config.epsilon)
-        self.apply(_start)
+        self.apply(_init_weights)
         self.head = zero_linear(config.width, vocabulary.size)
 
     def features(
@@ -79,21 +80,21 @@ class PretrainedTransformer(Backbone):
     ) -> Float[Tensor, "*tokens width"]:
         """Features of the inputs. This network ignores `condition`, the noise level."""
         length, start = inputs.shape[1], state.length if state else 0
-        where = positions
-        if where is None:
+        position_ids = positions
+        if position_ids is None:
             if start + length > self.config.positions:
                 raise UnmaskError(
                     f"a text has {start + length} tokens, more than the network's "
                     f"{self.config.positions} positions: shorten it"
                 )
-            where = torch.arange(start, start + length, device=inputs.device)
-        seen = attention_inputs(
+            position_ids = torch.arange(start, start + length, device=inputs.device)
+        attention = attention_inputs(
             length, 2, inputs.device, valid, positions, rule, state, causal=self.causal
         )
         keys = self.keys(inputs)
-        x = self.embedded(self.embedding(inputs) + self.positions(where), keys)
+        x = self.embedded(self.embedding(inputs) + self.positions(position_ids), keys)
         for layer, block in enumerate(self.blocks):
-            x = block(x, layer, seen, keys)
+            x = block(x, layer, attention, keys)
         if state is not None:
             state.advance(length)
         return self.last(x if at is None else taken(x, at))
@@ -133,11 +134,11 @@ class Bert(PretrainedTransformer):
 _LONGEST = 2**20  # most positions, a limit for untrusted files
 
 
-class Layer(nn.Module):
+class Layer(Compilable):
     """Attention and MLP, with layer norms before them (GPT-2) or after the residual sums (BERT)."""
 
     recomputed: bool = False  # activation checkpointing: the backward pass reruns the layer
-    matrices: ClassVar = {"qkv": 3, "out": 1, "up": 1, "down": 1}  # as Block has them
+    matrices: ClassVar = {"qkv": 3, "out": 1, "up": 1, "down": 1}  # as in `Block.matrices`
 
     def __init__(self, config: PretrainedConfig, norm_first: bool, activation: str) -> None:
         super().__init__()
@@ -152,31 +153,33 @@ class Layer(nn.Module):
         self.mlp_norm = nn.LayerNorm(width, config.epsilon)
 
     def forward(
-        self, x: Features, layer: int, seen: AttentionInputs, keys: Keys | None
+        self, x: Features, layer: int, attention: AttentionInputs, keys: Keys | None
     ) -> Features:
         if not self.recomputed or not torch.is_grad_enabled():
-            return self._features(x, layer, seen, keys)
+            return self._features(x, layer, attention, keys)
         # dropout is a function of its keys, so no generator state is saved
-        kept = (x, layer, seen, keys)
-        return checkpoint(self._features, *kept, use_reentrant=False, preserve_rng_state=False)
+        args = (x, layer, attention, keys)
+        return checkpoint(self._features, *args, use_reentrant=False, preserve_rng_state=False)
 
     def _features(
-        self, x: Features, layer: int, seen: AttentionInputs, keys: Keys | None
+        self, x: Features, layer: int, attention: AttentionInputs, keys: Keys | None
     ) -> Features:
         if self.norm_first:
-            x = x + self._attention(self.attention_norm(x), layer, seen, keys)
+            x = x + self._attention(self.attention_norm(x), layer, attention, keys)
             return x + self._mlp(self.mlp_norm(x), layer, keys)
-        x = self.attention_norm(x + self._attention(x, layer, seen, keys))
+        x = self.attention_norm(x + self._attention(x, layer, attention, keys))
         return self.mlp_norm(x + self._mlp(x, layer, keys))
 
     def _attention(
-        self, h: Features, layer: int, seen: AttentionInputs, keys: Keys | None
+        self, h: Features, layer: int, attention: AttentionInputs, keys: Keys | None
     ) -> Features:
-        apart = self.qkv(h).unflatten(-1, (3, self.heads, -1))
-        q, k, v = (part.transpose(1, 2) for part in apart.unbind(2))
-        if seen.cache is not None:
-            k, v = seen.cache.append(layer, k, v)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen.mask, is_causal=seen.causal)
+        qkv = self.qkv(h).unflatten(-1, (3, self.heads, -1))
+        q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
+        if attention.cache is not None:
+            k, v = attention.cache.append(layer, k, v)
+        y = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=attention.mask, is_causal=attention.causal
+        )
         return dropout(self.out(y.transpose(1, 2).flatten(2)), self.dropout, keys, 2 * layer)
 
     def _mlp(self, h: Features, layer: int, keys: Keys | None) -> Features:
@@ -184,7 +187,7 @@ class Layer(nn.Module):
         return dropout(self.down(h), self.dropout, keys, 2 * layer + 1)
 
 
-def _start(module: nn.Module) -> None:
+def _init_weights(module: nn.Module) -> None:
     """Initial weights of BERT and GPT-2: normal with standard deviation 0.02, biases 0."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)

@@ -1,4 +1,4 @@
-"""The command `unmask`. An error of the user is one line on standard error, with exit code 2."""
+"""The command `unmask`. A user error prints one line to standard error and exits with code 2."""
 
 import atexit
 import gc
@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from unmask import __version__
-from unmask.cli.output.terminal import spell_what_is_missing
+from unmask.cli.output.terminal import replace_unencodable
 from unmask.cli.parser import Commands, Parser
 from unmask.errors import UnmaskError, UnmaskWarning, unknown
 from unmask.registry import PLUGINS
@@ -50,20 +50,20 @@ start here:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code: 0 success, 2 error of the user, 130 Ctrl-C, 141 closed pipe."""
+    """Runs a command and returns its exit code: 0 success, 2 user error, 130 Ctrl-C, 141 closed pipe."""
     # torch's threads busy-wait by default, which slows other processes down
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # without it, garbage collection at exit visits all of torch: half a second
+    # otherwise garbage collection at exit visits all objects of torch, which takes half a second
     atexit.register(gc.freeze)
     limit_threads()
-    spell_what_is_missing()
+    replace_unencodable()
     try:
         args = _parse(sys.argv[1:] if argv is None else argv)
         with _warnings_in_one_line():
             args.execute(args)
         print(end="", flush=True)  # raises an error here if standard output is closed (>&-)
     except BrokenPipeError:
-        # the reader of the pipe is gone; without this the flush at exit would print an error
+        # the reader closed the pipe; without this the flush at exit would print an error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (UnmaskError, OSError) as error:
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser(modules: Iterable[str] = _COMMANDS) -> tuple[Parser, Commands]:
-    """The parser of `unmask` with the commands of some modules, and the action that holds these."""
+    """The parser of `unmask`, and its sub-parsers action with the commands of some modules."""
     parser = Parser(
         prog="unmask",
         description="Train, evaluate and serve masked diffusion language models; generate and infill text.",
@@ -84,7 +84,7 @@ def build_parser(modules: Iterable[str] = _COMMANDS) -> tuple[Parser, Commands]:
     parser.add_argument(
         "--plugin",
         metavar="FILE",
-        help="Python file or module that registers components; repeatable, stands before the command",
+        help="Python file or module that registers components; repeatable, give it before the command",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in modules:
@@ -95,8 +95,8 @@ def build_parser(modules: Iterable[str] = _COMMANDS) -> tuple[Parser, Commands]:
 def _parse(argv: Sequence[str]) -> Namespace:
     while len(argv) > 1 and argv[0] == "--plugin":
         # in the environment, so that child processes import the plugins too
-        named = filter(None, (os.environ.get(PLUGINS), argv[1]))
-        os.environ[PLUGINS] = os.pathsep.join(named)
+        plugins = filter(None, (os.environ.get(PLUGINS), argv[1]))
+        os.environ[PLUGINS] = os.pathsep.join(plugins)
         argv = argv[2:]
     if not argv or argv[0].startswith("-"):
         return build_parser()[0].parse_args(argv)
@@ -108,17 +108,17 @@ def _parse(argv: Sequence[str]) -> Namespace:
 
 @contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Prints warnings of unmask in one line, without file and line number."""
+    """Prints warnings of unmask on one line, without file and line number."""
     with warnings.catch_warnings():
-        show = warnings.showwarning
+        original = warnings.showwarning
 
-        def shown(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
+        def show(message: Any, category: type[Warning], *location: Any, **more: Any) -> None:
             if issubclass(category, UnmaskWarning):
                 print(f"unmask: warning: {message}", file=sys.stderr)
             else:
-                show(message, category, *place, **more)
+                original(message, category, *location, **more)
 
-        warnings.showwarning = shown
+        warnings.showwarning = show
         yield
 
 

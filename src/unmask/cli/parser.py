@@ -1,4 +1,4 @@
-"""The argument parser: errors of one line, dotted overrides, options from dataclasses, examples."""
+"""The argument parser: one-line errors, dotted overrides, options from dataclasses, examples."""
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ A component is chosen by its name, which resets its fields to their defaults:
 
 
 class _Layout(argparse.RawDescriptionHelpFormatter):
-    """Help layout that keeps line breaks and fits the longest name of a sub-command."""
+    """Help layout that keeps line breaks; its first column fits the longest sub-command."""
 
     def add_argument(self, action: argparse.Action) -> None:
         super().add_argument(action)
@@ -35,19 +35,21 @@ class _Layout(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises its errors.
+    """A parser that raises an `UnmaskError` for a wrong argument.
 
-    With `overrides`, unknown options `--a.b value` are collected as overrides of the configuration. `usual`
-    is the default sub-command, for a first argument that is no sub-command.
+    With `overrides`, unknown options `--a.b value` are collected as overrides of the configuration.
+    `default_command` is the sub-command if the first argument names none.
     """
 
-    def __init__(self, *, overrides: bool = False, usual: str = "", **settings: Any) -> None:
+    def __init__(
+        self, *, overrides: bool = False, default_command: str = "", **settings: Any
+    ) -> None:
         if overrides:
             settings.update(usage="%(prog)s RECIPE [options] [--section.field value ...]")
             settings.update(epilog=OVERRIDES)
         layout = partial(_Layout, max_help_position=28)
         super().__init__(allow_abbrev=False, formatter_class=layout, **settings)
-        self.overrides, self.usual = overrides, usual
+        self.overrides, self.default_command = overrides, default_command
         if overrides:
             self.add_argument(
                 "recipe", metavar="RECIPE", help="name of a recipe ('unmask recipes') or .yaml file"
@@ -59,39 +61,38 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        if self.usual:
-            args = self._with_usual(args or ())
+        if self.default_command:
+            args = self._with_default(args or ())
         if not self.overrides:
             parsed, extras = super().parse_known_args(args, namespace)
-            if (
-                extras and self._subparsers is None
-            ):  # names the help of the command, not of `unmask`
-                self._refuse(extras)
+            # here the error refers to the help of the command; later it would refer to that of `unmask`
+            if extras and self._subparsers is None:
+                self._unrecognized(extras)
             return parsed, extras
         own, overrides = self._split(args or ())
         parsed, extras = super().parse_known_args(own, namespace)
         parsed.overrides = overrides
         return parsed, extras
 
-    def _refuse(self, extras: Sequence[str]) -> NoReturn:
+    def _unrecognized(self, extras: Sequence[str]) -> NoReturn:
         """Raises an error for unknown arguments, with the nearest option."""
         flag = next((extra.partition("=")[0] for extra in extras if extra.startswith("--")), "")
         near = get_close_matches(flag, self._option_string_actions, 1, 0.75)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         self.error(f"unrecognized arguments: {' '.join(extras)}{hint}")
 
-    def _with_usual(self, args: Sequence[str]) -> Sequence[str]:
+    def _with_default(self, args: Sequence[str]) -> Sequence[str]:
         """The arguments, with the default sub-command in front if they name none.
 
-        Two names in front are an error: the first one is an unknown suite.
+        If the first two arguments are names, the first is an unknown suite, which is an error.
         """
         assert self._subparsers is not None
-        known = list(self._subparsers._group_actions[0].choices or ())
-        if args[:1] and args[0] in (*known, "-h", "--help"):
+        names = list(self._subparsers._group_actions[0].choices or ())
+        if args[:1] and args[0] in (*names, "-h", "--help"):
             return args
         if len(args) > 1 and not any(word.startswith("-") for word in args[:2]):
-            raise unknown("suite", args[0], known)
-        return [self.usual, *args]
+            raise unknown("suite", args[0], names)
+        return [self.default_command, *args]
 
     def _split(self, args: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
         """The parser's own arguments, and the overrides `--a.b value` and `--a.b=value` as pairs."""
@@ -163,33 +164,33 @@ def _argument(one: Option) -> dict[str, Any]:
     """The arguments of `add_argument` that follow from the type of an option."""
     kind: Any = one.kind
     if kind is bool:
-        plain = one.default is False
-        return {"action": "store_true" if plain else argparse.BooleanOptionalAction}
+        switch = one.default is False
+        return {"action": "store_true" if switch else argparse.BooleanOptionalAction}
     names = {int: "N", float: "X", Path: "FILE"}
     name = one.metavar or names.get(kind, one.name.rpartition("_")[2].upper())
     if one.many and kind in (int, float):
         return {"type": _checked(one, list_of(kind)), "metavar": one.metavar or f"{name},{name}"}
     several = {"action": "append"} if one.repeat else {"nargs": "+"} if one.many else {}
     if one.choices:
-        spelled = {str(choice): choice for choice in one.choices}
-        kind, name = (lambda text: spelled.get(text, text)), one.metavar or "|".join(spelled)
+        by_text = {str(choice): choice for choice in one.choices}
+        kind, name = (lambda text: by_text.get(text, text)), one.metavar or "|".join(by_text)
     return {"type": _checked(one, kind), "metavar": name, **several}
 
 
-def _checked(one: Option, read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A parser of an argument that raises an error for values out of the option's range."""
+def _checked(one: Option, parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """`parse` with a check of the option's range."""
 
     def checked(text: str) -> Any:
-        value = read(text)
+        value = parse(text)
         one.check(value)
         return value
 
-    checked.__name__ = getattr(read, "__name__", "")  # for argparse's error: invalid int value
+    checked.__name__ = getattr(parse, "__name__", "")  # for argparse's error: invalid int value
     return checked
 
 
 def add_sampling(parser: Parser) -> None:
-    """Adds the sampling options and those of logits processors. Defaults are those of the Python API."""
+    """Adds the sampling options and those of logits processors, with the defaults of the Python API."""
     group = parser.add_argument_group("sampling", argument_default=argparse.SUPPRESS)
     add_options(parser, options_of(SamplingParams, "cli"), "sampling")
     add_arithmetic(group)
@@ -199,10 +200,12 @@ def add_sampling(parser: Parser) -> None:
     parser.add_argument(
         "--watch",
         action=argparse.BooleanOptionalAction,
-        help="show each step, with pauses; by default a single text in a terminal shows them without pauses",
+        help="show each step, with pauses; by default a terminal shows the steps of a single text, without pauses",
     )
     parser.add_argument(
-        "--time", action="store_true", help="print the seconds until the first text and in all"
+        "--time",
+        action="store_true",
+        help="print the seconds until the first text and for all texts",
     )
 
 
@@ -231,7 +234,7 @@ def add_arithmetic(group: argparse._ArgumentGroup) -> None:
     add(
         "--compile",
         action="store_true",
-        help="compile the network: half a minute, then faster on a GPU",
+        help="compile the network: it takes half a minute, and the network is then faster on a GPU",
     )
 
 
@@ -251,5 +254,5 @@ def add_model(parser: Parser) -> None:
 
 
 def given(args: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """The options among `names` that the command line has, by name."""
+    """The options among `names` that the user gave, by name."""
     return {name: getattr(args, name) for name in names if hasattr(args, name)}

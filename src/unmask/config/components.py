@@ -13,8 +13,8 @@ from unmask.methods.method import METHODS, Capabilities, Method
 from unmask.registry import Registry
 from unmask.vocabulary import Vocabulary
 
-# Stands for a vocabulary that is unknown yet; it has every id that a component may need.
-_ANY = Vocabulary(2, 1, pad_id=0, bos_id=0, eos_id=0, label_ids=(0,), complement_ids=(0, 1))
+# A placeholder for an unknown vocabulary, with every special id that a component may need.
+_PLACEHOLDER = Vocabulary(2, 1, pad_id=0, bos_id=0, eos_id=0, label_ids=(0,), complement_ids=(0, 1))
 
 
 def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
@@ -43,40 +43,40 @@ def outline(config: RunConfig, vocabulary: Vocabulary | None = None) -> Method:
 
     Args:
         config: the run configuration.
-        vocabulary: a vocabulary, which only affects the number of parameters; None = a small one.
+        vocabulary: the vocabulary, which affects only the number of parameters; None = a small one.
     """
     with torch.device("meta"):
-        return build_method(config, vocabulary or _ANY)
+        return build_method(config, vocabulary or _PLACEHOLDER)
 
 
 def _check_pair(config: RunConfig) -> None:
-    """Raises an error if the method cannot use the network; it names the networks that fit."""
+    """Raises an error if the method cannot use the network. The error names networks that fit."""
     name, backbone = config.method.name, config.backbone.name
-    wanted, kind = METHODS[name].capabilities, BACKBONES[backbone]
+    needs, kind = METHODS[name].capabilities, BACKBONES[backbone]
     causal = getattr(config.backbone.config, "causal", kind.causal)
-    direction = "causal" if wanted.causal else "bidirectional"
-    fits = wanted.any_network or causal == wanted.causal
+    direction = "causal" if needs.causal else "bidirectional"
+    fits = needs.any_network or causal == needs.causal
     if not fits and _has(kind, "causal"):
         raise UnmaskError(
-            f"method {name} needs a {direction} network: set backbone.causal {str(wanted.causal).lower()}"
+            f"method {name} needs a {direction} network: set backbone.causal {str(needs.causal).lower()}"
         )
     if not fits:
         lacking = f"a {direction} network, but {backbone} is not"
-    elif wanted.noise_level and not _reads_time(kind):
+    elif needs.noise_level and not _reads_time(kind):
         lacking = f"a network that reads the noise level, but {backbone} does not"
     else:
         return
-    suitable = [other for other in BACKBONES if _suits(BACKBONES[other], wanted)]
-    setting = " and backbone.time_conditioning true" if wanted.noise_level else ""
+    suitable = [other for other in BACKBONES if _suits(BACKBONES[other], needs)]
+    setting = " and backbone.time_conditioning true" if needs.noise_level else ""
     raise UnmaskError(
         f"method {name} needs {lacking}: set backbone {' or '.join(suitable)}{setting}"
     )
 
 
-def _suits(kind: type[Backbone], wanted: Capabilities) -> bool:
+def _suits(kind: type[Backbone], needs: Capabilities) -> bool:
     """True if a method with these capabilities can use networks of this kind."""
-    directed = wanted.any_network or kind.causal == wanted.causal or _has(kind, "causal")
-    return directed and (not wanted.noise_level or _reads_time(kind))
+    fits = needs.any_network or kind.causal == needs.causal or _has(kind, "causal")
+    return fits and (not needs.noise_level or _reads_time(kind))
 
 
 def _reads_time(kind: type[Backbone]) -> bool:
@@ -90,6 +90,6 @@ def _has(kind: type[Backbone], setting: str) -> bool:
 
 
 def _component(registry: Registry[Any], choice: Choice) -> Any:
-    """The component that a choice names; most components are their own configuration."""
+    """The component of a choice. A class without a nested `Config` is its own configuration."""
     entry: Any = registry[choice.name]
     return entry(choice.config) if hasattr(entry, "Config") else choice.config

@@ -24,10 +24,10 @@ from unmask.training.training_config import DistributedConfig, LoraConfig, Train
 
 @dataclass(frozen=True)
 class Choice:
-    """A registered component: its name and its configuration."""
+    """A component chosen from a registry: its name and its configuration."""
 
     name: str
-    config: Any  # the frozen dataclass that the named class declares
+    config: Any  # an instance of the component's `config_class`
 
 
 def config_class(entry: type) -> type:
@@ -61,7 +61,7 @@ def _default(section: str) -> Choice:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """All settings that determine the result of a run."""
+    """All settings of a run."""
 
     seed: int = 0
     init_from: str = ""  # a model whose tokenizer and weights the run starts from; "" = none
@@ -79,7 +79,7 @@ class RunConfig:
 
 
 def load_recipe(recipe: str) -> dict[str, Any]:
-    """The tree of a recipe, merged into the recipe that it names as its `base`.
+    """The settings of a recipe, merged over those of its `base` recipe, if it has one.
 
     Args:
         recipe: the name of a shipped recipe or the path of a YAML file.
@@ -94,14 +94,14 @@ def load_recipe(recipe: str) -> dict[str, Any]:
     return _load(recipes.locate(recipe), ())
 
 
-def _load(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
-    if path in above:
+def _load(path: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
+    if path in chain:
         raise UnmaskError(f"the recipe {path} is its own base, directly or not: change its 'base'")
     tree: dict[str, Any] = recipes.read(path)
     base = tree.pop("base", None)
     if base is None:
         return tree
-    return _merge(_load(recipes.locate(str(base), path.parent), (*above, path)), tree)
+    return _merge(_load(recipes.locate(str(base), path.parent), (*chain, path)), tree)
 
 
 def resolve(
@@ -123,7 +123,7 @@ def resolve(
     """
     update: dict[str, Any] = {}
     for dotted, value in overrides.items() if isinstance(overrides, Mapping) else overrides:
-        _plant(update, dotted, value)
+        _set_dotted(update, dotted, value)
     return from_dict(_merge(recipe, update))
 
 
@@ -144,11 +144,14 @@ def from_dict(tree: Mapping[str, Any]) -> RunConfig:
     return config
 
 
-def _plant(update: dict[str, Any], dotted: str, value: Any) -> None:
-    """Sets one dotted name in a tree, or several by a section; a choice's bare name is its `name` field."""
+def _set_dotted(update: dict[str, Any], dotted: str, value: Any) -> None:
+    """Sets the value of a dotted name in a tree. If the value is a mapping, sets each of its entries.
+
+    `method` alone means `method.name`, and likewise for the other choices.
+    """
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            _plant(update, f"{dotted}.{name}", inner)
+            _set_dotted(update, f"{dotted}.{name}", inner)
         return
     *sections, leaf = [*dotted.split("."), *(["name"] if dotted in _CHOICES else [])]
     for section in sections:
@@ -161,15 +164,15 @@ def _plant(update: dict[str, Any], dotted: str, value: Any) -> None:
 
 
 def _merge(base: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `update`; a choice with a new name loses the old one's fields."""
+    """`base` with the values of `update`. A choice of another component drops the old fields."""
     merged = {key: _section(key, value) for key, value in base.items()}
     for key, value in update.items():
         new, old = _section(key, value), merged.get(key, {})
-        merged[key] = new if _renames(key, old, new) else _overlay(old, new, key)
+        merged[key] = new if _is_other_component(key, old, new) else _overlay(old, new, key)
     return merged
 
 
-def _renames(key: str, old: Any, new: Any) -> bool:
+def _is_other_component(key: str, old: Any, new: Any) -> bool:
     """True if a section chooses another component than before."""
     if key not in _CHOICES or not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return False
@@ -191,13 +194,13 @@ def _overlay(old: Any, new: Any, at: str) -> Any:
 
 
 def _section(key: str, value: Any) -> Any:
-    """A section in full: `method: sedd` means `method: {name: sedd}`, None an empty section."""
+    """A section as a mapping: `method: sedd` becomes `{name: sedd}`, None becomes `{}`."""
     if value is None:
         return {}
     return {"name": value} if key in _CHOICES and isinstance(value, str) else value
 
 
-# Building: the leaves of a tree are text or plain values; the dataclasses' types read them
+# Building: the type of each field converts its value, which is text or a YAML value
 
 
 def _build(cls: type, tree: Any, at: str = "") -> Any:
@@ -223,7 +226,7 @@ def _build(cls: type, tree: Any, at: str = "") -> Any:
 
 
 def _choose(tree: Any, at: str) -> Choice:
-    """A choice from its section: the component's name and the fields of its dataclass."""
+    """The choice of a section, which holds the name and the fields of a component."""
     registry, default = _CHOICES[at]
     section = _section(at, tree)
     if not isinstance(section, Mapping):
@@ -234,17 +237,22 @@ def _choose(tree: Any, at: str) -> Choice:
 
 
 def _parse(hint: Any, value: Any, at: str) -> Any:
-    """A value of the type that its field declares."""
+    """The value of a field, converted to the type of the field."""
     if hint is Choice:
         return _choose(value, at)
     if hint is TokenizerConfig:
         return _build(_tokenizer_config(value, at), value, at)
     if is_dataclass(hint):
         return _build(cast(type, hint), value, at)
-    if isinstance(value, list | tuple) and (record := _record(hint)):
+    if isinstance(value, list | tuple) and (record := _item_class(hint)):
+        # a text sets the first field of an item
         return tuple(
-            _build(record, {fields(record)[0].name: item} if isinstance(item, str) else item, place)
-            for item, place in ((item, f"{at}[{i}]") for i, item in enumerate(value))
+            _build(
+                record,
+                {fields(record)[0].name: item} if isinstance(item, str) else item,
+                f"{at}[{i}]",
+            )
+            for i, item in enumerate(value)
         )
     try:
         return read_value(hint, value)
@@ -261,8 +269,8 @@ def _tokenizer_config(tree: Any, at: str) -> type:
         raise UnmaskError(f"{at}: {error}") from None
 
 
-def _record(hint: Any) -> type | None:
-    """The dataclass in a field's list type, or None; a text item sets its first field."""
+def _item_class(hint: Any) -> type | None:
+    """The dataclass of the items of a tuple type, such as `tuple[Portion, ...]`; None for others."""
     lists = (get_args(member) for member in get_args(hint) if get_origin(member) is tuple)
     return next((cast(type, inner[0]) for inner in lists if is_dataclass(inner[0])), None)
 
@@ -291,8 +299,10 @@ def _unknown(dotted: str, cls: type, at: str) -> UnmaskError:
     known = [*(_names(cls, at) if at else ()), *elsewhere]
     leaf = dotted.rpartition(".")[2]
     same = [name for name in known if name.rpartition(".")[2] == leaf]
-    near = same or get_close_matches(dotted[:100], known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else "'unmask config RECIPE' prints all settings"
+    similar = same or get_close_matches(dotted[:100], known, n=1, cutoff=0.5)
+    hint = (
+        f"did you mean {similar[0]!r}?" if similar else "'unmask config RECIPE' prints all settings"
+    )
     return UnmaskError(f"unknown setting {dotted!r}; {hint}")
 
 
@@ -326,7 +336,7 @@ def _plain(value: Any) -> Any:
 
 
 def dump_yaml(config: RunConfig) -> str:
-    """A configuration as YAML, which reads back to an equal one.
+    """A configuration as YAML. Reading it returns an equal configuration.
 
     Args:
         config: the run configuration.
@@ -338,12 +348,12 @@ def dump_yaml(config: RunConfig) -> str:
         >>> dump_yaml(RunConfig(seed=7)).splitlines()[0]
         'seed: 7'
     """
-    # Without allow_unicode PyYAML escapes non-ASCII; with it a line separator would be lost.
+    # allow_unicode stays off: PyYAML would lose line separators in text.
     return yaml.safe_dump(to_dict(config), sort_keys=False)
 
 
 def defaults(config: Any) -> dict[str, Any]:
-    """The defaults of a configuration's fields, those of its chosen components included."""
+    """The default values of all fields, including those of the chosen components."""
     if isinstance(config, Choice):
         return defaults(config.config)
     found: dict[str, Any] = {}

@@ -8,19 +8,19 @@ from typing import Any, Literal, Union, get_args, get_origin
 from unmask.errors import UnmaskError
 from unmask.options import Option
 
-_TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_ABSENT = ("none", "null")
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
+_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_NONE = ("none", "null")
+_TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
 def read_value(hint: Any, value: Any) -> Any:
-    """Converts a value, for example text, to type `hint`; raises ValueError if it does not fit.
+    """Converts a value, for example a string, to type `hint`; raises ValueError if it cannot.
 
     The type is a scalar, a Literal, a list or tuple of these, or `X | None`.
     """
     kind, inner = get_origin(hint), get_args(hint)
     if kind in (Union, types.UnionType):
-        absent = types.NoneType in inner and (value is None or str(value).lower() in _ABSENT)
+        absent = types.NoneType in inner and (value is None or str(value).lower() in _NONE)
         present = next(member for member in inner if member is not types.NoneType)
         return None if absent else read_value(present, value)
     if kind in (tuple, list):
@@ -35,7 +35,7 @@ def read_value(hint: Any, value: Any) -> Any:
 
 
 def _items(inner: tuple[Any, ...], value: Any) -> list[Any]:
-    """The items of a list, or of a text such as `1,2,3`."""
+    """The converted items of a list, or of a text such as `1,2,3`."""
     if isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
     if not isinstance(value, list | tuple):
@@ -51,7 +51,7 @@ def _scalar(hint: Any, text: str) -> Any:
     if get_origin(hint) is Literal:
         return {str(option): option for option in get_args(hint)}[text]
     if hint is bool:
-        return _TRUTH[text.lower()]
+        return _BOOLEANS[text.lower()]
     if hint is int:
         return _whole(text)
     if hint is float:
@@ -76,10 +76,10 @@ def _finite(text: str) -> float:
 
 
 def _expected(hint: Any) -> str:
-    """A type in words."""
+    """The name of a type in error messages."""
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, get_args(hint)))}"
-    return _KINDS.get(hint, "text")
+    return _TYPE_NAMES.get(hint, "text")
 
 
 def _value(hint: Any, field: str, text: Any) -> Any:
@@ -90,8 +90,8 @@ def _value(hint: Any, field: str, text: Any) -> Any:
 
 
 def read_option(one: Option, value: Any) -> Any:
-    """The checked value of an option. Text is converted to a number if the option is numeric."""
-    numbers = one.number or ((one.choices or one.many) and one.kind is not str)
-    found = _value(one.hint, one.name, value) if numbers else value
+    """The checked value of an option, converted to its type unless that is text."""
+    converted = one.number or ((one.choices or one.many) and one.kind is not str)
+    found = _value(one.hint, one.name, value) if converted else value
     one.check(found)
     return found

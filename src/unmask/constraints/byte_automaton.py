@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int
 from unmask.errors import UnmaskError
 
 START = 0
-MOST_STATES = 4096  # with more states, a step over a row of masks would take seconds
+MOST_STATES = 4096  # with more states, one pass over a row of masks would take seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,20 +39,20 @@ def anything() -> ByteMachine:
 
 def containing(phrases: Iterable[bytes]) -> ByteMachine:
     """The automaton of texts that contain at least one of the phrases (Aho and Corasick)."""
-    children, found = _trie(phrases)
+    children, ends = _trie(phrases)
     table = np.zeros((len(children), 256), np.int64)
     suffix = [START] * len(children)  # node of the longest proper suffix that begins a phrase
     queue = deque([START])
     while queue:
         node = queue.popleft()
         table[node] = table[suffix[node]]
-        found[node] |= found[suffix[node]]
+        ends[node] |= ends[suffix[node]]
         for byte, child in children[node].items():
             suffix[child] = START if node == START else int(table[suffix[node], byte])
             table[node, byte] = child
             queue.append(child)
-    accepting = np.array(found)
-    table[accepting] = np.arange(len(table))[accepting, None]
+    accepting = np.array(ends)
+    table[accepting] = np.arange(len(table))[accepting, None]  # a found phrase stays found
     return minimise(ByteMachine(table, accepting))
 
 
@@ -64,22 +64,22 @@ def banned(phrases: Iterable[bytes]) -> ByteMachine:
 def _trie(phrases: Iterable[bytes]) -> tuple[list[dict[int, int]], list[bool]]:
     """The trie of the phrases: the children of each node by byte, and True where a phrase ends."""
     children: list[dict[int, int]] = [{}]
-    found = [False]
+    ends = [False]
     for phrase in phrases:
         node = START
         for byte in phrase:
             if byte not in children[node]:
                 children[node][byte] = len(children)
                 children.append({})
-                found.append(False)
+                ends.append(False)
                 check_states(len(children), "the phrases need")
             node = children[node][byte]
-        found[node] = True
-    return children, found
+        ends[node] = True
+    return children, ends
 
 
 def product(a: ByteMachine, b: ByteMachine) -> ByteMachine:
-    """The automaton of texts that both accept, with the reachable pairs of states only."""
+    """The automaton of texts that both accept; its states are the reachable pairs of states."""
     width = len(b.table)
     bytes_, class_of = byte_classes(np.concatenate([a.table, b.table]))
     pairs = np.zeros(1, np.int64)  # p * width + q for each pair (p, q)
@@ -122,7 +122,7 @@ def byte_classes(
     return bytes_, class_of.reshape(-1)
 
 
-def check_states(states: int, who: str, remedy: str = "make them fewer or shorter") -> None:
-    """Raises an error for an automaton with too many states, which would be too slow."""
+def check_states(states: int, subject: str, remedy: str = "make them fewer or shorter") -> None:
+    """Raises an error for an automaton with more than `MOST_STATES` states, which would be slow."""
     if states > MOST_STATES:
-        raise UnmaskError(f"{who} more than {MOST_STATES} states: {remedy}")
+        raise UnmaskError(f"{subject} more than {MOST_STATES} states: {remedy}")

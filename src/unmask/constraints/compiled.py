@@ -1,4 +1,4 @@
-"""Constraints compiled for a vocabulary, and the reasons why no text satisfies one."""
+"""Constraints compiled for a vocabulary, and the reason if no text satisfies one."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ class Compiled:
     @cached_property
     def machine(self) -> TokenMachine:
         """The automaton over tokens of all parts of the constraint."""
-        whole = reduce(product, (m for _, m in self.machines)) if self.machines else anything()
-        return self.lift(whole, self.constraint.allowed)
+        combined = reduce(product, (m for _, m in self.machines)) if self.machines else anything()
+        return self.lift(combined, self.constraint.allowed)
 
     def lift(
         self, machine: ByteMachine, sets: Mapping[int, Collection[int]] | None = None
@@ -68,7 +68,7 @@ class Compiled:
             UnmaskError: If no text satisfies the constraint.
         """
         for column, ids in self.constraint.allowed.items():
-            _check_place(column, ids, z, self.vocabulary.mask_id)
+            _check_column(column, ids, z, self.vocabulary.mask_id)
         bad = (~self.machine.feasible(z, start)).nonzero()[:, 0].tolist()
         if bad:
             raise UnmaskError(reason(self, z[bad[0]].tolist(), start))
@@ -96,19 +96,19 @@ class Compiled:
         """
         z = z.clone()
         phrases = zip(self.constraint.include, tokenisations, strict=True)
-        for number, (phrase, ways) in enumerate(phrases):
-            missing = [_bytes(phrase) not in self.fixed_text(row, start) for row in z.tolist()]
-            wanting = torch.tensor(missing, dtype=torch.bool)
-            for way in ways:
-                if _bytes(phrase) not in self.text(way) or not wanting.any():
+        for number, (phrase, variants) in enumerate(phrases):
+            absent = [_bytes(phrase) not in self.fixed_text(row, start) for row in z.tolist()]
+            missing = torch.tensor(absent, dtype=torch.bool)  # [rows]
+            for variant in variants:
+                if _bytes(phrase) not in self.text(variant) or not missing.any():
                     continue
-                fits = self.machine.fits(z, way, start) & wanting[:, None]
+                fits = self.machine.fits(z, variant, start) & missing[:, None]
                 # the position of the largest uniform is a uniform choice
                 column = uniforms[:, number].masked_fill(~fits, -1).argmax(1)
                 rows = fits.any(1).nonzero()[:, 0]
-                for i, token in enumerate(way):
+                for i, token in enumerate(variant):
                     z[rows, column[rows] + i] = token
-                wanting[rows] = False
+                missing[rows] = False
         return z
 
     def text(self, tokens: Sequence[int]) -> bytes:
@@ -191,17 +191,17 @@ def _check_set(column: int, ids: Collection[int], vocabulary: Vocabulary) -> Non
 
 @dataclass(frozen=True)
 class FixedText:
-    """The fixed text of a row: runs of bytes between gaps, and the length of the text in tokens."""
+    """The fixed text of a row: runs of bytes between masks, and the text's length in tokens."""
 
     runs: list[bytes]
-    room: int
+    length: int
 
     def __contains__(self, phrase: bytes) -> bool:
         return any(phrase in run for run in self.runs)
 
 
-def _check_place(column: int, ids: Collection[int], z: Tokens, mask_id: int) -> None:
-    """Raises an error if a position is outside the row or holds a token that is not allowed there."""
+def _check_column(column: int, ids: Collection[int], z: Tokens, mask_id: int) -> None:
+    """Raises an error if a column is outside the row, or if a fixed token is not allowed there."""
     if not 0 <= column < z.shape[1]:
         raise UnmaskError(
             f"position {column} lies outside a row of {z.shape[1]} tokens: "
@@ -217,47 +217,46 @@ def _check_place(column: int, ids: Collection[int], z: Tokens, mask_id: int) -> 
 def reason(compiled: "Compiled", row: list[int], start: int) -> str:
     """The reason why a row cannot be completed.
 
-    The first that applies: a banned phrase in the fixed text, one part of the constraint alone,
-    all parts together.
+    It is the first of these: a banned phrase in the fixed text, one part of the constraint that
+    fails alone, all parts together.
     """
-    written = compiled.fixed_text(row, start)
+    fixed = compiled.fixed_text(row, start)
     for phrase in compiled.constraint.ban:
-        if phrase.encode() in written:
+        if phrase.encode() in fixed:
             return f"the fixed text contains {quoted(phrase)}, which is banned"
     for name, machine in compiled.machines:
-        why = _alone(compiled, name, machine, row, start)
-        if why:
-            return why
+        if part_reason := _part_reason(compiled, name, machine, row, start):
+            return part_reason
     names = [name for name, _ in compiled.machines]
     if compiled.constraint.allowed:
         names.append("the allowed tokens")
     together = f"{', '.join(names)} together" if len(names) > 1 else "".join(names)
-    return f"no text of {tokens(written.room)} satisfies {together}{_beside(compiled, row, start)}"
+    return f"no text of {tokens(fixed.length)} satisfies {together}{_fixed_text_note(compiled, row, start)}"
 
 
-def _alone(
+def _part_reason(
     compiled: "Compiled", name: str, machine: ByteMachine, row: list[int], start: int
 ) -> str | None:
     """The reason why no text satisfies one part of the constraint; None if a text does."""
     lifted = compiled.lift(machine)
     if lifted.feasible(torch.tensor([row]), start).item():
         return None
-    room = compiled.fixed_text(row, start).room
-    fitting = lifted.lengths(room)
+    length = compiled.fixed_text(row, start).length
+    fitting = lifted.lengths(length)
     if not fitting:
         return f"no text in this vocabulary satisfies {name}"
-    if room in fitting:
-        return f"{name} does not fit{_beside(compiled, row, start)}"
-    below, above = [n for n in fitting if n < room], [n for n in fitting if n > room]
+    if length in fitting:
+        return f"{name} does not fit{_fixed_text_note(compiled, row, start)}"
+    below, above = [n for n in fitting if n < length], [n for n in fitting if n > length]
     if not below:
-        return f"{name} needs at least {tokens(above[0])} and there is room for {room}"
+        return f"{name} needs at least {tokens(above[0])} and there is room for {length}"
     if not above:
-        return f"{name} takes at most {tokens(below[-1])} and there are {room} to fill"
-    return f"{name} fits {below[-1]} or {above[0]} tokens, but not {room}"
+        return f"{name} takes at most {tokens(below[-1])} and there are {length} to fill"
+    return f"{name} fits {below[-1]} or {above[0]} tokens, but not {length}"
 
 
-def _beside(compiled: "Compiled", row: list[int], start: int) -> str:
-    """The fixed text for a message, shortened; empty without fixed text."""
+def _fixed_text_note(compiled: "Compiled", row: list[int], start: int) -> str:
+    """The end of a message: the fixed text, shortened; empty without fixed text."""
     runs = [run.decode("utf-8", "replace") for run in compiled.fixed_text(row, start).runs]
     return f" beside the fixed text {quoted('…'.join(runs))}" if any(runs) else ""
 

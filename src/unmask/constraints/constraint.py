@@ -12,7 +12,7 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 @dataclass(frozen=True)
 class Constraint:
-    """A constraint: the whole text matches `regex`, holds every `include` phrase and no `ban` phrase.
+    """A constraint: the text matches `regex`, contains all `include` phrases and no `ban` phrase.
 
     `allowed` has the allowed token ids of some columns.
 
@@ -54,7 +54,7 @@ class Constraint:
         if self.ban:
             machines.append(("the banned phrases", banned(map(_bytes, self.ban))))
             if any(REPLACEMENT in phrase for phrase in self.ban):
-                # invalid UTF-8 is shown as the replacement character too
+                # invalid UTF-8 is decoded to the replacement character too
                 machines.append(("whole characters", regex("(?s).*")))
         for phrase in self.include:
             machines.append((f"the phrase {quoted(phrase)}", containing([_bytes(phrase)])))

@@ -18,7 +18,7 @@ from unmask.constraints.byte_automaton import MOST_STATES, ByteMachine, check_st
 from unmask.errors import UnmaskError
 
 UNICODE = 0x110000  # code points
-MOST_STEPS = 4 * MOST_STATES  # most states of the nondeterministic automaton
+MOST_NFA_STATES = 4 * MOST_STATES  # most states of the nondeterministic automaton
 _TOO_LARGE = (
     "the regular expression needs",
     "shorten its repeats, or begin it with (?a) if its \\w, \\d and \\s are ASCII",
@@ -26,8 +26,8 @@ _TOO_LARGE = (
 _ONE_CHARACTER = (_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, _constants.IN)
 _REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT)
 _BEGINNINGS = (_constants.AT_BEGINNING, _constants.AT_BEGINNING_STRING)
-_ENDS = (_constants.AT_END, _constants.AT_END_STRING)  # in `fullmatch`, `$` is the very end
-_REFUSED = {
+_ENDS = (_constants.AT_END, _constants.AT_END_STRING)  # `fullmatch` lets `$` match at the end only
+_UNSUPPORTED = {
     "ASSERT": "lookaround",
     "ASSERT_NOT": "lookaround",
     "FAILURE": "lookaround",  # the parser's result for (?!)
@@ -53,31 +53,31 @@ def regex(pattern: str) -> ByteMachine:
             parsed = _parser.parse(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise UnmaskError(f"the regular expression {pattern!r} is not valid: {error}") from None
-    steps = _Steps()
-    end = steps.add_all(parsed, parsed.state.flags, steps.new(), True, True)
-    return minimise(_deterministic(steps, end))
+    nfa = _NFA()
+    end = nfa.add_all(parsed, parsed.state.flags, nfa.new(), True, True)
+    return minimise(_deterministic(nfa, end))
 
 
-class _Steps:
-    """Thompson's nondeterministic automaton over bytes, with silent edges and edges of byte sets."""
+class _NFA:
+    """Thompson's nondeterministic automaton over bytes, with epsilon edges and edges of byte sets."""
 
     def __init__(self) -> None:
-        self.silent: list[list[int]] = []
+        self.epsilon: list[list[int]] = []
         self.edges: list[list[tuple[bytes, int]]] = []  # 256 bools as bytes, target
 
     def new(self) -> int:
         """Adds a state."""
-        if len(self.silent) > MOST_STEPS:
-            check_states(len(self.silent), *_TOO_LARGE)
-        self.silent.append([])
+        if len(self.epsilon) > MOST_NFA_STATES:
+            check_states(len(self.epsilon), *_TOO_LARGE)
+        self.epsilon.append([])
         self.edges.append([])
-        return len(self.silent) - 1
+        return len(self.epsilon) - 1
 
     def after(self, *sources: int) -> int:
-        """Adds a state with silent edges from other states."""
+        """Adds a state with epsilon edges from other states."""
         state = self.new()
         for source in sources:
-            self.silent[source].append(state)
+            self.epsilon[source].append(state)
         return state
 
     def add_all(self, nodes: Any, flags: int, source: int, first: bool, last: bool) -> int:
@@ -93,7 +93,7 @@ class _Steps:
         return source
 
     def add(self, node: Any, flags: int, source: int, first: bool, last: bool) -> int:
-        """Adds a node of the parsed pattern behind the state `source`; returns its last state."""
+        """Adds a node of the parsed pattern after the state `source`; returns its last state."""
         op, value = node
         if op in _ONE_CHARACTER:
             return self._character(node, flags, source)
@@ -108,7 +108,7 @@ class _Steps:
             return self._repeat(value, flags, source)
         if op is _constants.AT and ((first and value in _BEGINNINGS) or (last and value in _ENDS)):
             return source
-        name = _REFUSED[(value if op is _constants.AT else op).name]
+        name = _UNSUPPORTED[(value if op is _constants.AT else op).name]
         raise UnmaskError(
             f"a regular expression with {name} is not supported: use literals, classes, groups, |, "
             "repeats, and ^ or $ at its ends"
@@ -120,7 +120,7 @@ class _Steps:
             source = self.add_all(inner, flags, self.after(source), False, False)
         if most is _constants.MAXREPEAT:
             source = self.after(source)
-            self.silent[self.add_all(inner, flags, source, False, False)].append(source)
+            self.epsilon[self.add_all(inner, flags, source, False, False)].append(source)
             return source
         skips = [source]
         for _ in range(most - least):
@@ -130,14 +130,14 @@ class _Steps:
     def _character(self, node: Any, flags: int, source: int) -> int:
         op, value = node
         state = {0: source}
-        for origin, bytes_, target in _form(
+        for origin, bytes_, target in _character_edges(
             (op, tuple(value) if op is _constants.IN else value), flags
         ):
             for name in (origin, target):
                 if name not in state:
                     state[name] = self.new()
             self.edges[state[origin]].append((bytes_, state[target]))
-        return state[1] if 1 in state else self.new()  # the class is empty
+        return state[1] if 1 in state else self.new()  # empty class: no edge leads to the state
 
 
 @cache
@@ -148,7 +148,7 @@ def _every_character() -> tuple[str, np.ndarray]:
 
 
 def _members(node: Any, flags: int) -> Bool[np.ndarray, "codes"]:
-    """True at the code points that a one-character node matches, from Python's own matcher."""
+    """True at the code points that a one-character node matches, found with Python's matcher."""
     member = np.zeros(UNICODE, bool)
     if node[0] is _constants.LITERAL and not flags & re.IGNORECASE:
         member[node[1]] = True
@@ -164,7 +164,7 @@ def _members(node: Any, flags: int) -> Bool[np.ndarray, "codes"]:
 
 
 @lru_cache(256)
-def _form(node: Any, flags: int) -> list[tuple[int, bytes, int]]:
+def _character_edges(node: Any, flags: int) -> list[tuple[int, bytes, int]]:
     """The edges of a one-character node over the bytes of its characters."""
     return _utf8(_members(node, flags))
 
@@ -178,7 +178,7 @@ def _utf8(member: Bool[np.ndarray, "codes"]) -> list[tuple[int, bytes, int]]:
     states: dict[tuple[int, bytes], int] = {}
 
     def connect(state: int, lead: int, blocks: np.ndarray) -> None:
-        """Adds one edge for all bytes, from `lead` on, with equal blocks of characters."""
+        """Adds edges from `state`: byte `lead + i` leads to block i, and equal blocks share an edge."""
         targets: dict[int, np.ndarray] = defaultdict(lambda: np.zeros(256, bool))
         for i in np.flatnonzero(blocks.any(1)):
             targets[target(blocks[i])][lead + i] = True
@@ -194,33 +194,33 @@ def _utf8(member: Bool[np.ndarray, "codes"]) -> list[tuple[int, bytes, int]]:
         return states[key]
 
     first = 0
-    for lead, past, block in ((0, 0x80, 1), (0xC0, 0x800, 64), (0xE0, 0x10000, 64**2), (0xF0, UNICODE, 64**3)):  # fmt: skip
-        form = np.zeros(-(-past // block) * block, bool)
-        form[first:past] = member[first:past]
+    for lead, stop, block in ((0, 0x80, 1), (0xC0, 0x800, 64), (0xE0, 0x10000, 64**2), (0xF0, UNICODE, 64**3)):  # fmt: skip
+        form = np.zeros(-(-stop // block) * block, bool)
+        form[first:stop] = member[first:stop]
         connect(0, lead, form.reshape(-1, block))
-        first = past
+        first = stop
     return edges
 
 
-def _deterministic(steps: _Steps, end: int) -> ByteMachine:
+def _deterministic(nfa: _NFA, end: int) -> ByteMachine:
     """The deterministic automaton, by subset construction over classes of equal bytes."""
-    sets = sorted({bytes_ for edges in steps.edges for bytes_, _ in edges})
+    sets = sorted({bytes_ for edges in nfa.edges for bytes_, _ in edges})
     masks = np.frombuffer(b"".join(sets) or bytes(256), bool).reshape(-1, 256)
     patterns, class_of = np.unique(masks, axis=1, return_inverse=True)
     classes = {bytes_: np.flatnonzero(row).tolist() for bytes_, row in zip(sets, patterns, strict=False)}  # fmt: skip
     closures: dict[frozenset[int], frozenset[int]] = {}
-    number = {_closure(steps, frozenset([0]), end): 0}
+    number = {_closure(nfa, frozenset([0]), end): 0}
     table: list[list[int]] = []
     queue = list(number)
-    for subset in queue:  # the loop appends to it
+    for subset in queue:  # grows during the loop
         moves: list[set[int]] = [set() for _ in range(patterns.shape[1])]
         for state in subset:
-            for bytes_, target in steps.edges[state]:
+            for bytes_, target in nfa.edges[state]:
                 for c in classes[bytes_]:
                     moves[c].add(target)
         targets = [frozenset(states) for states in moves]
         for fresh in set(targets).difference(closures):
-            closures[fresh] = _closure(steps, fresh, end)
+            closures[fresh] = _closure(nfa, fresh, end)
         reached = [closures[states] for states in targets]
         for after in reached:
             if after not in number:
@@ -232,11 +232,11 @@ def _deterministic(steps: _Steps, end: int) -> ByteMachine:
     return ByteMachine(np.array(table)[:, class_of.reshape(-1)], accepting)
 
 
-def _closure(steps: _Steps, states: frozenset[int], end: int) -> frozenset[int]:
-    """The silent closure of some states, without states that have silent edges only."""
+def _closure(nfa: _NFA, states: frozenset[int], end: int) -> frozenset[int]:
+    """The epsilon closure of some states, without those that have epsilon edges only."""
     seen, queue = set(states), list(states)
     while queue:
-        fresh = [state for state in steps.silent[queue.pop()] if state not in seen]
+        fresh = [state for state in nfa.epsilon[queue.pop()] if state not in seen]
         seen.update(fresh)
         queue += fresh
-    return frozenset(state for state in seen if steps.edges[state] or state == end)
+    return frozenset(state for state in seen if nfa.edges[state] or state == end)

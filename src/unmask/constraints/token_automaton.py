@@ -1,8 +1,8 @@
 """Automata over tokens, and the tokens that they allow in rows with masks.
 
-A forward pass gives the states that some tokens for the masks reach before each position. A
-backward pass gives the states from which some tokens lead to an accepted end. A token is allowed
-at a position if it leads from a state of the first set to a state of the second.
+Before each position, a forward pass gives the states that some choice of tokens for the masks
+reaches. After it, a backward pass gives the states from which some choice leads to an accepted end.
+A token is allowed at a position if it leads from a state of the first set to one of the second.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,8 +18,10 @@ from unmask.constraints.transition import States, Step
 
 Tokens = Int[Tensor, "rows length"]
 At = tuple[Int[Tensor, "tokens"], Int[Tensor, "tokens"]]
-Places = Int[np.ndarray, "length rows"]  # the class of each fixed token, -1 at masks
-Passed = Bool[np.ndarray, "bounds states rows"]  # bounds: before each position, and after the last
+FixedClasses = Int[np.ndarray, "length rows"]  # the class of each fixed token, -1 at masks
+StateSets = Bool[
+    np.ndarray, "bounds states rows"
+]  # bounds: before each position, and after the last
 DEAD, END = -1, -2  # the last two states: no text is accepted any more; the text has ended
 
 
@@ -90,8 +92,8 @@ class TokenMachine:
     def allowed(self, z: Tokens, at: At, start: int) -> Bool[Tensor, "tokens vocabulary"]:
         """True at the allowed tokens of each position, given all others; the text begins at `start`.
 
-        A write at any position may change the result. At a fixed position, it holds the allowed
-        replacements of the token.
+        A change of any token may change the result. At a fixed position, the result has the allowed
+        replacements of its token.
         """
         return Passes(self, start).allowed(z, at)
 
@@ -101,12 +103,12 @@ class TokenMachine:
         return torch.from_numpy(after[start, START])
 
     def fits(self, z: Tokens, tokens: Sequence[int], start: int) -> Bool[Tensor, "rows length"]:
-        """True at columns where these tokens fit into masks of the text.
+        """True at columns where these tokens can replace masks, before any EOS.
 
-        The row can be completed after it. The tokens do not stand behind an EOS.
+        With the tokens there, the row can still be completed.
         """
-        places = self.places(z)
-        length, rows, k = *places.shape, len(tokens)
+        fixed_classes = self.fixed_classes(z)
+        length, rows, k = *fixed_classes.shape, len(tokens)
         fits = np.zeros((rows, length), bool)
         if not start <= length - k:
             return torch.from_numpy(fits)
@@ -116,11 +118,11 @@ class TokenMachine:
         good = np.ones((len(states), rows), bool)
         for i, token in enumerate(tokens):
             window = slice(start + i, start + i + len(states))
-            may = [
+            permitted = [
                 c not in self.sets or self.sets[c][token] for c in range(window.start, window.stop)
             ]
-            good &= (places[window] < 0) & np.array(may)[:, None]
-            states = _moved(states, self.delta[self.drawn[token]])
+            good &= (fixed_classes[window] < 0) & np.array(permitted)[:, None]
+            states = _after_token(states, self.delta[self.drawn[token]])
         good &= (states & after[start + k :]).any(1)
         fits[:, start : length - k + 1] = good.T
         return torch.from_numpy(fits)
@@ -138,37 +140,37 @@ class TokenMachine:
             reached = self.step.forward(reached)
         return found
 
-    def places(self, z: Tokens) -> Places:
+    def fixed_classes(self, z: Tokens) -> FixedClasses:
         """The class of each fixed token, and -1 at masks."""
         tokens = z.T.cpu().numpy()
-        places = self.fixed[tokens]
+        fixed_classes = self.fixed[tokens]
         for column, member in self.sets.items():
             wrong = ~member[tokens[column]]
-            places[column, wrong] = self.drawn[self.mask_id]  # leads to DEAD
-        places[tokens == self.mask_id] = -1
-        return places
+            fixed_classes[column, wrong] = self.drawn[self.mask_id]  # leads to DEAD
+        fixed_classes[tokens == self.mask_id] = -1
+        return fixed_classes
 
-    def forward(self, column: int, place: Int[np.ndarray, "rows"], reached: States) -> States:
+    def forward(self, column: int, classes: Int[np.ndarray, "rows"], reached: States) -> States:
         """The states reached after a column, from those reached before it."""
-        fixed = np.flatnonzero(place >= 0)
-        onward = np.zeros_like(reached)
-        if len(fixed) < len(place):
-            onward = self._step(column).forward(reached)
+        fixed = np.flatnonzero(classes >= 0)
+        following = np.zeros_like(reached)
+        if len(fixed) < len(classes):
+            following = self._step(column).forward(reached)
         if len(fixed):
             state, row = reached[:, fixed].nonzero()
-            onward[:, fixed] = False
-            onward[self.delta[place[fixed[row]], state], fixed[row]] = True
-        return onward
+            following[:, fixed] = False
+            following[self.delta[classes[fixed[row]], state], fixed[row]] = True
+        return following
 
-    def backward(self, column: int, place: Int[np.ndarray, "rows"], hopeful: States) -> States:
+    def backward(self, column: int, classes: Int[np.ndarray, "rows"], viable: States) -> States:
         """The states before a column that lead to an accepted end, from those after it."""
-        fixed = np.flatnonzero(place >= 0)
-        back = np.zeros_like(hopeful)
-        if len(fixed) < len(place):
-            back = self._step(column).backward(hopeful)
+        fixed = np.flatnonzero(classes >= 0)
+        previous = np.zeros_like(viable)
+        if len(fixed) < len(classes):
+            previous = self._step(column).backward(viable)
         if len(fixed):
-            back[:, fixed] = hopeful[self.delta[place[fixed]].T, fixed]
-        return back
+            previous[:, fixed] = viable[self.delta[classes[fixed]].T, fixed]
+        return previous
 
     def _step(self, column: int) -> Step:
         return self.set_steps.get(column, self.step)
@@ -185,9 +187,9 @@ class Passes:
 
     def __init__(self, machine: TokenMachine, start: int) -> None:
         self._machine, self._start = machine, start
-        self._places: Places | None = None
-        self._before: Passed
-        self._after: Passed
+        self._classes: FixedClasses | None = None
+        self._before: StateSets
+        self._after: StateSets
 
     def allowed(self, z: Tokens, at: At) -> Bool[Tensor, "tokens vocabulary"]:
         """True at the allowed tokens of each position, given all other tokens."""
@@ -196,41 +198,41 @@ class Passes:
         before, after = self.over(z)
         pairs = np.stack([before[columns, :, rows], after[columns + 1, :, rows]], axis=1)
         # many positions share their pair of sets
-        packed, place = _distinct(pairs)
-        classes = np.array([machine.classes_between(*pair) for pair in packed], bool)
+        distinct, index = _distinct(pairs)
+        classes = np.array([machine.classes_between(*pair) for pair in distinct], bool)
         tokens = torch.from_numpy(classes.reshape(-1, len(machine.delta))[:, machine.drawn])
-        allowed = tokens.to(z.device)[torch.from_numpy(place).to(z.device)]
+        allowed = tokens.to(z.device)[torch.from_numpy(index).to(z.device)]
         for n in np.flatnonzero(np.isin(columns, list(machine.sets))):
             allowed[n] &= torch.from_numpy(machine.sets[int(columns[n])]).to(z.device)
         return allowed
 
-    def over(self, z: Tokens) -> tuple[Passed, Passed]:
+    def over(self, z: Tokens) -> tuple[StateSets, StateSets]:
         """The states reached before each position, and the states after it that lead to an end."""
-        places = self._machine.places(z)
-        if self._places is None or self._places.shape != places.shape:
-            length, rows = places.shape
+        fixed_classes = self._machine.fixed_classes(z)
+        if self._classes is None or self._classes.shape != fixed_classes.shape:
+            length, rows = fixed_classes.shape
             self._before = np.zeros((length + 1, len(self._machine.accepting), rows), bool)
             self._after = np.zeros_like(self._before)
             self._before[self._start, START] = True
             self._after[length] = self._machine.accepting[:, None]
             changed = np.arange(self._start, length)
         else:
-            changed = np.flatnonzero((places != self._places).any(1))
-        self._places = places
+            changed = np.flatnonzero((fixed_classes != self._classes).any(1))
+        self._classes = fixed_classes
         if len(changed):
-            self._update(places, int(changed[0]), int(changed[-1]))
+            self._update(fixed_classes, int(changed[0]), int(changed[-1]))
         return self._before, self._after
 
-    def _update(self, places: Places, first: int, last: int) -> None:
+    def _update(self, fixed_classes: FixedClasses, first: int, last: int) -> None:
         """Updates both passes from the changed columns on, until the states stay the same."""
         before, after = self._before, self._after
-        for column in range(first, len(places)):
-            new = self._machine.forward(column, places[column], before[column])
+        for column in range(first, len(fixed_classes)):
+            new = self._machine.forward(column, fixed_classes[column], before[column])
             if column >= last and np.array_equal(new, before[column + 1]):
                 break
             before[column + 1] = new
         for column in range(last, self._start - 1, -1):
-            new = self._machine.backward(column, places[column], after[column + 1])
+            new = self._machine.backward(column, fixed_classes[column], after[column + 1])
             if column <= first and np.array_equal(new, after[column]):
                 break
             after[column] = new
@@ -239,7 +241,7 @@ class Passes:
 def _lift(
     machine: ByteMachine, pieces: Sequence[bytes | None]
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """Transitions of each kind of token, the kind of each token (-1: special), accepting states.
+    """The transitions of each kind of token, the kind of each token (-1: special), accepting states.
 
     Tokens with equal transitions are one kind. The states are those that tokens reach, then END
     and DEAD.
@@ -283,16 +285,16 @@ def _members(ids: Collection[int], size: int) -> Bool[np.ndarray, "vocabulary"]:
     return member
 
 
-def _moved(passed: Passed, column: Int[np.ndarray, "states"]) -> Passed:
-    """Sets of states after a token with these transitions."""
-    moved = np.zeros_like(passed)
-    bound, state, row = passed.nonzero()
-    moved[bound, column[state], row] = True
-    return moved
+def _after_token(sets: StateSets, transitions: Int[np.ndarray, "states"]) -> StateSets:
+    """The sets of states after a token with these transitions."""
+    after = np.zeros_like(sets)
+    bound, state, row = sets.nonzero()
+    after[bound, transitions[state], row] = True
+    return after
 
 
 def _distinct(pairs: Bool[np.ndarray, "tokens 2 states"]) -> tuple[np.ndarray, np.ndarray]:
     """The distinct pairs of sets, and the index of the pair of each position."""
     packed = np.packbits(np.concatenate([pairs[:, 0], pairs[:, 1]], axis=1), axis=1)
-    _, first, place = np.unique(packed, axis=0, return_index=True, return_inverse=True)
-    return pairs[first], place.reshape(-1)
+    _, first, index = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+    return pairs[first], index.reshape(-1)

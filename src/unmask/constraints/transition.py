@@ -1,4 +1,4 @@
-"""Transitions of many sets of states by one token, forward and backward, as matrix products."""
+"""Transitions of sets of states by one token, forward and backward, as matrix products."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ MOST_DENSE = 256  # up to this number of states, dense products are faster than 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """Transition matrices of any one token of a set, for products with sets of states."""
+    """Transition matrices of one step by any token of a set of tokens."""
 
-    onward: Tensor  # [to, from]
-    back: Tensor  # [from, to]
+    to_next: Tensor  # [to, from]
+    to_previous: Tensor  # [from, to]
 
     @classmethod
     def of(
@@ -24,19 +24,19 @@ class Step:
     ) -> "Step":
         """The transition by any token of these classes."""
         states = delta.shape[1]
-        back = np.zeros((states, states), np.float32)
+        to_previous = np.zeros((states, states), np.float32)
         for c in np.unique(classes):
-            back[np.arange(states), delta[c]] = 1
-        matrices = torch.from_numpy(back.T.copy()), torch.from_numpy(back)
+            to_previous[np.arange(states), delta[c]] = 1
+        matrices = torch.from_numpy(to_previous.T.copy()), torch.from_numpy(to_previous)
         return cls(*(m if states <= MOST_DENSE else m.to_sparse() for m in matrices))
 
     def forward(self, states: States) -> States:
         """The states after the token."""
-        return _times(self.onward, states)
+        return _times(self.to_next, states)
 
     def backward(self, states: States) -> States:
         """The states before the token."""
-        return _times(self.back, states)
+        return _times(self.to_previous, states)
 
 
 def _times(matrix: Tensor, states: States) -> States:

@@ -13,7 +13,7 @@ from unmask.errors import UnmaskError
 
 
 def opened(source: str, config: DataConfig) -> Corpus:
-    """The corpus of a source; an error if it lacks the class labels or pairs of the configuration."""
+    """The detokenized corpus of a source; an error if class labels or pairs are set for plain text."""
     if config.paired:
         return opened_pairs(source, config)
     corpus = open_corpus(source, fields_of(config))
@@ -26,7 +26,7 @@ def opened(source: str, config: DataConfig) -> Corpus:
 
 
 def opened_pairs(source: str, config: DataConfig) -> Corpus:
-    """The corpus of a source of pairs; an error if its records have no fields."""
+    """The corpus of a source of pairs; an error if the source is plain text."""
     corpus = open_corpus(source, fields_of(config))
     if not corpus.has_fields:
         raise UnmaskError(
@@ -42,13 +42,13 @@ def detokenized(corpus: Corpus, config: DataConfig) -> Corpus:
         return corpus
     detokenize = DETOKENIZERS.build(config.detokenizer)
 
-    def mended(documents: Iterator[str]) -> Iterator[str]:
+    def detokenized_texts(documents: Iterator[str]) -> Iterator[str]:
         for document in documents:
             text = detokenize(document)
             yield Labelled(text, document.label) if isinstance(document, Labelled) else text
 
-    read_on = (lambda start: mended(corpus.documents(start))) if corpus.endless else None
-    return replace(corpus, read=lambda: mended(corpus.read()), read_on=read_on)
+    read_on = (lambda start: detokenized_texts(corpus.documents(start))) if corpus.endless else None
+    return replace(corpus, read=lambda: detokenized_texts(corpus.read()), read_on=read_on)
 
 
 def finite(corpus: Corpus) -> Corpus:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 from unmask.data.documents.detokenizers import DETOKENIZERS
+from unmask.data.documents.separation import AUTO
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError, unknown
 
@@ -23,7 +24,7 @@ class Portion:
         if not self.text:
             raise UnmaskError("text is empty; give a file, a folder or another source")
         if not 0 < self.weight < math.inf:
-            raise UnmaskError(f"weight is {self.weight:g}; it must be above 0")
+            raise UnmaskError(f"weight is {self.weight:g}; it must be above 0 and finite")
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,12 @@ class DataConfig:
 
     train: str | tuple[Portion, ...] = "builtin:pydoc"  # a tuple is mixed by weight
     valid: str = ""  # "": validate on the held-out training documents
-    holdout: float = 0.1  # fraction of the training documents
+    holdout: float = 0.1  # fraction of the training documents, used if `valid` is empty
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     length: int = 128
     packing: str = "wrap"
     shorten: float = 0.0  # share of training rows that are cut to a random length
-    separator: str = "<|endoftext|>"  # a line between documents, or "line", or "file"
+    separator: str = AUTO  # or "paragraph", "line", "file", or a line between documents
     text_field: str = "text"
     detokenizer: str = ""  # "": none
     label_field: str = ""  # "": documents have no class label
@@ -46,7 +47,7 @@ class DataConfig:
     target_field: str = ""
     fill_target: bool = True  # the model also predicts EOS from the target's end to the row's end
     cache: str = ""  # "": $UNMASK_CACHE, or ~/.cache/unmask
-    corrupt: float = 0.01  # largest share of unreadable lines or records; they are skipped
+    corrupt: float = 0.01  # largest allowed share of unreadable lines or records, which are skipped
     workers: int = 1  # processes that tokenise; 0: one per core
 
     def __post_init__(self) -> None:
@@ -61,7 +62,7 @@ class DataConfig:
         if self.packing not in PACKINGS:
             raise unknown("packing", self.packing, PACKINGS)
         if not self.separator.strip():
-            raise UnmaskError('data.separator is empty; give a line of text, "line" or "file"')
+            raise UnmaskError("data.separator is empty; give auto, paragraph, line, file or a line")
         if not self.text_field:
             raise UnmaskError('data.text_field is empty; the usual name is "text"')
         if self.detokenizer and self.detokenizer not in DETOKENIZERS:
@@ -88,7 +89,7 @@ class DataConfig:
 
     @property
     def trained_on(self) -> str:
-        """The names of the training sources, with weights if there are several."""
+        """The names of the training sources, with the weights of a mixture."""
         if isinstance(self.train, str):
             return self.train
         return " + ".join(f"{portion.weight:g} × {portion.text}" for portion in self.train)

@@ -14,13 +14,14 @@ from unmask.data.data_config import STREAMS, DataConfig
 from unmask.data.documents.labels import Classes
 from unmask.data.documents.pairs import Pair, pair_of, sides
 from unmask.data.documents.read_errors import read_error_notes
+from unmask.data.documents.separation import AUTO, RULES
 from unmask.data.rows.encode import Encode, encoding
-from unmask.data.rows.packing import pack
+from unmask.data.rows.packing import TooShort, pack
 from unmask.data.rows.row_cache import UnfinishedRows, cache_key, making, stored_rows
 from unmask.data.rows.row_counts import Table, Totals
 from unmask.data.rows.stream_rows import StreamRows
 from unmask.data.rows.token_rows import Layout, Mixture, Rows
-from unmask.data.sources.corpus import Corpus, SetAside, beginning, sample
+from unmask.data.sources.corpus import Corpus, DocumentSpool, beginning, sample
 from unmask.data.sources.open_source import open_corpus
 from unmask.data.tokenizers.kinds import build_tokenizer
 from unmask.data.tokenizers.tokenizer import TOKENIZERS, Tokenizer
@@ -44,20 +45,21 @@ class _Part:
 
     corpus: Corpus
     documents: Callable[[], Iterable[str]]
-    which: str  # names the part in the cache key
-    to_pack: Callable[[], Iterable[str]]  # the same documents; both parts share one pass
+    name: str  # of the part, in the cache key
+    # the same documents; packing both parts of a split reads the corpus once
+    to_pack: Callable[[], Iterable[str]]
 
     @classmethod
     def all_of(cls, corpus: Corpus) -> "_Part":
         return cls(corpus, partial(iter, corpus), "all", partial(iter, corpus))
 
     @classmethod
-    def split(cls, corpus: Corpus, holdout: float, aside: SetAside) -> tuple["_Part", "_Part"]:
+    def split(cls, corpus: Corpus, holdout: float, spool: DocumentSpool) -> tuple["_Part", "_Part"]:
         """The training documents and the held-out documents."""
         part = partial(corpus.part, holdout)
         return (
-            cls(corpus, partial(part, False), f"but {holdout!r}", partial(part, False, aside)),
-            cls(corpus, partial(part, True), f"only {holdout!r}", partial(part, True, aside)),
+            cls(corpus, partial(part, False), f"but {holdout!r}", partial(part, False, spool)),
+            cls(corpus, partial(part, True), f"only {holdout!r}", partial(part, True, spool)),
         )
 
 
@@ -67,39 +69,36 @@ def load_data(
     train_on: Corpus | None = None,
     validate_on: Corpus | None = None,
 ) -> Data:
-    """The rows of a configuration. A missing tokenizer is built from the training documents only.
+    """Tokenizer and rows of a configuration.
 
-    Each corpus of a mixture has its own held-out documents. Validation uses all of them. `train_on` and
-    `validate_on` replace the sources of the configuration.
+    A missing tokenizer learns from `tokenizer.source`, or else from the training documents without
+    the held-out ones. Each corpus of a mixture has its own held-out documents. Validation uses all
+    of them. `train_on` and `validate_on` replace the sources of the configuration.
     """
     weights = [portion.weight for portion in config.portions]
     corpora = [opened(portion.text, config) for portion in config.portions if train_on is None]
     if train_on is not None:
         corpora = [detokenized(train_on, config)]
-    other = None
-    if validate_on is not None:
-        other = finite(detokenized(validate_on, config))
-    elif config.valid:
-        other = finite(opened(config.valid, config))
     for corpus in corpora:
         if corpus.endless:
-            return _streamed(corpus, other, config, tokenizer)
+            return _streamed(corpus, validate_on, config, tokenizer)
+    other = _validation_corpus(validate_on, config)
     with ExitStack() as stack:
         if other is not None:
             train = [_Part.all_of(corpus) for corpus in corpora]
             valid = [_Part.all_of(other)]
         else:
             folder = cache_folder(config.cache)
-            asides = [stack.enter_context(closing(SetAside(folder))) for _ in corpora]
+            spools = [stack.enter_context(closing(DocumentSpool(folder))) for _ in corpora]
             split = [
-                _Part.split(corpus, config.holdout, aside)
-                for corpus, aside in zip(corpora, asides, strict=True)
+                _Part.split(corpus, config.holdout, spool)
+                for corpus, spool in zip(corpora, spools, strict=True)
             ]
             train, valid = [kept for kept, _ in split], [held for _, held in split]
         if tokenizer is None:
             tokenizer = _learned(train, weights, config)
-        train_rows = [_rows(part, tokenizer, config) for part in train]
-        valid_rows = [_rows(part, tokenizer, config) for part in valid]
+        train_rows = [_run_rows(part, tokenizer, config) for part in train]
+        valid_rows = [_run_rows(part, tokenizer, config) for part in valid]
     read = [*zip(train, train_rows, strict=True)]
     read += zip(valid, valid_rows, strict=True) if other is not None else []
     return Data(
@@ -112,8 +111,15 @@ def load_data(
     )
 
 
+def _validation_corpus(given: Corpus | None, config: DataConfig) -> Corpus | None:
+    """The given corpus or that of `data.valid`; None if documents are to be held out."""
+    if given is not None:
+        return finite(detokenized(given, config))
+    return finite(opened(config.valid, config)) if config.valid else None
+
+
 def _streamed(
-    stream: Corpus, other: Corpus | None, config: DataConfig, tokenizer: Tokenizer | None
+    stream: Corpus, validate_on: Corpus | None, config: DataConfig, tokenizer: Tokenizer | None
 ) -> Data:
     """The data of a run on a stream, which allows neither held-out documents nor class labels."""
     if len(config.portions) > 1:
@@ -124,6 +130,7 @@ def _streamed(
         raise UnmaskError(
             f"{stream.name} is a stream and has no class labels: leave data.label_field empty"
         )
+    other = _validation_corpus(validate_on, config)
     if other is None:
         raise UnmaskError(
             f"{stream.name} is a stream without held-out documents: "
@@ -139,30 +146,32 @@ def _streamed(
 
 
 def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> Tokenizer:
-    """The tokenizer of the training documents, with a token for each of their class labels.
+    """A tokenizer learned from the training documents, with a token for each of their class labels.
 
-    One pass over the documents serves both. A kind with `samples` learns from `tokenizer.sample`
-    characters, shared among the corpora by weight. On a stream every kind reads that many.
+    One pass over the documents collects both. A tokenizer kind with `samples` learns from
+    `tokenizer.sample` characters, shared among the corpora by weight. From a stream, every kind
+    learns from the first `tokenizer.sample` characters.
     """
     classes, source = Classes(config.label_field), config.tokenizer.source
-    noted = (classes.noting(part.documents()) for part in parts)
-    read: Iterable[Iterable[str]] = noted
+    training = (classes.noting(part.documents()) for part in parts)
+    by_corpus: Iterable[Iterable[str]] = training
     endless = parts[0].corpus.endless
     if source:
         corpus = opened(source, config)
-        read, weights, endless = [iter(corpus)], [1.0], corpus.endless
-    texts = sides(chain.from_iterable(read))
+        by_corpus, weights, endless = [iter(corpus)], [1.0], corpus.endless
+    texts = sides(chain.from_iterable(by_corpus))
     kind = TOKENIZERS[config.tokenizer.kind]
     if endless:
         texts = beginning(texts, config.tokenizer.sample)
     elif kind.learns and kind.samples:
-        room = [config.tokenizer.sample * weight / sum(weights) for weight in weights]
-        texts = chain.from_iterable(map(sample, read, room, repeat(cache_folder(config.cache))))
+        shares = [config.tokenizer.sample * weight / sum(weights) for weight in weights]
+        folder = cache_folder(config.cache)
+        texts = chain.from_iterable(map(sample, by_corpus, shares, repeat(folder)))
     tokenizer = build_tokenizer(config.tokenizer, texts)
     if config.packing not in STREAMS:
         tokenizer = tokenizer.with_pad()
     if config.label_field:
-        for _ in chain.from_iterable(noted):  # class labels of documents not yet read
+        for _ in chain.from_iterable(training):  # class labels of documents not yet read
             pass
         tokenizer = tokenizer.with_labels(classes.names())
     return tokenizer
@@ -175,7 +184,7 @@ def rows_from(
 ) -> Rows:
     """Rows of a source (cached), or of a list of texts or pairs (in memory), packed by `config`.
 
-    The configured detokenizer is applied to a source, and not to a list.
+    The configured detokenizer is applied to a source, but not to a list.
     """
     if isinstance(source, str):
         pairs = config.paired
@@ -229,9 +238,10 @@ def _in_memory(
 
 
 def pairs_from(source: str | None, config: DataConfig) -> Iterator[Pair]:
-    """The pairs of a source, or the validation pairs of the configuration if it is None.
+    """The pairs of a source, or the validation pairs of the configuration if there is none.
 
-    An unreadable record is an error, since a score must cover the whole set.
+    An unreadable record of `source` or `data.valid` is an error, since a score must cover the whole
+    set.
     """
     if source or config.valid:
         corpus = opened_pairs(source or config.valid, replace(config, corrupt=0.0))
@@ -251,20 +261,28 @@ def _packer(config: DataConfig) -> str:
     return "pairs" if config.paired else config.packing
 
 
+def _run_rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
+    """The rows of a part of a run's text; a part that is shorter than a row has padded rows."""
+    try:
+        return _rows(part, tokenizer, config)
+    except TooShort:
+        return _rows(part, tokenizer, replace(config, packing="fit"))
+
+
 def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
     """The cached rows of a part of a corpus. Rows that are not cached are tokenised first."""
     folder, layout = cache_folder(config.cache), _layout(config)
-    # fill_target is no part of the key: it changes the valid tokens, not the stored ones
+    # fill_target is not in the key: it changes which tokens are valid, not the stored rows
     pairs = {"source_field": config.source_field, "target_field": config.target_field}
     key = cache_key(
         {
             **(pairs if config.paired else {}),
             "content": part.corpus.digest,
-            "part": part.which,
+            "part": part.name,
             "tokenizer": tokenizer.fingerprint,
             "length": config.length,
             "packing": _packer(config),
-            "separator": config.separator,
+            "separator": RULES if config.separator == AUTO else config.separator,
             "text_field": config.text_field,
             "label_field": config.label_field,
             "detokenizer": config.detokenizer,
@@ -272,11 +290,11 @@ def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
     )
     rows = stored_rows(folder, key, config.length, layout)
     if rows is None:
-        with making(folder, key) as alone:
-            # another process may have written them in the meantime
+        with making(folder, key) as has_lock:
+            # another process may have written them before this one got the lock
             rows = stored_rows(folder, key, config.length, layout)
             if rows is None:
-                _make_rows(part, folder, key, alone, tokenizer, config)
+                _make_rows(part, folder, key, has_lock, tokenizer, config)
                 rows = stored_rows(folder, key, config.length, layout)
     if rows is None:
         raise UnmaskError(f"the row cache in {folder} was deleted during the run: run again")
@@ -285,24 +303,24 @@ def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
 
 
 def _make_rows(
-    part: _Part, folder: Path, key: str, alone: bool, tokenizer: Tokenizer, config: DataConfig
+    part: _Part, folder: Path, key: str, has_lock: bool, tokenizer: Tokenizer, config: DataConfig
 ) -> None:
-    # column 0 of a row is its number of valid tokens, at most the length
+    # a stored number is a token id, or in column 0 the number of valid tokens
     largest = max(tokenizer.vocabulary.size, config.length)
-    made = UnfinishedRows(folder, key, largest, alone)
+    unfinished = UnfinishedRows(folder, key, largest, has_lock)
 
     def tables(encode: Encode) -> Iterator[Table]:
-        begun = (tokenizer, config.length, _packer(config), made.totals)
-        yield from pack(part.to_pack(), *begun, place=made.place, encode=encode)
-        made.totals.faults = part.corpus.faults
+        options = (tokenizer, config.length, _packer(config), unfinished.totals)
+        yield from pack(part.to_pack(), *options, place=unfinished.place, encode=encode)
+        unfinished.totals.faults = part.corpus.faults
 
     with encoding(tokenizer, config.workers) as encode:
-        made.write(tables(encode))
+        unfinished.write(tables(encode))
 
 
 def first_sources(data: Data, count: int) -> list[str]:
     """The decoded sources of the first `count` validation pairs."""
-    some = range(min(count, len(data.valid)))
-    x, given = data.valid[some][0], data.valid.given(some)
+    index = range(min(count, len(data.valid)))
+    x, given = data.valid[index][0], data.valid.given(index)
     assert given is not None
-    return [data.tokenizer.decode(row[seen]) for row, seen in zip(x, given, strict=True)]
+    return [data.tokenizer.decode(row[mask]) for row, mask in zip(x, given, strict=True)]

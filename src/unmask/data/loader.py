@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unmask.data.rows.shuffle import Shares, drawn
+from unmask.data.rows.shuffle import Shares, row_indices
 from unmask.data.rows.stream_rows import StreamLoader
 from unmask.data.rows.token_rows import Rows
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -20,8 +20,8 @@ from unmask.randomness import RowStream
 
 @lru_cache(maxsize=1)  # `batch`, `given` and `counted` of a step need the same indices
 def _indices(seed: int, first: int, part: range, shares: Shares) -> NDArray[np.int64]:
-    """Indices of the rows at positions `first + part` of the training order, over all epochs."""
-    return drawn(seed, first + np.asarray(part, np.int64), shares)
+    """The indices of the rows at positions `first + part` of the order of all epochs."""
+    return row_indices(seed, first + np.asarray(part, np.int64), shares)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class LabelDropout:
     def __call__(
         self, x: Int64[Tensor, "rows length"], stream: RowStream
     ) -> Int64[Tensor, "rows length"]:
-        """Rows after dropout, changed in place. The choice is a function of (seed, step, row)."""
+        """The rows, changed in place. Dropout is a function of (seed, step, row)."""
         labels, bos_id = self.tokenizer.labels, self.tokenizer.vocabulary.bos_id
         if not labels or bos_id is None:
             return x
@@ -71,11 +71,11 @@ class Loader:
         return self.rows.given(self.indices(step, part))
 
     def counted(self, step: int, part: range) -> Int64[Tensor, "part"]:
-        """The tokens of each row that the mean loss counts."""
+        """The number of tokens in each row over which the loss is averaged."""
         return self.rows.counted(self.indices(step, part))
 
     def count(self, step: int, part: range) -> int:
-        """The number of tokens of these rows that the mean loss counts."""
+        """The number of tokens in these rows over which the loss is averaged."""
         return int(self.counted(step, part).sum())
 
     def indices(self, step: int, part: range) -> NDArray[np.int64]:
@@ -105,16 +105,16 @@ class ShortRows:
         return x, valid & (torch.arange(x.shape[1]) < ends[:, None])
 
     def given(self, step: int, part: range) -> Bool[Tensor, "part length"] | None:
-        """The given tokens of the uncut rows: None, since pairs are not shortened."""
+        """None, since rows of pairs are not shortened."""
         return self.loader.given(step, part)
 
     def count(self, step: int, part: range) -> int:
-        """The number of tokens of these rows, after the cut, that the mean loss counts."""
+        """The number of tokens in these rows, after the cut, over which the loss is averaged."""
         whole = self.loader.counted(step, part)
         return int(torch.minimum(whole, self._ends(step, part)).sum())
 
     def _ends(self, step: int, part: range) -> Int64[Tensor, "part"]:
-        """The end of each row; the row length if it is not cut."""
+        """The length of each row after the cut; the full row length if it is not cut."""
         length = self.loader.rows.length
         u = RowStream(self.loader.seed, step, part, self.loader.size).uniform("short rows", 2)
         ends = SHORTEST + (u[:, 1] * (length - SHORTEST)).long()
@@ -123,7 +123,7 @@ class ShortRows:
 
 @runtime_checkable
 class BatchSource(Protocol):
-    """Gives rows `part` of a step's global batch, as a pure function of the arguments."""
+    """A source of training batches. Each result is a function of `step` and `part` alone."""
 
     def batch(
         self, step: int, part: range
@@ -133,4 +133,4 @@ class BatchSource(Protocol):
         """True at tokens that are given and not predicted; None if there are none."""
 
     def count(self, step: int, part: range) -> int:
-        """The number of tokens of these rows that the mean loss counts."""
+        """The number of tokens in these rows over which the loss is averaged."""

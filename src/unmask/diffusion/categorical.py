@@ -41,18 +41,18 @@ def sharpen(
         top_k = 1
     elif temperature != 1:
         # relative to the likeliest token, so that a small temperature does not overflow
-        below = log_probabilities - log_probabilities.amax(-1, keepdim=True)
-        log_probabilities = torch.log_softmax(below / temperature, -1)
+        relative = log_probabilities - log_probabilities.amax(-1, keepdim=True)
+        log_probabilities = torch.log_softmax(relative / temperature, -1)
     if top_k is not None and top_k < log_probabilities.shape[-1]:
         kept = log_probabilities.topk(top_k, -1)
-        lowest = torch.full_like(log_probabilities, -math.inf)
-        log_probabilities = lowest.scatter(-1, kept.indices, kept.values)
+        excluded = torch.full_like(log_probabilities, -math.inf)
+        log_probabilities = excluded.scatter(-1, kept.indices, kept.values)
     if top_p is not None and top_p < 1:
         ordered, order = log_probabilities.log_softmax(-1).sort(-1, descending=True)
         before = ordered.exp().cumsum(-1) - ordered.exp()  # probability of all likelier tokens
-        barred = before >= top_p
-        barred[..., 0] = False  # keep the likeliest token
-        ordered = ordered.masked_fill(barred, -math.inf)
+        excluded = before >= top_p
+        excluded[..., 0] = False  # keep the likeliest token
+        ordered = ordered.masked_fill(excluded, -math.inf)
         log_probabilities = torch.empty_like(ordered).scatter(-1, order, ordered)
     return log_probabilities
 
@@ -62,8 +62,8 @@ def draw(
 ) -> Int[Tensor, "tokens"]:
     """One token per distribution, by inversion of its cumulative distribution in float64.
 
-    Uniforms of 24 bits never draw tokens rarer than about 1e-7; those of 53 bits do. In a large
-    vocabulary the inversion first finds a block of tokens, then the token in it. So both cumulative
+    Uniforms of 53 bits also draw rare tokens; those of 24 bits draw none rarer than about 1e-7. In a
+    large vocabulary, the inversion finds a block of tokens, then the token in it. So both cumulative
     sums are short.
     """
     device = log_probabilities.device
@@ -78,7 +78,7 @@ def draw(
     if size <= BLOCK:
         cumulative = log_probabilities.double().exp().cumsum(-1)
         return _first_beyond(cumulative, uniforms * cumulative[:, -1:])[:, 0].to(device)
-    # an empty block in front, so that each block has one before it
+    # an empty first block, so that each other block has one before it
     padded = nn.functional.pad(log_probabilities, (BLOCK, -size % BLOCK), value=-math.inf)
     blocks = padded.double().exp().unflatten(-1, (-1, BLOCK))
     cumulative = blocks.sum(-1).cumsum(-1)
@@ -95,7 +95,7 @@ def _first_beyond(
 ) -> Int[Tensor, "tokens 1"]:
     """The first entry whose cumulative probability exceeds the target.
 
-    The probability of that entry itself is never 0.
+    That entry never has probability 0.
     """
     # a rounded target can reach the total: lower it, so that such an entry exists
     below = torch.minimum(target, cumulative[:, -1:] * (1 - 2.0**-53))
@@ -103,16 +103,16 @@ def _first_beyond(
 
 
 Counts = Int64[Tensor, "*#batch"]
-Chances = Float64[Tensor, "*#batch"]
+Probabilities = Float64[Tensor, "*#batch"]
 
 
-def binomial(k: Counts, n: Counts, r: Chances) -> Chances:
+def binomial(k: Counts, n: Counts, r: Probabilities) -> Probabilities:
     """Probability that k of n tokens are masked, each with probability r."""
     k, n = k.double(), n.double()
     left = (n - k).clamp(min=0)
     ways = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(left + 1)
-    chance = torch.exp(ways + torch.xlogy(k, r) + torch.special.xlog1py(left, -r))
-    return torch.where(k <= n, chance, 0.0)
+    probability = torch.exp(ways + torch.xlogy(k, r) + torch.special.xlog1py(left, -r))
+    return torch.where(k <= n, probability, 0.0)
 
 
 def binomial_quantile(

@@ -1,4 +1,4 @@
-"""Protocols of the denoisers that methods provide and samplers call."""
+"""Protocols of denoisers. Methods provide them, and samplers call them."""
 
 from collections.abc import Callable, Hashable
 from typing import Protocol, runtime_checkable
@@ -24,19 +24,19 @@ class StaticDenoiser(Protocol):
     def condition(self, t: Times) -> Float[Tensor, "rows"] | None:
         """The network's noise level at time t, on the CPU; None without time conditioning."""
 
-    def answer(self, z_t: Tokens, condition: Tensor | None, at: At) -> LogProbabilities:
+    def log_x_theta(self, z_t: Tokens, condition: Tensor | None, at: At) -> LogProbabilities:
         """log x_theta as a function of device tensors."""
 
-    def fits(self, places: int) -> bool:
-        """True if the distributions of this number of positions fit into a graph."""
+    def fits(self, positions: int) -> bool:
+        """True if the log-probabilities of this number of positions fit into a graph."""
 
-    def replay(self, key: Hashable, function: Callable[..., Tensor]) -> CudaGraph:
-        """The CUDA graph of a function that calls `answer`; a graph of the same key is reused."""
+    def graph(self, key: Hashable, function: Callable[..., Tensor]) -> CudaGraph:
+        """The CUDA graph of a function that calls `log_x_theta`; a graph of the same key is reused."""
 
 
 @runtime_checkable
-class CausalReader(Protocol):
-    """log p(x_i | x_<i) of some rows at ascending columns; with `then`, a function of it.
+class CausalDecoder(Protocol):
+    """log p(x_i | x_<i) of some rows at ascending columns; with `then`, then(log p, *more).
 
     After a call for a column, the tokens before that column must not change.
     """
@@ -52,7 +52,7 @@ class CausalReader(Protocol):
 
 
 @runtime_checkable
-class ReadsCausally(Protocol):
+class CausalDenoiser(Protocol):
     """A denoiser with cached decoding from left to right."""
 
-    def reading(self) -> CausalReader: ...
+    def decoder(self) -> CausalDecoder: ...

@@ -25,12 +25,12 @@ def discrete_weight(schedule: Schedule, t: Times, steps: int) -> Times:
 
 
 def clipped_share(masked: Times, limit: float) -> Times:
-    """Share of the bound's weight that a training loss keeps at a mask ratio r, where 1/r is clipped.
+    """Factor on the bound's weight in a training loss that clips 1/r, at mask ratios r.
 
-    The bound is the mean over r in [0, 1] of the cross-entropy at r: a masked token, of which there are r,
-    weighs 1/r. Here it weighs min(1/r, limit), and all is scaled to a mean of 1 over r, so that losses, and
-    gradients with them, are as large as the bound's. `limit` 1 gives all masked tokens the same weight, 2.
-    No schedule and no way to draw times changes the mean of this loss, as for the bound.
+    In the bound, a mean over r in [0, 1], a masked token has the weight 1/r. Here the weight is
+    min(1/r, limit), scaled so that the mean of the factor over r is 1. So loss and gradients are
+    about as large as the bound's. With `limit` 1 all masked tokens have the weight 2. As for the
+    bound, the mean of the loss does not depend on the schedule or the time sampler.
     """
     return (limit * masked).clamp(max=1) / (1 - 1 / (2 * limit))
 
@@ -46,9 +46,9 @@ def d3pm_divergence(
     evidence = torch.log1p(alpha_t * m / (1 - alpha_t))
     revealed = unmask_probability(alpha_s, alpha_t)
     # the step that ends at alpha_s = 1 leaves no mask: its second term is 0 log 0 = 0
-    left = 1 - alpha_s
-    still = torch.where(left > 0, torch.log1p(alpha_s * m / left.clamp(min=1e-30)), evidence)
-    return revealed * (evidence - log_x) + (1 - revealed) * (evidence - still)
+    masked = 1 - alpha_s
+    stays = torch.where(masked > 0, torch.log1p(alpha_s * m / masked.clamp(min=1e-30)), evidence)
+    return revealed * (evidence - log_x) + (1 - revealed) * (evidence - stays)
 
 
 def score_entropy(log_score_x: PerToken, log_score_sum: PerToken, sigma: PerToken) -> PerToken:
@@ -57,5 +57,5 @@ def score_entropy(log_score_x: PerToken, log_score_sum: PerToken, sigma: PerToke
     `log_score_x` is the log score of the true token, `log_score_sum` the log of the sum over all.
     """
     ratio = 1 / torch.expm1(sigma)
-    # log r from sigma: under heavy noise r rounds to zero in float32
+    # log r is computed from sigma, because r rounds to 0 in float32 at a large sigma
     return log_score_sum.exp() - ratio * (log_score_x + log_expm1(sigma) + 1)

@@ -11,7 +11,7 @@ Sigma = Float[Tensor, "*batch"]
 
 
 def zero_masked(scores: Scores, mask_id: int) -> Scores:
-    """Logits, or a head's bias, with MASK at minus infinity: <x_theta, m> = 0."""
+    """Logits, or the head's bias, with minus infinity at MASK, so that <x_theta, m> = 0."""
     at_mask = torch.arange(scores.shape[-1], device=scores.device) == mask_id
     return scores.masked_fill(at_mask, -math.inf)
 

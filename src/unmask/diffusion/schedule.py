@@ -188,7 +188,7 @@ class _Sigma(Schedule):
     def alpha_prime(self, t: Times) -> Times:
         return -self.sigma_prime(t) * self.alpha(t)
 
-    def _noise(self, alpha: Times) -> Times:
+    def _sigma_of(self, alpha: Times) -> Times:
         return -torch.log(alpha.clamp(math.exp(-self.sigma_max), math.exp(-self.sigma_min)))
 
 
@@ -205,13 +205,13 @@ class Linear(_Sigma):
 
     def inverse(self, alpha: Times) -> Times:
         span = self.sigma_max - self.sigma_min
-        return ((self._noise(alpha) - self.sigma_min) / span).clamp(0, 1)
+        return ((self._sigma_of(alpha) - self.sigma_min) / span).clamp(0, 1)
 
 
 @SCHEDULES.register("geometric")
 @dataclass(frozen=True)
 class Geometric(_Sigma):
-    """sigma grows geometrically: SEDD's other choice."""
+    """sigma grows geometrically: one of SEDD's two schedules."""
 
     sigma_max: float = 20.0
 
@@ -222,7 +222,7 @@ class Geometric(_Sigma):
         return self.sigma(t) * math.log(self.sigma_max / self.sigma_min)
 
     def inverse(self, alpha: Times) -> Times:
-        ratio = torch.log(self._noise(alpha) / self.sigma_min)
+        ratio = torch.log(self._sigma_of(alpha) / self.sigma_min)
         return (ratio / math.log(self.sigma_max / self.sigma_min)).clamp(0, 1)
 
 
@@ -296,5 +296,6 @@ class Learned(nn.Module, Schedule):
         """
         drawn = self.alpha_prime(t).detach()
         alpha = self.alpha(t)
-        moved = t - (alpha - alpha.detach()) / drawn  # t(r): dt = -d alpha / alpha'
-        return (importance * loss.detach() ** 2 * self.alpha_prime(moved) / drawn).mean()
+        # t(r) at fixed r: its value is t, and its gradient is dt = -d alpha / alpha'
+        t_of_r = t - (alpha - alpha.detach()) / drawn
+        return (importance * loss.detach() ** 2 * self.alpha_prime(t_of_r) / drawn).mean()

@@ -23,7 +23,7 @@ Tokens = Bool[Tensor, "rows length"]
 
 @dataclass(frozen=True)
 class RowNoise:
-    """Randomness of a loss: tensors with one entry per row, among them the time t.
+    """Randomness of a loss: tensors with one entry per row, such as the time t.
 
     A method with other noise, such as Gaussian noise, extends it.
     """
@@ -113,7 +113,7 @@ class _TimeFirst(TimeSampler):
 
 @dataclass(frozen=True)
 class _Cut(_TimeFirst):
-    """Times of at least t_min, since weights of 1/t below it add variance to the gradient."""
+    """Times of at least t_min. Smaller times have weights of 1/t, which add variance to the gradient."""
 
     t_min: float = 1e-3
 
@@ -145,10 +145,10 @@ class Stratified(_Cut):
 class Importance(_TimeFirst):
     """Stratified times with a mixture density of 1/(2 sqrt t), 1 and 2t.
 
-    It draws more times where the loss varies most. Near t = 0 a rare masked token weighs 1/t, so
-    uniform times have a diverging variance. Near t = 1 tokens are hardest to predict. Without
-    strata the density would raise the variance where the loss is flat. Then no density would
-    beat uniform times for every network.
+    It draws more times where the loss varies most. Near t = 0 the rare masked tokens weigh 1/t, so
+    the variance under uniform times diverges. Near t = 1 tokens are hardest to predict. Without
+    strata the density would raise the variance where the loss is constant in t. Then no density
+    would be better than uniform times for every network.
     """
 
     early: float = 0.3
@@ -178,8 +178,9 @@ class Importance(_TimeFirst):
 class FixedCount(TimeSampler):
     """Masks exactly k tokens, with k stratified over 1..length, and covers all times.
 
-    The count adds no variance. For a T-step bound, a step is drawn with the probability that it
-    reveals a given token. The number of other masked tokens is then binomial.
+    The number of masks adds no variance. For a T-step bound, a step is drawn
+    with the probability that it reveals a given token. The number of other masked tokens is then
+    binomial.
     """
 
     @torch.no_grad()
@@ -214,12 +215,12 @@ class FixedCount(TimeSampler):
             )
         grid = torch.arange(steps + 1, dtype=torch.float64) / steps
         alpha = schedule.alpha(grid)
-        # share of the reveals before each time
+        # share of the reveals in the steps up to each time, counted from t = 0
         revealed = (alpha[0] - alpha) / (alpha[0] - alpha[-1])
         u = u.clamp(max=1 - 2**-53)
         step = torch.searchsorted(revealed, u, right=True)
-        chance = revealed[step] - revealed[step - 1]
+        p_step = revealed[step] - revealed[step - 1]
         r = 1 - alpha[step]
-        k = 1 + binomial_quantile((u - revealed[step - 1]) / chance, lengths - 1, r)
-        # the density of (step, tokens) is T chance k / (L r) times that of a uniform step
-        return grid[step], k, lengths * r / k / (steps * chance)
+        k = 1 + binomial_quantile((u - revealed[step - 1]) / p_step, lengths - 1, r)
+        # the density of (step, tokens) is T p_step k / (L r) times that of a uniform step
+        return grid[step], k, lengths * r / k / (steps * p_step)

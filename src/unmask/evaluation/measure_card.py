@@ -16,7 +16,7 @@ from unmask.formats.model_card import card_facts
 from unmask.likelihood.bound import Bound
 from unmask.model import Model
 
-PICTURED = range(10)  # seeds of the samples on the card
+SEEDS = range(10)  # seeds of the samples on the card
 
 
 def measure_card(
@@ -37,14 +37,14 @@ def measure_card(
         judge: Judge of the texts.
         draws: Noise draws per row of the bound.
         n: Texts to judge.
-        batch: Rows of one pass of the network.
+        batch: Rows of one pass of the network, for the bound.
         say: Receives a line before each measurement.
     """
     say(f"measuring the bound on {data}, {draws} draw{'s' * (draws > 1)}")
     bound = model.perplexity(source=data, draws=draws, batch=batch)
     say(f"generating and judging {n} texts")
     rows = _texts(model, judge, n, say)
-    texts = model.generate(n=len(PICTURED), seed=list(PICTURED))
+    texts = model.generate(n=len(SEEDS), seed=list(SEEDS))
     return card_facts(model) | {
         "bound": _bound(model, bound, data),
         "texts": [row.to_dict() for row in rows],
@@ -75,17 +75,17 @@ def _bound(model: Model, bound: Bound, data: str) -> dict[str, Any]:
 def _texts(
     model: Model, judge: Model | CausalJudge | str, n: int, say: Callable[[str], None]
 ) -> list[Row]:
-    """Quality of texts by the model's defaults, and of real text if the validation text is available."""
-    usual = model.defaults
-    length = usual.get("length", model.length)
-    samplers = [usual["sampler"]] if "sampler" in usual else usual_samplers(model)
+    """Rows for texts generated with the model's defaults, then for its validation text if readable."""
+    defaults = model.defaults
+    length = defaults.get("length", model.length)
+    samplers = [defaults["sampler"]] if "sampler" in defaults else usual_samplers(model)
     rows = compare(
         model,
         samplers,
-        [usual.get("steps", length)],
+        [defaults.get("steps", length)],
         n=n,
         length=length,
-        temperatures=[usual.get("temperature", 1.0)],
+        temperatures=[defaults.get("temperature", 1.0)],
         judge=judge,
         say=say,
     )

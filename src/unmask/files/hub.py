@@ -20,7 +20,7 @@ _BARE = re.compile(rf"hf:({_PART}(?:/{_PART})?{_REVISION})")
 def hub_name(model: str | Path) -> str | None:
     """The hub name of a model, with its revision if it has one ("owner/name@v1").
 
-    None for a local path: an existing one, or one whose parent folder exists.
+    None for a local path: it exists, its parent folder exists, or it begins with runs/.
     """
     if isinstance(model, Path):
         return None
@@ -41,7 +41,7 @@ def at_revision(name: str) -> tuple[str, str | None]:
 
 
 def reachable(purpose: str, group: str = "data") -> bool:
-    """True if the hub's address resolves, or if a proxy is set, which resolves it instead."""
+    """True if the hub's address can be resolved, or if a proxy is set, which does that instead."""
     hub: Any = extra("huggingface_hub.constants", purpose, group)
     try:
         return bool(getproxies() or socket.getaddrinfo(urlsplit(hub.ENDPOINT).hostname, 443))
@@ -50,7 +50,7 @@ def reachable(purpose: str, group: str = "data") -> bool:
 
 
 @contextmanager
-def asked_once(datasets: Any, purpose: str) -> Iterator[None]:
+def offline_if_unreachable(datasets: Any, purpose: str) -> Iterator[None]:
     """Uses only cached datasets if the hub cannot be reached, instead of waiting for timeouts."""
     before = datasets.config.HF_HUB_OFFLINE
     datasets.config.HF_HUB_OFFLINE = before or not reachable(purpose)

@@ -14,12 +14,12 @@ class JsonLines:
         self.path = path
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Appends one record and closes the file, so that a kill loses nothing."""
+        """Appends one record and closes the file, so that a later kill loses nothing."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """All complete records. A line that a kill or a full disk cut short is skipped."""
+        """All complete records. An incomplete line, left by a kill or a full disk, is skipped."""
         if not self.path.exists():
             return []
         records = []

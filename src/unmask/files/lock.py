@@ -1,4 +1,4 @@
-"""The lock of a run folder, which the system releases when its process ends."""
+"""Locks of run folders and of the row cache. The system releases them when their process ends."""
 
 import errno
 import os
@@ -16,17 +16,17 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 FILE = "lock"
-_HELD = (errno.EWOULDBLOCK, errno.EACCES)  # the error of a held lock, depending on the system
-_PATIENCE = 1.0  # seconds: `in_use` of another process holds the lock for a moment
+_HELD = (errno.EWOULDBLOCK, errno.EACCES)  # errors of a lock that another process holds
+_PATIENCE = 1.0  # seconds to wait, since `in_use` of another process takes the lock for a moment
 
 
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Holds the lock of a run folder and makes the folder if needed.
+    """Holds the lock of a run folder; makes the folder if needed.
 
     On leaving, new folders that stayed empty are removed.
     """
-    made = [path for path in (run, *run.parents) if not path.exists()]
+    new_folders = [path for path in (run, *run.parents) if not path.exists()]
     try:
         run.mkdir(parents=True, exist_ok=True)
         handle = _take(run)
@@ -39,7 +39,7 @@ def locked(run: Path) -> Iterator[None]:
     finally:
         (run / FILE).unlink(missing_ok=True)
         os.close(handle)
-        for path in made:
+        for path in new_folders:
             with suppress(OSError):  # it is not empty
                 path.rmdir()
 
@@ -63,15 +63,15 @@ def in_use(run: Path) -> bool:
 
 def _take(run: Path) -> int:
     """Takes the lock and returns its open file, which holds the lock until it is closed."""
-    until = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _PATIENCE
     while True:
         handle = os.open(run / FILE, os.O_RDWR | os.O_CREAT, 0o644)
-        if _lock(handle):
-            if _same(handle, run / FILE):
+        if _try_lock(handle):
+            if same_file(handle, run / FILE):
                 os.truncate(handle, 0)
                 os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
                 return handle
-        elif time.monotonic() > until:
+        elif time.monotonic() > deadline:
             holder = os.read(handle, 200).decode(errors="replace") or "another process"
             os.close(handle)
             raise UnmaskError(
@@ -82,8 +82,8 @@ def _take(run: Path) -> int:
         time.sleep(0.05)
 
 
-def _lock(handle: int) -> bool:
-    """Takes the lock. True if that worked, or if the file system has no locks."""
+def _try_lock(handle: int) -> bool:
+    """Takes the lock without waiting. True if that worked, or if the file system has no locks."""
     if fcntl is None:
         return True
     try:
@@ -93,26 +93,20 @@ def _lock(handle: int) -> bool:
     return True
 
 
-def _same(handle: int, path: Path) -> bool:
-    """True if the open file still has this path; the last holder may have removed it."""
+def same_file(handle: int, path: Path) -> bool:
+    """True if the open file still has this path; the last holder of the lock may have removed it."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
         return False
 
 
-def _locked(file: int) -> bool:
+def wait_for_lock(handle: int) -> bool:
+    """Waits for the lock of an open file. False if the system or the file system has no locks."""
     try:
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(handle, fcntl.LOCK_EX)
     except (ImportError, OSError):
         return False
     return True
-
-
-def _same_file(file: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file), path.stat())
-    except FileNotFoundError:
-        return False

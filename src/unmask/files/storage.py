@@ -46,7 +46,7 @@ def remove(folder: Path) -> None:
 
 
 def recover(parent: Path) -> None:
-    """Removes the temporary folders of a killed `atomic_folder` or `remove`."""
+    """Cleans up after a killed `atomic_folder` or `remove`: restores or deletes temporary folders."""
     for left in [
         *parent.glob(_replaced(parent / "*").name),
         *parent.glob(_building(parent / "*").name),
@@ -67,11 +67,11 @@ def verify(folder: Path, *names: str, others: bool = False) -> None:
 
 
 def damages(folder: Path, *names: str, others: bool = False) -> Iterator[str]:
-    """The differences between a folder and its manifest, one text each."""
+    """The differences between a folder and its manifest, one text each. Arguments as for `verify`."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        asked = [*names, *manifest] if others or not names else names
-        listed = {name: manifest.get(name) for name in asked}
+        requested = [*names, *manifest] if others or not names else names
+        listed = {name: manifest.get(name) for name in requested}
     except OSError:
         yield f"{MANIFEST} is missing"
         return
@@ -102,7 +102,7 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def seal(folder: Path, *names: str) -> None:
-    """Writes a manifest of the files that stay the same in a folder that still changes."""
+    """Writes a manifest of some files and subfolders of a folder; the others may still change."""
     found = [path for name in names for path in (folder / name, *(folder / name).rglob("*"))]
     digests = {p.relative_to(folder).as_posix(): _digest(p) for p in found if p.is_file()}
     replace(folder / MANIFEST, (json.dumps(digests, indent=1) + "\n").encode())
@@ -116,7 +116,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def full_disk(details: Callable[[], str]) -> Iterator[None]:
-    """Turns the system's disk-full error into a one-line error; `details` gives its details."""
+    """Turns the system's disk-full error into a one-line error, which ends with `details()`."""
     try:
         yield
     except OSError as error:
@@ -131,7 +131,7 @@ def is_full(error: OSError) -> bool:
 
 
 def check_place(file: Path) -> None:
-    """Raises an error before a long computation if its result cannot be written to `file`."""
+    """Raises an error if no result can be written to `file`; called before a long computation."""
     if not file.resolve().parent.is_dir():
         raise UnmaskError(f"there is no folder for {file}: make it first")
     if file.is_dir():

@@ -16,21 +16,21 @@ from unmask.files.storage import Damaged, verify
 
 
 def write_weights(folder: Path, tensors: Mapping[str, Tensor], name: str = "model") -> None:
-    """Writes tensors to `name`.safetensors; each tensor that shares memory is written in full."""
+    """Writes tensors to `name`.safetensors. Tensors that share memory are written separately."""
     seen: set[int] = set()
-    whole = {}
+    separate = {}
     for key, tensor in tensors.items():
         tensor = tensor.detach().cpu().contiguous()
         memory = tensor.untyped_storage().data_ptr()
-        whole[key] = tensor.clone() if memory in seen else tensor
+        separate[key] = tensor.clone() if memory in seen else tensor
         seen.add(memory)
     path = folder / f"{name}.safetensors"
     try:
-        safetensors.torch.save_file(whole, path)
-        path.chmod(folder.stat().st_mode & 0o666)  # the library gives its owner access only
-    except SafetensorError as error:  # may hide a full disk
-        if number := re.search(r"os error (\d+)", str(error)):
-            code = int(number[1])
+        safetensors.torch.save_file(separate, path)
+        path.chmod(folder.stat().st_mode & 0o666)  # the library lets only the owner read the file
+    except SafetensorError as error:  # its text may name a system error, such as a full disk
+        if found := re.search(r"os error (\d+)", str(error)):
+            code = int(found[1])
             raise OSError(code, os.strerror(code), str(path)) from None
         raise
 
@@ -45,7 +45,7 @@ def read_tensors(folder: Path, name: str = "model") -> dict[str, Tensor]:
     """The tensors of `name`.safetensors in a folder that is already verified."""
     try:
         return safetensors.torch.load_file(folder / f"{name}.safetensors")
-    except Exception as error:  # of the library, or of torch for a wrong type or size
+    except Exception as error:  # from the library, or from torch for a wrong type or size
         raise Damaged(f"{folder} is damaged: {name}.safetensors cannot be read: {error}") from None
 
 
@@ -84,7 +84,7 @@ def _kind(tensor: Tensor) -> str:
 
 
 def hash_tensors(state: Any, network: torch.nn.Module) -> None:
-    """Updates a hash with name, dtype, shape and bytes of every tensor of a network."""
+    """Updates the hash `state` with name, dtype, shape and bytes of every tensor of a network."""
     for name, tensor in network.state_dict().items():
         state.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         state.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())

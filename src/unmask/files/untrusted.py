@@ -6,13 +6,13 @@ from pathlib import Path
 
 from unmask.errors import UnmaskError
 
-_LARGEST = 2**28  # bytes: ten times the largest tokenizer in use
+_LARGEST = 2**28  # bytes, ten times the size of the largest tokenizers in use
 
 
 def foreign_text(path: Path, inside: Path | None = None) -> str:
     """The text of an untrusted file.
 
-    Raises an error if it is no regular file, too large, or a link out of the folder `inside`.
+    Raises an error if it is no regular file, is too large, or links to a file outside `inside`.
     """
     if not path.is_file():
         raise UnmaskError(f"{path} is no file")
@@ -39,12 +39,13 @@ def refusing(reason: str) -> Iterator[None]:
 
 
 @contextmanager
-def stopped() -> Iterator[None]:
+def tokenizer_errors() -> Iterator[None]:
     """Turns a failure of the `tokenizers` library on a text into a one-line error."""
     try:
         yield
     except BaseException as error:
-        if type(error) is not Exception and not _is_panic(error):  # the library raises plain ones
+        # the library raises `Exception` itself, none of its subclasses
+        if type(error) is not Exception and not _is_panic(error):
             raise
         raise UnmaskError(f"the tokenizer cannot read this text: {error}") from None
 
@@ -55,7 +56,7 @@ def _is_panic(error: BaseException) -> bool:
 
 
 def within(folder: Path, name: str) -> Path:
-    """The path of `name` in a folder; an error if it is a link out of the folder."""
+    """The path of `name` in a folder; an error if it links to a file outside the folder."""
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise UnmaskError(f"{path} is a link that leads out of its folder")

@@ -74,15 +74,19 @@ def read_bert(
     kept = {
         _modern(name): as_float(tensor, name, where)
         for name, tensor in tensors.items()
-        if not _unread(name, family)
+        if not _is_dropped(name, family)
     }
     _tie(kept, family, where)
-    types = _take(kept, f"{family}.embeddings.token_type_embeddings.weight", where)
-    places = _take(kept, f"{family}.embeddings.position_embeddings.weight", where)
+    type_table = _take(kept, f"{family}.embeddings.token_type_embeddings.weight", where)
+    position_table = _take(kept, f"{family}.embeddings.position_embeddings.weight", where)
     weights = renamed(_fused(kept, backbone["depth"], family, where), _bert_rules(family), where)
-    weights["positions.weight"] = places[offset:] + types[:1]
-    method = {"method": {"name": "mdlm"}, "schedule": {"name": "loglinear"}, "backbone": backbone}
-    return ForeignCheckpoint(method, positions, size, weights, exact=False)
+    weights["positions.weight"] = position_table[offset:] + type_table[:1]
+    sections = {
+        "method": {"name": "mdlm"},
+        "schedule": {"name": "loglinear"},
+        "backbone": backbone,
+    }
+    return ForeignCheckpoint(sections, positions, size, weights, exact=False)
 
 
 def read_gpt2(
@@ -109,7 +113,7 @@ def read_gpt2(
     kept = {}
     for name, tensor in tensors.items():
         name = name.removeprefix("transformer.")
-        if name.endswith((".attn.bias", ".attn.masked_bias")):  # the causal mask is no weight
+        if name.endswith((".attn.bias", ".attn.masked_bias")):  # buffers of the causal mask
             continue
         tensor = as_float(tensor, name, where)
         matrix = tensor.ndim == 2 and name.startswith("h.")
@@ -151,20 +155,20 @@ def _bert_rules(family: str) -> list[tuple[str, str]]:
 
 
 def _modern(name: str) -> str:
-    """A parameter name with the old names of LayerNorm, gamma and beta, as weight and bias."""
+    """A parameter name with weight and bias for the old names of LayerNorm, gamma and beta."""
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
         "LayerNorm.beta", "LayerNorm.bias"
     )
 
 
-def _unread(name: str, family: str) -> bool:
+def _is_dropped(name: str, family: str) -> bool:
     """True for tensors to drop: the pooler, the next-sentence head and the buffer of position ids."""
     other = ("cls.seq_relationship.", f"{family}.pooler.")
     return name.startswith(other) or name.endswith("embeddings.position_ids")
 
 
 def _tie(kept: dict[str, Tensor], family: str, where: str) -> None:
-    """Completes the head in place. Its bias gets one name; without its own matrix, it uses the embedding."""
+    """Adds the head's weight and bias to `kept`. A head without a weight shares the embedding."""
     bias = kept.pop(_BIAS[family], None)
     decoder = next(old for old, new in _HEADS[family].items() if new == "head")
     if bias is not None:

@@ -13,20 +13,20 @@ from torch import Tensor
 
 from unmask.errors import UnmaskError
 from unmask.files.untrusted import foreign_text, refusing
-from unmask.formats.pickle import read_pickle, with_own_data
+from unmask.formats.pickle import checked_memory, read_pickle
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
 class ForeignCheckpoint:
-    """A foreign model as sections of a configuration and weights under the names used here."""
+    """A foreign model: sections of a configuration, and weights under the names of unmask."""
 
     sections: dict[str, Any]  # method, schedule and backbone, as in a recipe
     length: int
     size: int  # rows of the embedding and the head
     weights: dict[str, Tensor]
-    exact: bool = True  # True if there is a row for MASK; otherwise rows may be added
+    exact: bool = True  # True if `size` includes MASK; otherwise rows may be added
 
 
 def renamed(
@@ -37,15 +37,15 @@ def renamed(
     A name that no pattern matches is an error.
     """
     compiled = [(re.compile(old), new) for old, new in rules]
-    ours: dict[str, Tensor] = {}
+    result: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         found = [match.expand(new) for old, new in compiled if (match := old.fullmatch(name))]
         if not found:
             raise UnmaskError(f"{where} does not fit: {name} is not expected")
-        if found[0] in ours:
+        if found[0] in result:
             raise UnmaskError(f"{where} does not fit: {name} occurs twice")
-        ours[found[0]] = as_float(tensor, name, where)
-    return ours
+        result[found[0]] = as_float(tensor, name, where)
+    return result
 
 
 def as_float(tensor: Any, name: str, where: str) -> Tensor:
@@ -56,7 +56,7 @@ def as_float(tensor: Any, name: str, where: str) -> Tensor:
     return tensor.detach().to(torch.float32)
 
 
-def grown(table: Tensor, size: int) -> Tensor:
+def with_rows(table: Tensor, size: int) -> Tensor:
     """A table extended to `size` rows. New rows are the mean of the old ones."""
     new = size - len(table)
     if new <= 0:
@@ -64,7 +64,7 @@ def grown(table: Tensor, size: int) -> Tensor:
     return torch.cat([table, table.mean(0, keepdim=True).expand(new, *table.shape[1:])])
 
 
-_PICKLED = "pytorch_model.bin"
+PICKLED = "pytorch_model.bin"
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
@@ -74,14 +74,14 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
             return safetensors.torch.load_file(folder / "model.safetensors")
         if (folder / "model.safetensors.index.json").is_file():
             return _shards(folder)
-        if (folder / _PICKLED).is_file():
-            return with_own_data(dict(read_pickle(folder / _PICKLED)), str(folder))
+        if (folder / PICKLED).is_file():
+            return checked_memory(dict(read_pickle(folder / PICKLED)), str(folder))
     raise UnmaskError(f"{folder} has no weights: model.safetensors is missing")
 
 
 def _shards(folder: Path) -> dict[str, Tensor]:
     """The weights of several files; an error unless they hold exactly the names in the index."""
-    index = _json(folder / "model.safetensors.index.json").get("weight_map")
+    index = json_object(folder / "model.safetensors.index.json").get("weight_map")
     if not isinstance(index, dict) or not all(isinstance(file, str) for file in index.values()):
         raise UnmaskError(f"{folder} has an index of weights that cannot be read")
     tensors: dict[str, Tensor] = {}
@@ -95,7 +95,7 @@ def _shards(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _json(path: Path) -> dict[str, Any]:
+def json_object(path: Path) -> dict[str, Any]:
     try:
         tree = json.loads(foreign_text(path))
     except (ValueError, RecursionError):
@@ -110,7 +110,7 @@ def hub_config(folder: Path) -> dict[str, Any] | None:
     if (folder / "model.json").exists() or not (folder / "config.json").is_file():
         return None
     try:
-        return _json(folder / "config.json")
+        return json_object(folder / "config.json")
     except (UnmaskError, OSError):
         return None
 
@@ -123,7 +123,7 @@ class ForeignSettings:
 
     def __init__(self, tree: Any, where: str) -> None:
         if not isinstance(tree, Mapping):
-            raise UnmaskError(f"{where}: the settings are no mapping of names to values")
+            raise UnmaskError(f"{where}: the settings are not a mapping of names to values")
         self.tree, self.where = tree, where
 
     def __contains__(self, name: str) -> bool:
@@ -142,11 +142,11 @@ class ForeignSettings:
             raise UnmaskError(f"{self.where}: {name} is {value!r}, which is no {kind.__name__}")
         return value
 
-    def require(self, name: str, *usable: Any) -> None:
-        """Raises an error if a setting is not `usable`, since the network would then differ."""
+    def require(self, name: str, *supported: Any) -> None:
+        """Raises an error unless a setting is `supported`; other values mean another network."""
         value = self._find(name)
-        if value not in usable:
-            known = " or ".join(map(repr, usable))
+        if value not in supported:
+            known = " or ".join(map(repr, supported))
             raise UnmaskError(f"{self.where}: {name} is {value!r}; only {known} is supported")
 
     def _find(self, name: str) -> Any:

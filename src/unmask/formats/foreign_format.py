@@ -1,4 +1,4 @@
-"""The base of foreign formats: assembles a bundle from parts, a tokenizer and a network."""
+"""The base class of foreign formats: builds a bundle from a checkpoint and a tokenizer."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.files.hub import at_revision, hub_name
 from unmask.files.untrusted import refusing
-from unmask.formats.foreign import ForeignCheckpoint, grown, hub_config, read_tensors
+from unmask.formats.foreign import ForeignCheckpoint, hub_config, read_tensors, with_rows
 from unmask.formats.format import ReadFormat
 from unmask.formats.weights import restored
 from unmask.imports import extra
 from unmask.vocabulary import Vocabulary
 
-OF_TOKENIZERS = ["tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "alphabet.json"]
-_TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "vocabulary.json")
+TOKENIZER_FILES = ["tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "alphabet.json"]
+_VOCABULARY_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "vocabulary.json")
 _TABLES = ("embedding.weight", "head.weight", "head.bias")
-# the usual tokenizer of a checkpoint without one, by the rows of its embedding
-_USUAL_TOKENIZERS = {
+# tokenizer of a checkpoint without one, by the number of rows of its embedding
+_DEFAULT_TOKENIZERS = {
     50257: "openai-community/gpt2",
     50258: "openai-community/gpt2",
     30522: "google-bert/bert-base-uncased",
@@ -33,7 +33,7 @@ _USUAL_TOKENIZERS = {
 
 
 class ForeignFormat(ReadFormat):
-    """A folder in the hub's layout: config.json, weights, and perhaps a tokenizer."""
+    """A folder in the hub's layout: config.json, weights, and optionally a tokenizer."""
 
     model_types: ClassVar[tuple[str, ...]]
 
@@ -71,41 +71,41 @@ class ForeignFormat(ReadFormat):
         Args:
             path: the folder.
             tokenizer: a folder or a hub name, in place of the folder's own tokenizer.
-            averaged: take the averaged weights, if a checkpoint also has raw ones.
+            averaged: use the EMA weights if the checkpoint also has the weights of its last step.
 
         Returns:
             The bundle.
         """
         with refusing(f"{path} cannot be read"):
             parts = cls.parts(hub_config(path) or {}, read_tensors(path), str(path))
-        return assembled(parts, find_tokenizer(path, parts, tokenizer), str(path))
+        return build_bundle(parts, find_tokenizer(path, parts, tokenizer), str(path))
 
 
 def find_tokenizer(folder: Path, parts: ForeignCheckpoint, given: str | None = None) -> Tokenizer:
-    """The `given` tokenizer, the folder's own, or the usual one of such checkpoints.
+    """The `given` tokenizer, the folder's own, or the default for the size of the vocabulary.
 
     Without any of them it is a placeholder, which raises an error when text is encoded.
     """
     if given is not None:
-        return load_tokenizer(given if Path(given).is_dir() else _tokenizer_of(given))
-    if any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        return load_tokenizer(given if Path(given).is_dir() else _hub_tokenizer(given))
+    if any((folder / name).is_file() for name in _VOCABULARY_FILES):
         return load_tokenizer(folder)
     try:
-        return load_tokenizer(_tokenizer_of(_USUAL_TOKENIZERS[parts.size]))
-    except (KeyError, UnmaskError):  # no usual tokenizer, or it cannot be downloaded
+        return load_tokenizer(_hub_tokenizer(_DEFAULT_TOKENIZERS[parts.size]))
+    except (KeyError, UnmaskError):  # no default for this size, or it cannot be downloaded
         if not parts.exact and parts.sections["method"]["name"] == "mdlm":
             raise UnmaskError(
-                f"{folder} has no tokenizer, and one of its ids is [MASK]: put its tokenizer files there, "
-                "or name one with 'unmask convert --tokenizer'"
+                f"{folder} has no tokenizer, so the id of [MASK] is unknown: put its tokenizer files "
+                "there, or name a tokenizer with 'unmask convert --tokenizer'"
             ) from None
         mask_id = parts.size - 1 if parts.exact else parts.size  # a new id after the tokens
         return NoTokenizer(Vocabulary(mask_id + 1, mask_id))
 
 
-def assembled(parts: ForeignCheckpoint, tokenizer: Tokenizer, where: str) -> Bundle:
-    """The bundle of parts and a tokenizer. Tables get rows for ids that the checkpoint lacks."""
+def build_bundle(parts: ForeignCheckpoint, tokenizer: Tokenizer, where: str) -> Bundle:
+    """Builds a bundle. The embedding and the head get rows for ids that the checkpoint lacks."""
     vocabulary = tokenizer.vocabulary
-    if vocabulary.size < parts.size and not parts.exact:  # padded to a GPU-friendly size
+    if vocabulary.size < parts.size and not parts.exact:  # padding of the embedding
         vocabulary = vocabulary.extended(parts.size)
         tokenizer = tokenizer.having(vocabulary, tokenizer.labels)
     if vocabulary.size != parts.size and parts.exact:
@@ -116,7 +116,7 @@ def assembled(parts: ForeignCheckpoint, tokenizer: Tokenizer, where: str) -> Bun
     weights = dict(parts.weights)
     for name in _TABLES:
         if not parts.exact and name in weights and len(weights[name]) == parts.size:
-            weights[name] = grown(weights[name], vocabulary.size)
+            weights[name] = with_rows(weights[name], vocabulary.size)
     data = {"length": parts.length, "tokenizer": {"kind": "hf", "path": where}}
     config = from_dict({**parts.sections, "data": data})
     named = {f"backbone.{name}": tensor for name, tensor in weights.items()}
@@ -136,5 +136,5 @@ def snapshot(name: str, patterns: list[str]) -> Path:
         ) from None
 
 
-def _tokenizer_of(name: str) -> Path:
-    return snapshot(name, OF_TOKENIZERS)
+def _hub_tokenizer(name: str) -> Path:
+    return snapshot(name, TOKENIZER_FILES)

@@ -20,7 +20,7 @@ from unmask.files.untrusted import foreign_text, refusing
 from unmask.formats.foreign import FLOATS, as_float, hub_config, read_tensors
 from unmask.formats.format import FORMATS, Format
 from unmask.formats.model_card import hub_page
-from unmask.formats.redact import travelling
+from unmask.formats.redact import portable
 from unmask.formats.tokenizer_files import tokenizer_files
 from unmask.formats.weights import restored
 from unmask.generation.sampling_params import USUAL
@@ -28,12 +28,12 @@ from unmask.imports import extra
 
 MODEL_TYPE = "unmask"  # the model type in transformers
 GENERATION = "generation_config.json"
-# subfolder for `load_tokenizer`; the files for AutoTokenizer lie beside it
+# subfolder for `load_tokenizer`; the files for AutoTokenizer are in the model folder itself
 TOKENIZER = "tokenizer"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = "5GB"  # largest file of weights; larger weights are split
-_THEIRS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
-_WRITTEN = {"config.json", GENERATION, TOKENIZER, "README.md", WEIGHTS, INDEX, *_THEIRS}
+_AUTO_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+_WRITTEN = {"config.json", GENERATION, TOKENIZER, "README.md", WEIGHTS, INDEX, *_AUTO_TOKENIZER}
 
 
 def write(
@@ -46,13 +46,13 @@ def write(
 ) -> None:
     """Writes a folder that `unmask.load` and the Auto classes of transformers read.
 
-    transformers needs `import unmask.integrations.transformers` first. `name` is the model's name
+    The Auto classes need `import unmask.integrations.transformers` first. `name` is the model's name
     on the card; the default is the name of the folder.
     """
     hub = extra("huggingface_hub", "save_pretrained", "hub")
     target = Path(folder)
     texts = tokenizer_files(bundle.tokenizer, bundle.length)
-    _check_free(target)
+    _check_overwrite(target)
     weights = {name: tensor.contiguous() for name, tensor in bundle.method.state_dict().items()}
     with atomic_folder(target) as new:
         hub.save_torch_state_dict(weights, new, max_shard_size=shard)
@@ -89,7 +89,7 @@ def push(
             if repo.repo_id != name:  # the hub adds the user to a bare name
                 text = hub_page(bundle, repo.repo_id, options.get("card"), options.get("licence"))
                 (folder / "README.md").write_text(text, encoding="utf-8")
-            before = _weights_there(hub, repo.repo_id, revision)
+            before = _remote_weights(hub, repo.repo_id, revision)
             stale = sorted(before - {path.name for path in folder.iterdir()})
             hub.upload_folder(
                 repo_id=repo.repo_id,
@@ -104,7 +104,7 @@ def push(
     return str(repo)
 
 
-def _weights_there(hub: Any, name: str, revision: str | None) -> set[str]:
+def _remote_weights(hub: Any, name: str, revision: str | None) -> set[str]:
     """The weight files of an earlier push: the single file, the index and its shards."""
     files = set(hub.list_repo_files(name, revision=revision))
     named = {WEIGHTS, INDEX}
@@ -122,20 +122,20 @@ def _shards(index: Path) -> set[str]:
     return {str(file) for file in files if re.fullmatch(r"model-[\w-]+\.safetensors", str(file))}
 
 
-def _check_free(target: Path) -> None:
+def _check_overwrite(target: Path) -> None:
     """Raises an error if a folder holds files that are no part of a model and would be lost."""
     if not target.exists():
         return
     if not target.is_dir():
         raise UnmaskError(f"{target} is a file: give a folder")
     ours = _WRITTEN | _shards(target / INDEX)
-    held = sorted(path.name for path in target.iterdir())
-    if others := [name for name in held if name not in ours]:
+    existing = sorted(path.name for path in target.iterdir())
+    if others := [name for name in existing if name not in ours]:
         raise UnmaskError(
             f"{target} already exists and holds {others[0]!r}, which is no part of a model: "
             "give another folder"
         )
-    if held and not _is_ours(target / "config.json"):
+    if existing and not _is_ours(target / "config.json"):
         raise UnmaskError(f"{target} already exists and is no unmask model: give another folder")
 
 
@@ -170,7 +170,7 @@ def config_json(bundle: Bundle) -> dict[str, Any]:
         "vocabulary": vocabulary.to_dict(),
         "tokenizer": {"kind": bundle.tokenizer.kind, "labels": bundle.tokenizer.labels},
         "generation": bundle.defaults,
-        "run": to_dict(travelling(bundle.config)),
+        "run": to_dict(portable(bundle.config)),
     }
 
 
@@ -187,14 +187,14 @@ def read(folder: Path) -> Bundle:
     tree, tensors = hub_config(folder) or {}, read_tensors(folder)
     with refusing(f"{folder} cannot be read"):
         config = from_dict(tree["run"])
-        usual = _generation(folder, tree)
+        defaults = _generation(folder, tree)
         tokenizer = _tokenizer(folder, tree)
-        weights = {name: _widened(tensor, name, folder) for name, tensor in tensors.items()}
+        weights = {name: _in_fp32(tensor, name, folder) for name, tensor in tensors.items()}
         method = restored(config, tokenizer.vocabulary, weights, folder)
-        return Bundle(method, tokenizer, config, usual)
+        return Bundle(method, tokenizer, config, defaults)
 
 
-def _widened(tensor: Tensor, name: str, folder: Path) -> Tensor:
+def _in_fp32(tensor: Tensor, name: str, folder: Path) -> Tensor:
     """A weight in float32; transformers saves weights in the dtype of the computation."""
     return as_float(tensor, name, str(folder)) if tensor.dtype in FLOATS else tensor
 
@@ -214,13 +214,13 @@ def _tokenizer(folder: Path, tree: Mapping[str, Any]) -> Tokenizer:
         return parse_tokenizer(TextFiles(folder / TOKENIZER, inside=_home(folder)))
     state = {"kind": "subwords", **tree.get("tokenizer", {}), "vocabulary": tree["vocabulary"]}
     files, name = TextFiles(folder, inside=_home(folder)), "tokenizer.json"
-    theirs = {name: files[name]} if name in files else {}
+    given = {name: files[name]} if name in files else {}
     try:
-        return parse_tokenizer({**theirs, "vocabulary.json": json.dumps(state)})
+        return parse_tokenizer({**given, "vocabulary.json": json.dumps(state)})
     except KeyError:
-        if theirs:
+        if given:
             raise
-        state["kind"] = NoTokenizer.kind  # the kind needs a file that is missing
+        state["kind"] = NoTokenizer.kind  # the files of this kind are missing
         return parse_tokenizer({"vocabulary.json": json.dumps(state)})
 
 
@@ -253,9 +253,9 @@ class HuggingFaceFormat(Format):
 
     @classmethod
     def check_target(cls, folder: Path) -> None:
-        """Raises an error without huggingface_hub or for a folder without an unmask model.
+        """Raises an error if huggingface_hub is missing or the folder holds no unmask model.
 
-        `write` checks every file of the folder.
+        An empty folder is allowed. `write` later checks every file of the folder.
         """
         if not _is_ours(folder / "config.json"):
             super().check_target(folder)

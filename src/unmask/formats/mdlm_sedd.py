@@ -12,9 +12,9 @@ from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
 from unmask.files.untrusted import refusing
 from unmask.formats.foreign import ForeignCheckpoint, ForeignSettings, as_float, renamed
-from unmask.formats.foreign_format import ForeignFormat, assembled, find_tokenizer
+from unmask.formats.foreign_format import ForeignFormat, build_bundle, find_tokenizer
 from unmask.formats.format import FORMATS
-from unmask.formats.pickle import plain, read_pickle, with_own_data
+from unmask.formats.pickle import checked_memory, plain, read_pickle
 
 EPSILON = 1e-3  # eps of the authors' log-linear and cosine noise
 _PREFIX = "backbone."
@@ -44,7 +44,7 @@ _LAST = {
     "output_layer.adaLN_modulation.weight": "modulation.weight",
     "output_layer.adaLN_modulation.bias": "modulation.bias",
 }
-_ONLY_CONDITIONED = ("sigma_map", "adaLN_modulation")
+_ONLY_CONDITIONED = ("sigma_map", "adaLN_modulation")  # parts of names that causal networks lack
 _NOISE = {
     "loglinear": ("loglinear", ("eps",)),
     "cosine": ("cosine", ("eps",)),
@@ -98,14 +98,14 @@ def read_sedd(
 def read_lightning(content: Any, where: str, averaged: bool = True) -> ForeignCheckpoint:
     """Reads a Lightning checkpoint. With `averaged`, it takes the EMA weights if there are any."""
     checkpoint = ForeignSettings(content, where)
-    given = checkpoint.tree.get("hyper_parameters")
+    saved = checkpoint.tree.get("hyper_parameters")
     settings = ForeignSettings(
-        plain(given.get("config") if isinstance(given, Mapping) else None, where), where
+        plain(saved.get("config") if isinstance(saved, Mapping) else None, where), where
     )
     tensors = checkpoint.tree.get("state_dict")
     if not isinstance(tensors, Mapping):
         raise UnmaskError(f"{where} has no state_dict: it is no Lightning checkpoint")
-    tensors = with_own_data(tensors, where)
+    tensors = checked_memory(tensors, where)
     settings.require("backbone", "dit", "ar")
     causal = settings.get("backbone", str) == "ar"
     backbone: dict[str, Any] = _network(settings)
@@ -120,9 +120,9 @@ def read_lightning(content: Any, where: str, averaged: bool = True) -> ForeignCh
     depth = backbone["depth"]
     _check_rotation(tensors, backbone, where)
     if averaged and checkpoint.tree.get("ema"):
-        tensors = _averages(checkpoint.tree["ema"], tensors, depth, causal, where)
+        tensors = _ema_weights(checkpoint.tree["ema"], tensors, depth, causal, where)
     weights = _weights(tensors, _PREFIX, depth, where)
-    size = _rows(weights, where)
+    size = _vocabulary_size(weights, where)
     sections = {
         "method": _method(settings, causal),
         "schedule": {"name": "loglinear"} if causal else _schedule(settings),
@@ -147,10 +147,8 @@ def _method(settings: ForeignSettings, causal: bool) -> dict[str, Any]:
     steps = settings.get("T", int, 0)
     match settings.get("parameterization", str):
         case "ar":
-            return {
-                "name": "autoregressive",
-                "given_first": True,
-            }  # the authors' rows start with BOS
+            # the authors' rows start with BOS
+            return {"name": "autoregressive", "given_first": True}
         case "sedd":
             return {"name": "sedd"}
         case "d3pm":
@@ -174,40 +172,40 @@ def _schedule(settings: ForeignSettings) -> dict[str, Any]:
 
 
 def parameter_names(depth: int, causal: bool) -> Iterator[str]:
-    """The authors' parameter names in the order of `backbone.parameters()`, as in the list of averages."""
+    """The authors' parameter names in the order of `backbone.parameters()`, as in the list of EMA weights."""
     blocks = (f"blocks.{i}.{name}" for i in range(depth) for name in _BLOCK)
     for name in chain(_FIRST, blocks, _LAST):
         if not (causal and any(part in name for part in _ONLY_CONDITIONED)):
             yield name
 
 
-def _averages(
+def _ema_weights(
     ema: Any, tensors: Mapping[str, Tensor], depth: int, causal: bool, where: str
 ) -> dict[str, Tensor]:
-    """The averaged weights by name. The checkpoint holds them as a list without names."""
-    shadows = ema.get("shadow_params") if isinstance(ema, Mapping) else None
-    if not isinstance(shadows, list):
+    """The EMA weights by name. The checkpoint holds them as a list without names."""
+    averages = ema.get("shadow_params") if isinstance(ema, Mapping) else None
+    if not isinstance(averages, list):
         raise UnmaskError(f"{where} does not fit: ema has no shadow_params")
     # a file may claim any depth: generate at most one name more than there are averages
-    some = islice(parameter_names(depth, causal), len(shadows) + 1)
-    names = [f"{_PREFIX}{name}" for name in some]
-    if len(shadows) != len(names):
+    expected = islice(parameter_names(depth, causal), len(averages) + 1)
+    names = [f"{_PREFIX}{name}" for name in expected]
+    if len(averages) != len(names):
         raise UnmaskError(
-            f"{where} does not fit: its {len(shadows)} averages are not one per parameter"
+            f"{where} does not fit: its {len(averages)} averages are not one per parameter"
         )
-    for name, shadow in zip(names, shadows, strict=True):
+    for name, average in zip(names, averages, strict=True):
         raw = tensors.get(name)
-        if not isinstance(raw, Tensor) or getattr(shadow, "shape", None) != raw.shape:
+        if not isinstance(raw, Tensor) or getattr(average, "shape", None) != raw.shape:
             raise UnmaskError(
                 f"{where} does not fit: the average of {name} has another shape than its weight"
             )
-    return with_own_data(dict(zip(names, shadows, strict=True)), where)
+    return checked_memory(dict(zip(names, averages, strict=True)), where)
 
 
 def _weights(
     tensors: Mapping[str, Tensor], prefix: str, depth: int, where: str
 ) -> dict[str, Tensor]:
-    """The weights under the names of `unmask`, without the rotary frequencies, which are not learned."""
+    """The learned weights under the names of `unmask`; the rotary frequencies are dropped."""
     dotted = prefix.replace(".", r"\.")
     pairs = {**_FIRST, **_LAST}
     rules = [(dotted + old.replace(".", r"\."), new) for old, new in pairs.items()]
@@ -234,7 +232,7 @@ def _angles(width: int) -> Tensor:
     return 10_000.0 ** -(torch.arange(0, width, 2, dtype=torch.float32) / width)
 
 
-def _rows(weights: Mapping[str, Tensor], where: str) -> int:
+def _vocabulary_size(weights: Mapping[str, Tensor], where: str) -> int:
     table = weights.get("embedding.weight")
     if table is None or table.ndim != 2:
         raise UnmaskError(f"{where} does not fit: {_PREFIX}vocab_embed.embedding is missing")
@@ -275,4 +273,4 @@ class LightningFormat(ForeignFormat):
         """The model, with its EMA weights, or with those of the last step if `averaged` is False."""
         with refusing(f"{path} cannot be read"):
             parts = read_lightning(read_pickle(path, objects=True), str(path), averaged)
-        return assembled(parts, find_tokenizer(path.parent, parts, tokenizer), str(path))
+        return build_bundle(parts, find_tokenizer(path.parent, parts, tokenizer), str(path))

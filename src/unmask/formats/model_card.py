@@ -11,7 +11,7 @@ from unmask.bundle import Bundle
 from unmask.config.run_config import RunConfig, dump_yaml, flatten, load_recipe, resolve
 from unmask.errors import UnmaskError
 from unmask.files.storage import MANIFEST, atomic_folder, read_json, write_json
-from unmask.formats.redact import nameless, published
+from unmask.formats.redact import published, without_paths
 from unmask.likelihood.figure_text import signed, with_error
 from unmask.methods.method import METHODS
 
@@ -20,7 +20,7 @@ _MACHINE = {"training.device", "data.cache"}  # settings that do not affect the 
 
 
 def card_facts(bundle: Bundle) -> dict[str, Any]:
-    """The facts of a card that follow from the bundle without a measurement."""
+    """The facts of a card that need no measurement."""
     config = published(bundle.config)
     return {
         "method": bundle.config.method.name,
@@ -70,7 +70,7 @@ def hub_page(
     card: str | Mapping[str, Any] | None = None,
     licence: str | None = None,
 ) -> str:
-    """The card of a model on the hub: the text `card`, or a page of the facts `card`.
+    """The card of a model on the hub. `card` is its text, or facts beside those of the bundle.
 
     The front matter is for the hub's search. Paths of this machine are replaced by names.
     """
@@ -82,7 +82,7 @@ def hub_page(
         page = card_page(name, facts | {"licence": licence})
     if not page.startswith(FRONT):
         page = _front(bundle, licence) + page
-    return nameless(page, bundle.config)
+    return without_paths(page, bundle.config)
 
 
 def training_command(config: RunConfig, recipe: str) -> str | None:
@@ -90,12 +90,12 @@ def training_command(config: RunConfig, recipe: str) -> str | None:
 
     None for a mixture of corpora, which needs a configuration file.
     """
-    own, usual = flatten(config), flatten(resolve(load_recipe(recipe)))
-    if own.keys() != usual.keys():
+    own, of_recipe = flatten(config), flatten(resolve(load_recipe(recipe)))
+    if own.keys() != of_recipe.keys():
         raise UnmaskError(f"this model was not trained with the recipe {recipe}: name another")
     public = flatten(published(config))
     differing = {
-        name: public[name] for name in own if own[name] != usual[name] and name not in _MACHINE
+        name: public[name] for name in own if own[name] != of_recipe[name] and name not in _MACHINE
     }
     if isinstance(differing.get("data.train"), list):
         return None
@@ -111,12 +111,12 @@ def _spelled(value: Any) -> str:
 
 
 def likely_recipe(folder: Path, config: RunConfig) -> str | None:
-    """The recipe with the name of the folder; None if it has other components than the model."""
+    """The recipe with the name of the folder; None if there is none or its components differ."""
     name = shipped.recipe(folder.name)
     if name not in recipes.names():
         return None
-    own, usual = flatten(config), flatten(resolve(load_recipe(name)))
-    return name if own.keys() == usual.keys() else None
+    own, of_recipe = flatten(config), flatten(resolve(load_recipe(name)))
+    return name if own.keys() == of_recipe.keys() else None
 
 
 def write_card(folder: Path, page: str, facts: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from unmask.files.storage import Damaged, atomic_folder, read_json, verify, writ
 from unmask.files.tensors import read_tensors, write_weights
 from unmask.files.untrusted import within
 from unmask.formats.format import FORMATS, Format, ReadFormat
-from unmask.formats.weights import restored, stored
+from unmask.formats.weights import in_dtype, restored
 from unmask.generation.sampling_params import checked_defaults
 from unmask.runtime.device import PRECISIONS
 from unmask.training.checkpoints.checkpoint import run_weights
@@ -27,7 +27,7 @@ def write_folder(bundle: Bundle, folder: str | Path, precision: str = "fp32") ->
     if bundle.defaults:
         content["defaults"] = checked_defaults(bundle.defaults)
     with atomic_folder(target) as new:
-        write_weights(new, stored(bundle.method.state_dict(), PRECISIONS[precision]))
+        write_weights(new, in_dtype(bundle.method.state_dict(), PRECISIONS[precision]))
         write_json(new / "model.json", content)
         bundle.tokenizer.save(new / "tokenizer")
 

@@ -22,9 +22,11 @@ from unmask.formats.pickle_limits import LARGEST, TOO_LONG, names_within_bounds
 
 Tensors = TypeVar("Tensors", bound=Mapping[Any, Any])
 
-VALUES = 10_000  # most values of settings with aliases expanded; the authors use some hundred
+VALUES = (
+    10_000  # most values of settings, with aliases expanded; those of the authors have some hundred
+)
 _DEPTH = 100  # most levels of nested settings
-# the names that weights need; torch itself accepts more, among them tensors of any claimed size
+# the names that weights need; torch accepts more, which can claim tensors of any size
 _HARMLESS = re.compile(
     r"torch\.\w+Storage|torch\.b?float\d*|torch\.u?int\d+|torch\.(half|double|long|bool|Size|device)"
     r"|torch\._utils\._rebuild_(tensor_v2|parameter)|collections\.(OrderedDict|Counter)"
@@ -61,7 +63,7 @@ class Inert:
     def __setstate__(self, state: Any) -> None:
         vars(self)["state"] = state
 
-    def held(self, name: str) -> Any:
+    def attribute(self, name: str) -> Any:
         """An attribute of the saved state; None if it is missing."""
         state = vars(self).get("state")
         return state.get(name) if isinstance(state, dict) else None
@@ -96,7 +98,7 @@ def read_pickle(file: Path, objects: bool = False) -> Any:
 
 
 def plain(value: Any, where: str) -> Any:
-    """Settings as plain values, unwrapped from omegaconf's containers; an error if too many."""
+    """Settings as plain values, without omegaconf's containers; an error if there are too many."""
     left = VALUES
 
     def walk(value: Any, depth: int) -> Any:
@@ -107,8 +109,8 @@ def plain(value: Any, where: str) -> Any:
                 f"{where} is refused: its settings grow to more than {VALUES:,} values"
             )
         if isinstance(value, Inert):
-            content = value.held("_content")
-            return walk(value.held("_val") if content is None else content, depth + 1)
+            content = value.attribute("_content")
+            return walk(value.attribute("_val") if content is None else content, depth + 1)
         if isinstance(value, dict):
             return {
                 str(name): walk(part, depth + 1)
@@ -122,19 +124,19 @@ def plain(value: Any, where: str) -> Any:
     return walk(value, 0)
 
 
-def with_own_data(tensors: Tensors, where: str) -> Tensors:
-    """The tensors; an error if views of shared data would take much more memory than the file.
+def checked_memory(tensors: Tensors, where: str) -> Tensors:
+    """The tensors; an error if they would take more than twice the memory of their data.
 
-    Twice the data is allowed, for tied weights.
+    Views of shared data can claim any size. Twice the data allows for tied weights.
     """
     found = [tensor for tensor in tensors.values() if isinstance(tensor, Tensor)]
     storages = [tensor.untyped_storage() for tensor in found]
     spans = sorted((storage.data_ptr(), storage.nbytes()) for storage in storages)
-    held = end = 0
+    stored = end = 0
     for start, size in spans:  # storages may overlap in the file
-        held += max(0, start + size - max(start, end))
+        stored += max(0, start + size - max(start, end))
         end = max(end, start + size)
-    if sum(tensor.nbytes for tensor in found) > 2 * held:
+    if sum(tensor.nbytes for tensor in found) > 2 * stored:
         raise UnmaskError(f"{where} is refused: its tensors claim more data than it holds")
     return tensors
 
@@ -184,7 +186,7 @@ def _foreign(file: Path) -> list[str]:
 
 
 def _stand_in(name: str, file: Path, objects: bool) -> tuple[Any, str]:
-    """An inert class with its name in a known library; an error for any other name."""
+    """An inert class and the name of the class that it replaces; an error for an unknown name."""
     known = name.partition(".")[0] in _LIBRARIES or name in _NAMES or name == _TABLE
     if not (objects and known):
         raise UnmaskError(f"{file} is refused: it names {name}, which weights do not need")

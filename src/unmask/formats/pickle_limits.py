@@ -1,9 +1,9 @@
 """Bounds the work and memory of unpickling from the instructions alone, without running them.
 
-References make a small pickle stand for a large value, such as nested lists or repeated copies of a
+References let a small pickle build a large value, such as nested lists or repeated copies of a
 long string. Here every value has a size, and each instruction that copies or hashes a value adds
-it to the work. Keys chosen to collide in a dict are refused or counted at their worst cost. Strings
-cannot collide on purpose, since their hashes are randomised.
+its size to the work. Keys that may be chosen to collide in a dict are refused or counted at their
+worst cost. Strings cannot be chosen so, since Python randomises their hashes.
 """
 
 import pickletools
@@ -17,7 +17,7 @@ INSTRUCTIONS = 2**20
 WORK = 2**25  # values and characters that are copied or hashed
 DEPTH = 100  # of nested tuples
 _NUMBERS = range(-(2**63), 2**64)  # allowed as keys; larger numbers can share one hash
-_LOOKS = 64  # probes of a dict in the time of one instruction here
+_PROBES = 64  # dict probes that cost as much as one unit of work
 
 _PLAIN = {"NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "BINFLOAT", "LONG1"}
 _CONTAINERS = {"EMPTY_DICT": "table", "EMPTY_SET": "set"}
@@ -32,7 +32,7 @@ class _Value:
     """A value that the pickle would build, with its costs."""
 
     size: int = 1  # values and characters in a copy of it
-    hashed: int = 1  # values that its hash visits; nested tuples are visited every time
+    hashed: int = 1  # values that its hash visits; a tuple does not cache its hash
     depth: int = 0
     parts: list["_Value"] | None = None  # of a tuple
     name: str | None = None  # of a callable
@@ -48,15 +48,15 @@ def names_within_bounds(instructions: bytes) -> set[str]:
     """The global names in a pickle; an error if it exceeds the limits of a checkpoint."""
     if len(instructions) > LARGEST:
         raise UnmaskError(TOO_LONG)
-    scale = _Scale()
+    machine = _CostMachine()
     for count, (operation, argument, _) in enumerate(pickletools.genops(instructions)):
         if count >= INSTRUCTIONS:
             raise UnmaskError(f"it has more than {INSTRUCTIONS:,} instructions")
-        scale.take(operation.name, argument)
-    return scale.names
+        machine.execute(operation.name, argument)
+    return machine.names
 
 
-class _Scale:
+class _CostMachine:
     """A pickle machine whose stack holds the costs of values instead of values."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class _Scale:
         self._marks: list[int] = []
         self._memo: dict[int, _Value] = {}
 
-    def take(self, operation: str, argument: object) -> None:
+    def execute(self, operation: str, argument: object) -> None:
         stack = self._stack
         match operation:
             case "PROTO" | "STOP":
@@ -139,7 +139,7 @@ class _Scale:
             if key.plain == table.counted == table.keys:  # consecutive numbers do not collide
                 table.counted += 1
             else:
-                work += table.keys // _LOOKS
+                work += table.keys // _PROBES
         elif key.parts is not None:
             if not all(part.text is not None for part in key.parts):
                 raise UnmaskError("it has a key that is a tuple of other things than strings")

@@ -7,16 +7,16 @@ from unmask import shipped
 from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
 from unmask.files.hub import at_revision, hub_name
-from unmask.formats.foreign import _PICKLED, _json
-from unmask.formats.foreign_format import OF_TOKENIZERS, ForeignFormat, snapshot
+from unmask.formats.foreign import PICKLED, json_object
+from unmask.formats.foreign_format import TOKENIZER_FILES, ForeignFormat, snapshot
 from unmask.formats.format import FORMATS, format_of
 
-_OF_MODELS = ["config.json", "generation_config.json", "model*.safetensors", "model*.index.json"]
-_NEEDED = [*_OF_MODELS, *OF_TOKENIZERS]
+_MODEL_FILES = ["config.json", "generation_config.json", "model*.safetensors", "model*.index.json"]
+_DATA_FILES = [*_MODEL_FILES, *TOKENIZER_FILES]
 
 
 def read_bundle(path: str | Path) -> Bundle:
-    """The bundle at a path in any format, of a shipped model, or of a hub name.
+    """Reads a model in any format from a path, a shipped model or the hub.
 
     Args:
         path: the folder or file, the name of a shipped model, or owner/name on the hub.
@@ -30,12 +30,12 @@ def read_bundle(path: str | Path) -> Bundle:
 
 
 def read(source: str | Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
-    """The bundle of a model to convert: a Lightning checkpoint, a folder, or a hub name.
+    """Reads a model to convert: a Lightning checkpoint, a folder, or a hub name.
 
     Args:
         source: the file, folder or name.
         tokenizer: a folder or a hub name, in place of the tokenizer beside the weights.
-        averaged: take the averaged weights of a Lightning checkpoint, not the last ones.
+        averaged: use the EMA weights of a Lightning checkpoint, not the weights of its last step.
 
     Returns:
         The bundle.
@@ -51,22 +51,22 @@ def read(source: str | Path, tokenizer: str | None = None, averaged: bool = True
 def fetch(name: str, tokenizer: str | None = None) -> Bundle:
     """The bundle of a hub model, from the local cache if possible.
 
-    Its configuration names the tokenizer by its hub name instead of the cache folder.
+    The configuration holds the hub name of the tokenizer, not the cache folder.
     """
     folder = download(name)
     bundle = _read(folder, tokenizer)
     data = bundle.config.data
     if data.tokenizer.path == str(folder):  # a path that exists on this machine only
-        known, _ = at_revision(hub_name(name) or name)
-        data = replace(data, tokenizer=replace(data.tokenizer, path=known))
+        public_name, _ = at_revision(hub_name(name) or name)
+        data = replace(data, tokenizer=replace(data.tokenizer, path=public_name))
         return replace(bundle, config=replace(bundle.config, data=data))
     return bundle
 
 
 def download(name: str) -> Path:
     """Downloads the data files of a hub model and returns their folder. Code is not downloaded."""
-    folder = snapshot(name, _NEEDED)
-    return folder if any(folder.glob("*.safetensors")) else snapshot(name, [*_NEEDED, _PICKLED])
+    folder = snapshot(name, _DATA_FILES)
+    return folder if any(folder.glob("*.safetensors")) else snapshot(name, [*_DATA_FILES, PICKLED])
 
 
 def _read(path: Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
@@ -74,9 +74,10 @@ def _read(path: Path, tokenizer: str | None = None, averaged: bool = True) -> Bu
     found = format_of(path)
     if found is None:
         if (path / "config.json").exists():
-            kind, known = _json(path / "config.json").get("model_type"), ", ".join(FORMATS)
+            kind = json_object(path / "config.json").get("model_type")
             raise UnmaskError(
-                f"{path} holds a model of type {kind!r}, which cannot be read; formats: {known}"
+                f"{path} holds a model of type {kind!r}, which cannot be read; "
+                f"formats: {', '.join(FORMATS)}"
             )
         raise UnmaskError(f"{str(path)!r} holds no model: it has no model.json and no config.yaml")
     if issubclass(found, ForeignFormat):

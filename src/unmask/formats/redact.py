@@ -10,7 +10,7 @@ from unmask.data.sources.corpus import ELSEWHERE
 from unmask.data.sources.open_source import scheme_of
 from unmask.files.hub import hub_name
 
-_UNNAMED = "data"  # stands for a path without a name, such as .
+_UNNAMED = "data"  # published name of a path without a name, such as .
 
 
 def published(config: RunConfig) -> RunConfig:
@@ -20,7 +20,7 @@ def published(config: RunConfig) -> RunConfig:
     return replace(config, init_from=_model(config.init_from), data=data)
 
 
-def travelling(config: RunConfig) -> RunConfig:
+def portable(config: RunConfig) -> RunConfig:
     """The published configuration for another machine: local sources become `elsewhere:NAME`.
 
     A file of the same name on the other machine is thus not mistaken for the training text.
@@ -40,7 +40,7 @@ def _with_sources(data: DataConfig, rename: Callable[[str], str]) -> DataConfig:
     return replace(data, train=train, valid=rename(data.valid), tokenizer=tokenizer)
 
 
-def nameless(text: str, config: RunConfig) -> str:
+def without_paths(text: str, config: RunConfig) -> str:
     """A text about a run with every path of the configuration replaced by its published name."""
     data, public = config.data, published(config)
     found = {portion.text: _source(portion.text) for portion in data.portions}
@@ -51,10 +51,10 @@ def nameless(text: str, config: RunConfig) -> str:
         data.tokenizer.source: public.data.tokenizer.source,
         config.init_from: public.init_from,
     }
-    for path in sorted(found, key=len, reverse=True):  # files before their folder
-        if re.search(r"\w", path) and found[path] != path.rstrip("\\/"):  # more than a name
-            whole = rf"(?<![\w./~-])(?:file://)?{re.escape(path)}(?![\w-])"
-            text = re.sub(whole, found[path].replace("\\", r"\\"), text)
+    for path in sorted(found, key=len, reverse=True):  # a file before its folder
+        if re.search(r"\w", path) and found[path] != path.rstrip("\\/"):  # a path, not a bare name
+            pattern = rf"(?<![\w./~-])(?:file://)?{re.escape(path)}(?![\w-])"
+            text = re.sub(pattern, found[path].replace("\\", r"\\"), text)
     return text
 
 

@@ -13,7 +13,7 @@ _NAMES = {"mask": "[MASK]", "pad": "[PAD]", "bos": "[BOS]", "eos": "[EOS]"}
 
 
 def tokenizer_files(tokenizer: Tokenizer, length: int) -> dict[str, str]:
-    """The content of tokenizer.json and its settings files; empty for a tokenizer without backend."""
+    """The files for AutoTokenizer, name to content; empty for a tokenizer without a backend."""
     backend = tokenizer.backend()
     if backend is None:
         return {}
@@ -43,13 +43,13 @@ def _add_special(backend: Backend, tokenizer: Tokenizer) -> dict[str, str]:
     """Adds a token for every special id and returns the token of each role."""
     v = tokenizer.vocabulary
     roles = {"mask": v.mask_id, "pad": v.pad_id, "bos": v.bos_id, "eos": v.eos_id}
-    wanted = {id: _NAMES[role] for role, id in roles.items() if id is not None}
-    wanted |= {id: f"[{label}]" for label, id in tokenizer.labels.items()}
-    for id in sorted(wanted):
-        name = backend.id_to_token(id) or _free(backend, wanted[id])
-        # a mask takes the space before it, like the token that fills it
-        swallows = id == v.mask_id and tokenizer.leading_space
-        backend.add_special_tokens([AddedToken(name, lstrip=swallows, special=True)])
+    names = {id: _NAMES[role] for role, id in roles.items() if id is not None}
+    names |= {id: f"[{label}]" for label, id in tokenizer.labels.items()}
+    for id in sorted(names):
+        name = backend.id_to_token(id) or _free(backend, names[id])
+        # [MASK] includes the space before it, like the token that replaces it
+        takes_space = id == v.mask_id and tokenizer.leading_space
+        backend.add_special_tokens([AddedToken(name, lstrip=takes_space, special=True)])
         if backend.token_to_id(name) != id:
             raise UnmaskError(
                 f"the tokenizer cannot be written for transformers: it has no token {id - 1} before {name}"

@@ -15,16 +15,16 @@ from unmask.methods.method import Method
 from unmask.vocabulary import Vocabulary
 
 
-class _Unfilled(TorchFunctionMode):
-    """Skips the initialisation of parameters, since stored weights replace them."""
+class _SkipInitialisation(TorchFunctionMode):
+    """Skips the in-place initialisation of parameters, which stored weights replace."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         target = args[0] if args else kwargs.get("tensor")
-        fills = func.__name__.endswith("_") and not func.__name__.startswith("_")
-        if fills and func.__name__ != "requires_grad_" and isinstance(target, nn.Parameter):
+        in_place = func.__name__.endswith("_") and not func.__name__.startswith("_")
+        if in_place and func.__name__ != "requires_grad_" and isinstance(target, nn.Parameter):
             return target
         return func(*args, **kwargs)
 
@@ -40,17 +40,23 @@ def restored(
 
     Raises an error if the weights do not fit the network in `dtype` or are not finite.
     """
-    with _Unfilled():
-        # a file may claim a network larger than the memory: check its outline first
-        check_fit(tensors, stored(outline(config, vocabulary).state_dict(), dtype), where)
+    table = tensors.get("backbone.embedding.weight")
+    if getattr(config.backbone.config, "tied_head", False) and table is not None:
+        tensors = {
+            "backbone.head.weight": table,
+            **tensors,
+        }  # transformers writes a tied matrix once
+    with _SkipInitialisation():
+        # the network may be larger than the memory: compare with an outline without data first
+        check_fit(tensors, in_dtype(outline(config, vocabulary).state_dict(), dtype), where)
         check_finite(tensors, where)
         method = build_method(config, vocabulary)
     method.load_state_dict(tensors)
     return method
 
 
-def stored(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Weights in the dtype of a file. Tensors that are not fp32 stay unchanged."""
+def in_dtype(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """The tensors with fp32 converted to `dtype`; other tensors stay unchanged."""
     return {
         name: tensor.to(dtype) if tensor.dtype == torch.float32 else tensor
         for name, tensor in tensors.items()

@@ -1,4 +1,4 @@
-"""Applies a constraint to rows and sampling; an impossible one is an error before any network call."""
+"""Applies a constraint to rows and draws. An impossible one raises an error before any network call."""
 
 from dataclasses import replace
 
@@ -17,15 +17,15 @@ from unmask.samplers.core.token_sampler import SamplingTask
 def constrained(
     tokenizer: Tokenizer, job: FillRequest, sampling: SamplingParams, task: SamplingTask, near: int
 ) -> tuple[FillRequest, SamplingTask]:
-    """The rows with the phrases of `include` written in, and sampling restricted to the allowed tokens.
+    """The rows with the phrases of `include`, and a sampling task restricted to the allowed tokens.
 
-    In a text that may end, phrases go among its first `near` tokens if they fit there.
+    In a text that may end, phrases are written among its first `near` tokens if they fit there.
     """
     if sampling.regex is None and not (sampling.ban or sampling.include or sampling.allowed):
         return job, task
     room = min(map(len, job.canvases)) - job.lead
     constraint = _constraint(tokenizer, job.lead, room, sampling)
-    if job.answers and len(set(job.fixed)) > 1:  # all rows share `lead`
+    if job.target_only and len(set(job.fixed)) > 1:  # all rows share `lead`
         raise UnmaskError("targets are constrained for one source at a time: give one source")
     if job.rows > 1:
         raise UnmaskError(
@@ -37,25 +37,23 @@ def constrained(
     if constraint.include:
         phrases, length = len(constraint.include), z.shape[1]
         uniforms = row_uniforms(task.seeds, "place", phrases * length).view(-1, phrases, length)
-        if (
-            job.ends
-        ):  # a text cannot end before its last phrase: positions far behind get a low rank
+        if job.ends:  # a text cannot end before its last phrase: positions from `near` on rank last
             uniforms[:, :, near:] *= 1e-9
-        ways = [_ways(tokenizer, phrase) for phrase in constraint.include]
-        z = compiled.place(z, job.lead, ways, uniforms)
+        spellings = [_spellings(tokenizer, phrase) for phrase in constraint.include]
+        z = compiled.place(z, job.lead, spellings, uniforms)
     return replace(job, canvases=z.tolist()), replace(task, allow=compiled.passes(job.lead).allowed)
 
 
 def _constraint(tokenizer: Tokenizer, lead: int, room: int, sampling: SamplingParams) -> Constraint:
     allowed: dict[int, set[int]] = {}
-    for place, tokens in (sampling.allowed or {}).items():
-        if not 0 <= place < room:
+    for position, tokens in (sampling.allowed or {}).items():
+        if not 0 <= position < room:
             raise UnmaskError(
-                f"allowed has position {place}, which the text lacks: give 0 to {room - 1}"
+                f"allowed has position {position}, which the text lacks: give 0 to {room - 1}"
             )
         if not tokens:
-            raise UnmaskError(f"no token is allowed at position {place}: give at least one")
-        allowed[lead + place] = {_token(tokenizer, token) for token in tokens}
+            raise UnmaskError(f"no token is allowed at position {position}: give at least one")
+        allowed[lead + position] = {_token(tokenizer, token) for token in tokens}
     return Constraint(sampling.regex, tuple(sampling.ban), tuple(sampling.include), allowed)
 
 
@@ -71,7 +69,7 @@ def _token(tokenizer: Tokenizer, token: str | int) -> int:
     return ids[0]
 
 
-def _ways(tokenizer: Tokenizer, phrase: str) -> list[list[int]]:
+def _spellings(tokenizer: Tokenizer, phrase: str) -> list[list[int]]:
     """The token ids of a phrase, with and without a space before it where tokens include the space."""
     spaced = [f" {phrase}"] if tokenizer.leading_space else []
     return [tokenizer.encode(text) for text in (*spaced, phrase)]

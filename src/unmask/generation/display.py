@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from unmask.data.tokenizers.token_spans import BROKEN, shown, spans, start
-from unmask.runtime.notebook import Place
+from unmask.runtime.notebook import CellOutput
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 MASK = "░"
 _MASKED = "dim"
-_TAKEN_BACK = "bold magenta"  # tokens that are masked again
+_REMASKED = "bold magenta"  # tokens that are masked again
 _FOOTER = "dim italic"
 _CONFIDENT = ((0.7, "bold green"), (0.3, "bold yellow"), (0.0, "bold red"))
 # control characters, which a terminal would execute
 _CONTROLS = dict.fromkeys([*range(9), *range(11, 32), 127], BROKEN)
 _PAUSE = 0.08  # seconds between two pictures
-_PATIENCE = 5.0  # seconds of all pauses together
+_LONGEST_WAIT = 5.0  # seconds of all pauses together
 
 
 def watch(
@@ -49,8 +49,8 @@ def watch(
         console: Console to print to; by default standard output.
         pause: Seconds between two pictures.
         conditional: True for a model of pairs: only the target is shown.
-        on_screen: Called after each text that is shown.
-        brief: Adds no pauses and no line below the finished texts.
+        on_screen: Called after each picture and after the finished texts.
+        brief: True for no pauses, and no status line below the finished texts.
 
     Returns:
         The last frame, or None if there is none.
@@ -59,13 +59,13 @@ def watch(
     picture = Picture(tokenizer, console, conditional)
     last = None
     with _screen(console) as show:
-        drawn, patience = -pause, 0.0 if brief else _PATIENCE
+        drawn, wait_left = -pause, 0.0 if brief else _LONGEST_WAIT
         for last in frames:
             picture.add(last)
             wait = drawn + pause - time.monotonic()
-            if show and 0 < wait <= patience:  # slows a fast model down for the eye
+            if show and 0 < wait <= wait_left:  # slows a fast model down for the eye
                 time.sleep(wait)
-                patience, wait = patience - wait, 0.0
+                wait_left, wait = wait_left - wait, 0.0
             if show and wait <= 0:
                 show(picture.draw(last))
                 on_screen()
@@ -84,8 +84,8 @@ def watch(
 def _screen(console: Console) -> Iterator[Callable[[RenderableType], object] | None]:
     """A function that replaces the picture on the screen; None without a screen."""
     if console.is_jupyter:
-        place = Place(pause=0)
-        yield lambda picture: place.show(picture)
+        output = CellOutput(pause=0)
+        yield lambda picture: output.show(picture)
     elif console.is_terminal:
         with Live(console=console, auto_refresh=False, transient=True) as live:
             yield lambda picture: live.update(picture, refresh=True)
@@ -156,8 +156,8 @@ class Picture:
             part = list(run)
             pieces += [MASK] * len(part) if masked else spans(self._tokenizer, part)
         styles = [
-            _style(token == mask_id, is_new, sure)
-            for token, is_new, sure in zip(ids, new, confidence, strict=False)
+            _style(token == mask_id, is_new, probability)
+            for token, is_new, probability in zip(ids, new, confidence, strict=False)
         ]
         for piece, style in zip(pieces, styles, strict=True):
             text.append(piece.translate(_CONTROLS), style)
@@ -165,12 +165,12 @@ class Picture:
 
 
 def footer(frame: "Frame", frames: int) -> str:
-    """The status line: frame number, network calls and noise level (maxima over the rows), seconds."""
+    """The status line: frame number, network calls and time t (maxima over the rows), seconds."""
     calls, t = int(frame.calls.max()), float(frame.t.max())
     return f"frame {frames} · calls {calls} · t {t:.2f} · {frame.seconds:.1f} s"
 
 
 def _style(masked: bool, new: bool, confidence: float) -> str:
     if masked:
-        return _TAKEN_BACK if new else _MASKED
+        return _REMASKED if new else _MASKED
     return next(style for least, style in _CONFIDENT if confidence >= least) if new else ""

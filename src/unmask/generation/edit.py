@@ -1,4 +1,4 @@
-"""Editing: the choice of the tokens of a text to mask again, and the rows to fill."""
+"""Editing: chooses the tokens of a text to mask again, and builds the rows to fill."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Edit:
         if self.remask_uncertain is not None and self.remask_uncertain < 1:
             raise UnmaskError(f"remask_uncertain must be 1 or more, not {self.remask_uncertain}")
 
-    def places(
+    def positions(
         self, ids: list[int], seed: int, confidence: Callable[[], Float[Tensor, "tokens"]]
     ) -> list[int]:
         """The positions of the text to mask."""
@@ -64,9 +64,9 @@ def _rows(
     mask_id = tokenizer.vocabulary.mask_id
     body = longest - len(framed(tokenizer, first, []))
     canvases = []
-    for places in masked:
-        hidden = set(places)
-        row = [mask_id if place in hidden else token for place, token in enumerate(ids)]
+    for positions in masked:
+        hidden = set(positions)
+        row = [mask_id if index in hidden else token for index, token in enumerate(ids)]
         parts = [row[start : start + body] for start in range(0, len(row), body)]
         canvases += [framed(tokenizer, first, part) for part in parts]
     return FillRequest(
@@ -85,10 +85,10 @@ def leave_one_out(
 ) -> Float[Tensor, "columns"]:
     """log p(x_l | all other tokens) at the given columns. Each column is masked in its own row."""
     rows = row.repeat(len(columns), 1)
-    each = torch.arange(len(columns), device=row.device)
-    rows[each, columns] = mask_id
+    index = torch.arange(len(columns), device=row.device)
+    rows[index, columns] = mask_id
     times = torch.full((len(columns),), t, dtype=torch.float64)
-    return denoiser(rows, times, (each, columns))[each, row[columns]]
+    return denoiser(rows, times, (index, columns))[index, row[columns]]
 
 
 def rows_to_edit(bundle: Bundle, text: str, edit: Edit, sampling: SamplingParams) -> FillRequest:
@@ -98,12 +98,12 @@ def rows_to_edit(bundle: Bundle, text: str, edit: Edit, sampling: SamplingParams
     if not ids:
         raise UnmaskError("the text is empty: give a text to edit")
     first = first_tokens(bundle, sampling)
-    if edit.remask_uncertain is not None:  # raises errors of the options before any network call
+    if edit.remask_uncertain is not None:  # checks the options before any network call
         everything = [range(len(ids))] * sampling.n
         Generator(bundle, _rows(bundle, first, ids, everything), sampling)
     confidence = cache(lambda: _confidence(bundle, first, ids))
     seeds = row_seeds(sampling.seed, sampling.n)
-    masked = [edit.places(ids, seed, confidence) for seed in seeds]
+    masked = [edit.positions(ids, seed, confidence) for seed in seeds]
     return _rows(bundle, first, ids, masked)
 
 
@@ -116,8 +116,8 @@ def _confidence(bundle: Bundle, first: list[int], ids: list[int]) -> torch.Tenso
     for row in job.canvases:
         tokens = torch.tensor(row, device=bundle.device)
         columns = torch.arange(len(first), len(row) - 1, device=bundle.device)
-        alone = torch.tensor(1 - 1 / len(row), dtype=torch.float64)
-        t = float(bundle.method.schedule.inverse(alone[None]).detach())
+        alpha = torch.tensor(1 - 1 / len(row), dtype=torch.float64)  # one token is masked
+        t = float(bundle.method.schedule.inverse(alpha[None]).detach())
         denoiser = bundle.method.denoiser()
         parts += [leave_one_out(denoiser, tokens, some, mask_id, t) for some in columns.split(64)]
     return torch.cat(parts).cpu()

@@ -23,7 +23,7 @@ from unmask.samplers.core.token_sampler import TAIL, SamplingTask
 from unmask.samplers.length_first import LengthFirst
 from unmask.samplers.sampler import Sampler
 
-_BUSY = 512  # tokens of a batch beyond which a CPU is not faster per token
+_CPU_BATCH_TOKENS = 512  # tokens of a batch; a larger one is not faster per token on a CPU
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,7 +34,7 @@ class Result:
     ids: list[int]  # tokens of the text, with its EOS if one was drawn
     calls: int
     seconds: float  # of the text's batch
-    seed: int  # generates this text again, by itself
+    seed: int  # generates this text again, alone
 
     def __str__(self) -> str:
         return self.text
@@ -57,7 +57,7 @@ class Generator:
         self.seeds = row_seeds(sampling.seed, self.texts)
         self.sampler = self._sampler()
         self.job, self.task = constrained(
-            bundle.tokenizer, job, sampling, self._plan(), bundle.length
+            bundle.tokenizer, job, sampling, self._sampling_task(), bundle.length
         )
         if self.task.allow is not None and bundle.method.capabilities.latent:
             raise UnmaskError(
@@ -88,12 +88,12 @@ class Generator:
 
     def one_by_one(self) -> Iterator[Result]:
         """The finished texts in order, each as soon as its batch is done."""
-        return self._finished(self._enough)
+        return self._finished(self._small_batch)
 
-    def _finished(self, together: Callable[[int], int]) -> Iterator[Result]:
+    def _finished(self, batch_size: Callable[[int], int]) -> Iterator[Result]:
         rows: dict[int, tuple[list[int], int, float]] = {}
         yielded = 0
-        for part in self._batches(together):
+        for part in self._batches(batch_size):
             start = time.perf_counter()
             last = last_frame(self._batch(part, watched=False), self._canvas(part))
             seconds = time.perf_counter() - start
@@ -108,17 +108,21 @@ class Generator:
     def _rows_of(self, text: int) -> range:
         return range(text * self.job.rows, (text + 1) * self.job.rows)
 
-    def _enough(self, length: int) -> int:
-        """Rows of a batch: on a CPU few, so that the first text comes early; elsewhere `batch`."""
-        few = self.bundle.device.type == "cpu" and not self.bundle.method.capabilities.causal
-        return min(max(_BUSY // length, 1), self.sampling.batch) if few else self.sampling.batch
+    def _small_batch(self, length: int) -> int:
+        """Batch size: small on a CPU, so that the first text is ready early; elsewhere `batch`."""
+        small = self.bundle.device.type == "cpu" and not self.bundle.method.capabilities.causal
+        return (
+            min(max(_CPU_BATCH_TOKENS // length, 1), self.sampling.batch)
+            if small
+            else self.sampling.batch
+        )
 
-    def _batches(self, together: Callable[[int], int]) -> Iterator[list[int]]:
-        """Batches of rows of equal length; `together` gives the size for a length."""
+    def _batches(self, batch_size: Callable[[int], int]) -> Iterator[list[int]]:
+        """Batches of rows of equal length; `batch_size` maps a length to a number of rows."""
         canvases = self.job.canvases
         by_length = sorted(range(len(canvases)), key=lambda row: len(canvases[row]))
         for length, group in groupby(by_length, key=lambda row: len(canvases[row])):
-            rows, size = list(group), together(length)
+            rows, size = list(group), batch_size(length)
             yield from (rows[first : first + size] for first in range(0, len(rows), size))
 
     def _batch(self, rows: list[int] | range, watched: bool) -> Iterator[Frame]:
@@ -126,7 +130,7 @@ class Generator:
         task = replace(self.task, seeds=seeds, watched=watched)
         denoiser = guided(self.bundle, self.sampling)
         # a sampler that cannot use this denoiser raises its error here, before the first frame
-        return inferring(self.sampler.generate(denoiser, self._canvas(rows), task))
+        return in_inference_mode(self.sampler.generate(denoiser, self._canvas(rows), task))
 
     def _row_seed(self, row: int) -> int:
         text, part = divmod(row, self.job.rows)
@@ -139,7 +143,7 @@ class Generator:
         )
 
     def _revisable(self, tokens: Tensor, rows: list[int] | range) -> Tensor | None:
-        """Mask of the tokens that the sampler may rewrite: the text without BOS and EOS; None for none."""
+        """True at tokens that the sampler may rewrite: the text without BOS and EOS; None for none."""
         if not self.job.revisable:
             return None
         places = torch.zeros_like(tokens, dtype=torch.bool)
@@ -154,7 +158,7 @@ class Generator:
             bundle.method,
             min(self.job.openings, bundle.length),
         )
-        if self.job.answers and sampler.windowed:
+        if self.job.target_only and sampler.windowed:
             raise UnmaskError("a target is written in one row: give a sampler without windows")
         if longest > bundle.length or sampler.windowed:
             sampler = in_windows(
@@ -176,7 +180,9 @@ class Generator:
         return sampler
 
     def _end_first(self, sampler: Sampler) -> Sampler:
-        if not (self.job.answers and self.job.ends and self.bundle.method.capabilities.any_order):
+        if not (
+            self.job.target_only and self.job.ends and self.bundle.method.capabilities.any_order
+        ):
             raise UnmaskError(
                 "ending first is for diffusion models of pairs, whose rows hold EOS behind a target: "
                 "give ending free"
@@ -187,7 +193,7 @@ class Generator:
             )
         return LengthFirst(sampler)
 
-    def _plan(self) -> SamplingTask:
+    def _sampling_task(self) -> SamplingTask:
         s, v = self.sampling, self.bundle.tokenizer.vocabulary
         special = {v.bos_id, v.pad_id, v.eos_id, *self.bundle.tokenizer.labels.values()}
         if self.job.ends:
@@ -203,7 +209,7 @@ class Generator:
         )
 
     def _result(self, rows: list[tuple[list[int], int, float]], text: int) -> Result:
-        """The text of its filled rows, up to the first EOS behind the prompt."""
+        """The result of one text from its filled rows, up to the first EOS behind the prompt."""
         tokenizer, job = self.bundle.tokenizer, self.job
         first, eos = job.fixed[text * job.rows], tokenizer.vocabulary.eos_id
         ids = rows[0][0] if len(rows) == 1 else [i for row, _, _ in rows for i in row[first:-1]]
@@ -211,11 +217,11 @@ class Generator:
         if job.ends and eos in ids[first:]:
             end = ids.index(eos, first)
         calls, seconds = sum(calls for _, calls, _ in rows), sum({spent for _, _, spent in rows})
-        ids, end = (ids[first:], end - first) if job.answers else (ids, end)
+        ids, end = (ids[first:], end - first) if job.target_only else (ids, end)
         return Result(tokenizer.decode(ids[:end]), ids[: end + 1], calls, seconds, self.seeds[text])
 
 
-def inferring(frames: Iterator[Frame]) -> Iterator[Frame]:
+def in_inference_mode(frames: Iterator[Frame]) -> Iterator[Frame]:
     """The frames, computed in inference mode; the mode is off in the caller between two frames."""
     while True:
         with torch.inference_mode():

@@ -1,8 +1,8 @@
 """Classifier-free guidance and classifier guidance, as wrappers of a denoiser for every sampler.
 
 x_theta becomes x_theta(v) p(y | v)^weight, normalised at each position. Classifier-free guidance computes
-the likelihood ratio with the model itself, with and without its class token. Classifier guidance computes
-it with another network, to first order.
+p(y | v) with the model itself, from its predictions with and without the class token. Classifier guidance
+computes it with another network, to first order.
 """
 
 import math
@@ -20,7 +20,7 @@ from unmask.generation.sampling_params import SamplingParams
 from unmask.methods.token_classifier import TokenClassifier
 from unmask.shapes import At, LogProbabilities, Tokens
 
-STRONGEST = 1000.0
+LARGEST_WEIGHT = 1000.0
 
 
 @runtime_checkable
@@ -35,13 +35,13 @@ class Classifier(Protocol):
 class ClassifierFree:
     """x_theta(class)^weight x_theta(null)^(1 - weight): weight 1 samples the class, 0 text of any class.
 
-    Rows hold the class token at column `place`; `null_id` in its place means no class.
+    Rows have the class token at column `column`, or `null_id` for no class.
     """
 
     denoiser: Denoiser
     null_id: int
     weight: float
-    place: int = 0
+    column: int = 0
 
     def __post_init__(self) -> None:
         _check(self.weight)
@@ -55,17 +55,16 @@ class ClassifierFree:
         if self.weight == 1:
             return self.denoiser(z_t, t, at)
         null = z_t.clone()
-        null[:, self.place] = self.null_id
+        null[:, self.column] = self.null_id
         if self.weight == 0:
             return self.denoiser(null, t, at)
         rows, columns = at
         both = (torch.cat([rows, rows + len(z_t)]), columns.repeat(2))
-        given, free = self.denoiser(torch.cat([z_t, null]), t.repeat(2), both).chunk(2)
+        conditional, free = self.denoiser(torch.cat([z_t, null]), t.repeat(2), both).chunk(2)
         # MASK and other tokens of probability 0 keep it: -inf - -inf would be NaN
-        impossible = given.isneginf() | free.isneginf()
-        return (
-            (free + self.weight * (given - free)).masked_fill(impossible, -math.inf).log_softmax(-1)
-        )
+        impossible = conditional.isneginf() | free.isneginf()
+        guided = free + self.weight * (conditional - free)
+        return guided.masked_fill(impossible, -math.inf).log_softmax(-1)
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,10 @@ class ClassifierGuided:
 
 
 def _check(weight: float) -> None:
-    if not 0 <= weight <= STRONGEST:
-        raise UnmaskError(f"guidance must be 0 or more, and {STRONGEST:g} at most, not {weight}")
+    if not 0 <= weight <= LARGEST_WEIGHT:
+        raise UnmaskError(
+            f"guidance must be 0 or more, and {LARGEST_WEIGHT:g} at most, not {weight}"
+        )
 
 
 def first_tokens(bundle: Bundle, sampling: SamplingParams) -> list[int]:

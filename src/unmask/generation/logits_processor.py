@@ -21,7 +21,7 @@ class LogitsProcessor(ABC):
 
     A processor NAME adds its options to the sampling options on every surface: `--NAME.field value`,
     `{"NAME": {"field": value}}` over HTTP, `NAME.field=value` in the harness, a control of the
-    playground, and `generate(NAME={"field": value})`. It is active if one of them is given.
+    playground, and `generate(NAME={"field": value})`. It is active if one of its options is given.
 
     Temperature, top-k, top-p and banned tokens are no processors. They are fused into the draw, which
     CUDA graphs replay. A processor is called from Python at every step.
@@ -59,7 +59,7 @@ LOGITS_PROCESSORS: Registry[LogitsProcessor] = Registry("logits processor")
 
 
 def processor_options(surface: str | None = None) -> dict[str, list[Option]]:
-    """The options of each registered processor, named NAME.field; with `surface`, only those it has."""
+    """The options of each registered processor, named NAME.field; with `surface`, only those of that surface."""
     return {
         name: [
             replace(one, name=f"{name}.{one.name}")
@@ -70,7 +70,7 @@ def processor_options(surface: str | None = None) -> dict[str, list[Option]]:
 
 
 def flat_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with NAME={field: value} of processors spread out to NAME.field."""
+    """The options, with NAME={field: value} of a processor flattened to NAME.field."""
     flat: dict[str, Any] = {}
     groups = dict(options.get("processors") or {})
     for name, value in options.items():

@@ -1,4 +1,4 @@
-"""Rows to fill from prompts, sources and texts with gaps, with the BOS and EOS of training rows."""
+"""Builds rows of token ids from prompts, sources and texts with gaps, with masks to fill."""
 
 import operator
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from unmask.generation.guidance import first_tokens
 from unmask.generation.sampling_params import Length, SamplingParams
 
 Prompts = str | Sequence[str] | None
-LONGEST = 16  # longest text of automatic length, in model lengths
+LONGEST = 16  # longest text of length auto, in model lengths
 MOST_TOKENS = 2**20  # tokens of the longest text
 
 
@@ -21,19 +21,20 @@ class FillRequest:
     """Rows of ids to fill, with mask ids at the positions to fill."""
 
     canvases: list[list[int]]
-    lead: int  # tokens before the text: BOS or class token
-    fixed: list[int]  # given tokens at the start of each row; EOS ends a text only behind them
+    # number of tokens before the text: BOS or class token; the source too, before a target
+    lead: int
+    fixed: list[int]  # number of given tokens at the start of each row; a later EOS ends the text
     ends: bool  # True if EOS may be drawn
-    openings: int  # positions to fill in a text
+    openings: int  # default number of steps: positions of the gaps, or the length of a new text
     revisable: bool = False  # True if the sampler may rewrite tokens that are not masked
-    rows: int = 1  # rows of one text
-    answers: bool = False  # True if the result is the text behind the given tokens only
+    rows: int = 1  # number of rows of one text
+    target_only: bool = False  # True if the result is the text behind the given tokens only
 
 
 def rows_to_write(
     bundle: Bundle, prompts: Prompts, length: Length, stop: bool, sampling: SamplingParams
 ) -> FillRequest:
-    """Rows of `length` tokens, `n` for each prompt, or for each source of a model of pairs.
+    """Rows of `length` tokens, `n` for each prompt; the prompts of a model of pairs are sources.
 
     Length None is the model's own. Length "auto" is `LONGEST` model lengths, and EOS ends the text.
     """
@@ -48,9 +49,7 @@ def rows_to_write(
         return _targets(bundle.tokenizer, first, prompts, sampling.n, length, stop)
     if length == "auto":
         if bundle.tokenizer.vocabulary.eos_id is None or not stop:
-            raise UnmaskError(
-                "length auto needs an end, and this text has none: give a number of tokens"
-            )
+            raise UnmaskError("length auto needs texts that end at EOS: give a number of tokens")
         length = LONGEST * bundle.length
     return _continuations(bundle.tokenizer, first, prompts, sampling.n, length, stop)
 
@@ -92,12 +91,12 @@ def _targets(
         given = [*first, *tokenizer.encode(source), v.eos_id]
         if len(given) >= length:
             raise UnmaskError(
-                f"the source {source[:20]!r} has {len(given)} tokens with its frame and leaves no "
+                f"the source {source[:20]!r} has {len(given)} tokens with its special tokens and leaves no "
                 f"room for a target in a row of {length}: shorten it"
             )
         canvases += [given + [v.mask_id] * (length - len(given))] * n
         fixed += [len(given)] * n
-    return FillRequest(canvases, fixed[0], fixed, ends, length, answers=True)
+    return FillRequest(canvases, fixed[0], fixed, ends, length, target_only=True)
 
 
 def rows_to_fill(

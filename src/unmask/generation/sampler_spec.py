@@ -16,13 +16,13 @@ from unmask.samplers.semi_autoregressive import SemiAutoregressive
 def choose_sampler(sampling: SamplingParams, method: Method, openings: int) -> Sampler:
     """The sampler of the options, or the method's default sampler.
 
-    The default number of steps is `openings`, the number of positions to fill.
+    The default number of steps is `openings`, unless `grid` lists the times.
     """
     if not method.capabilities.generate:
         raise UnmaskError(
             f"the method {METHODS.name_of(method)} writes no text: give a model of another method"
         )
-    usual = method.sampler
+    default = method.sampler
     chosen = sampling.sampler
     if chosen is not None and not isinstance(chosen, str):
         if sampling.steps is not None or sampling.grid is not None:
@@ -30,12 +30,12 @@ def choose_sampler(sampling: SamplingParams, method: Method, openings: int) -> S
                 "steps and grid go with the name of a sampler, and this sampler is an object: set its fields"
             )
     else:
-        clock = {"steps": sampling.steps, "grid": sampling.grid}
-        clock = {option: value for option, value in clock.items() if value is not None}
-        chosen = read_sampler(chosen or usual, clock, openings, usual)
+        options = {"steps": sampling.steps, "grid": sampling.grid}
+        grid_options = {name: value for name, value in options.items() if value is not None}
+        chosen = read_sampler(chosen or default, grid_options, openings, default)
     if not _suits(chosen.unwrapped(), method):
         raise UnmaskError(
-            f"the method {METHODS.name_of(method)} takes the sampler {usual} only: give that or none"
+            f"the method {METHODS.name_of(method)} cannot use this sampler: give {default} or none"
         )
     return chosen
 
@@ -46,19 +46,19 @@ def suitable_samplers(method: Method) -> list[str]:
 
 
 def _suits(sampler: Sampler | type[Sampler], method: Method) -> bool:
-    """True if sampler and method agree: tokens or vectors, and any order or left to right."""
+    """True if both handle tokens or both vectors; a causal method also needs a causal sampler."""
     capabilities = method.capabilities
     return sampler.latent == capabilities.latent and (sampler.causal or not capabilities.causal)
 
 
-def read_sampler(spec: str, clock: dict[str, Any], openings: int, usual: str) -> Sampler:
+def read_sampler(spec: str, grid_options: dict[str, Any], openings: int, default: str) -> Sampler:
     """A sampler from `NAME` or `NAME:field=value,…`.
 
     Args:
         spec: Name and fields.
-        clock: Given values of steps and grid.
+        grid_options: Given values of steps and grid.
         openings: Default number of steps.
-        usual: Default inner sampler.
+        default: Default inner sampler.
     """
     name, _, rest = spec.partition(":")
     known = {one.name: one for one in sampler_options(name)}
@@ -68,16 +68,18 @@ def read_sampler(spec: str, clock: dict[str, Any], openings: int, usual: str) ->
             raise unknown(f"setting of {name}", field, known)
     values: dict[str, Any] = {}
     if "inner" in known:  # steps and grid go to the inner sampler if the outer one has no steps
-        inner_clock, clock = ({}, clock) if "steps" in known else (clock, {})
-        inner = given.pop("inner", usual)
+        inner_options: dict[str, Any] = {}
+        if "steps" not in known:
+            inner_options, grid_options = grid_options, {}
+        inner = given.pop("inner", default)
         if inner.partition(":")[0] == name:
             raise UnmaskError(f"{name} cannot be its own inner sampler: give another inner")
-        values["inner"] = read_sampler(inner, inner_clock, openings, usual)
+        values["inner"] = read_sampler(inner, inner_options, openings, default)
     values |= {
         field: read_option(replace(known[field], name=f"{name}:{field}"), text)
         for field, text in given.items()
     }
-    for option, value in clock.items():
+    for option, value in grid_options.items():
         if option not in known:
             raise UnmaskError(f"the sampler {name} has no {option}: leave it out")
         values.setdefault(option, value)
@@ -104,7 +106,7 @@ def spelled_samplers() -> str:
 
 
 def in_windows(sampler: Sampler, window: int, lead: int, end: int | None) -> Sampler:
-    """The sampler in windows of the model's length, each with the BOS and EOS of training rows."""
+    """The sampler in windows of at most `window` tokens, each with the BOS and EOS of training rows."""
     if not sampler.windowed:
         return SemiAutoregressive(window, inner=sampler, lead=lead, end=end)
     outer: Any = sampler

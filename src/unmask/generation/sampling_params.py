@@ -24,28 +24,30 @@ else:  # their modules import torch, and no surface parses values of these types
     Bundle = Sampler = Any
 
 Length = int | Literal["auto"] | None
-_CLOCK = ("sampler", "steps")
-_SIZE = ("length", "steps")
+_OF_THE_SAMPLER = ("sampler", "steps")  # defaults that a given sampler replaces
+_OF_THE_LENGTH = ("length", "steps")  # defaults that do not apply to a given text
 _WRITING = ("prompts", "length", "stop")  # further arguments of `generate`
 EDITING = ("remask", "remask_span", "remask_uncertain")  # further arguments of `edit`
 
 MOST_TEXTS = 2**20
 SHARPNESS = ("temperature", "top_k", "top_p")  # of the distribution that a token is drawn from
-_WRITERS = ("cli", "http")
+_CLI_HTTP = ("cli", "http")
 
 
 @dataclass(frozen=True)
 class SamplingParams:
     """Sampling options of generate, fill, edit and stream; `on` lists the surfaces that have a field."""
 
-    n: int = option(1, ge=1, le=MOST_TEXTS, help="texts for each prompt", on=_WRITERS)
+    n: int = option(1, ge=1, le=MOST_TEXTS, help="texts for each prompt", on=_CLI_HTTP)
     sampler: str | Sampler | None = option(
         None,
         metavar="NAME",
         help="sampler, as in 'unmask samplers'; NAME:field=value,… sets its fields",
     )
     steps: int | None = option(
-        None, ge=1, help="denoising steps; by default the number of tokens to fill"
+        None,
+        ge=1,
+        help="denoising steps; by default one for each position of the gaps, or of the new text",
     )
     grid: str | None = option(
         None,
@@ -68,7 +70,10 @@ class SamplingParams:
         help="stochastic draws tokens, deterministic takes the likeliest, hybrid takes it at the end of a text",
     )
     tail: float | None = option(
-        None, ge=0, le=1, help="share of the text, at its end, that hybrid does not draw (0.1)"
+        None,
+        ge=0,
+        le=1,
+        help="share of the text, at its end, where hybrid takes the likeliest tokens (0.1)",
     )
     ending: Literal["free", "first"] = option(
         "free",
@@ -88,10 +93,10 @@ class SamplingParams:
         on=("cli", "http", "play"),
     )
     ban: Sequence[str] = option(
-        (), help="phrase that must not occur; repeatable", repeat=True, on=_WRITERS
+        (), help="phrase that must not occur; repeatable", repeat=True, on=_CLI_HTTP
     )
     include: Sequence[str] = option(
-        (), help="phrase that must occur; repeatable", repeat=True, on=_WRITERS
+        (), help="phrase that must occur; repeatable", repeat=True, on=_CLI_HTTP
     )
     allowed: Mapping[int, Collection[str | int]] | None = option(
         None, help="allowed tokens, by position in the text", on=()
@@ -240,21 +245,22 @@ def params_to_generate(
 ) -> tuple[SamplingParams, Length]:
     """The options and the length of `generate`: the given ones, completed by the model's defaults.
 
-    With a given sampler the model's default for `steps` is dropped: it belongs to the default sampler.
+    With a given sampler, the model's default for `steps` does not apply: it is for the default sampler.
     """
-    usual = dict(defaults)
-    most = usual.pop("length", None)
+    applied = dict(defaults)
+    default_length = applied.pop("length", None)
     if options.get("sampler") is not None:
-        usual = {name: usual[name] for name in usual if name not in _CLOCK}
-    return SamplingParams.of(usual | _given(options), _WRITING), most if length is None else length
+        applied = {name: applied[name] for name in applied if name not in _OF_THE_SAMPLER}
+    length = default_length if length is None else length
+    return SamplingParams.of(applied | _given(options), _WRITING), length
 
 
 def params_to_fill(
     defaults: Mapping[str, Any], options: Mapping[str, Any], others: Collection[str] = ()
 ) -> SamplingParams:
-    """The options of `fill` and `edit`: the given ones, then the model's defaults but length and steps."""
-    usual = {name: defaults[name] for name in defaults if name not in _SIZE}
-    return SamplingParams.of(usual | _given(options), others)
+    """The options of `fill` and `edit`: the given ones, and the model's defaults except length and steps."""
+    applied = {name: defaults[name] for name in defaults if name not in _OF_THE_LENGTH}
+    return SamplingParams.of(applied | _given(options), others)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

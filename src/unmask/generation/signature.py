@@ -10,7 +10,7 @@ from unmask.generation.sampling_params import SamplingParams
 from unmask.options import Option, options_of
 
 F = TypeVar("F", bound=Callable[..., Any])
-_PLACE = "options: see below."  # the line of a docstring that the options replace
+_MARKER = "options: see below."  # the line of a docstring that the options replace
 _WIDTH = 96
 _HUGE = 2**20 - 1
 
@@ -22,7 +22,7 @@ def with_sampling_options(function: F) -> F:
     `inspect.signature` show the options by name, with type, default, range and help.
 
     Args:
-        function: a function whose docstring has the line "options: see below." under Args.
+        function: A function whose docstring has the line "options: see below." under Args.
 
     Returns:
         The same function.
@@ -43,8 +43,8 @@ def with_sampling_options(function: F) -> F:
     ]
     vars(function)["__signature__"] = own.replace(parameters=[*named, *more])
     text = function.__doc__ or ""
-    before, place, after = text.partition(_PLACE)
-    assert place, f"{function.__qualname__} does not say where its options are described"
+    before, marker, after = text.partition(_MARKER)
+    assert marker, f"the docstring of {function.__qualname__} lacks the line {_MARKER!r}"
     indent = " " * (len(before) - len(before.rstrip(" ")))
     lines = f"\n{indent}".join(line for one in options for line in _lines(one))
     function.__doc__ = before + lines + after

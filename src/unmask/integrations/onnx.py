@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from unmask.backbones.layers.attention import sees_the_past
+from unmask.backbones.layers.attention import causal_rule
 from unmask.config.run_config import to_dict
 from unmask.diffusion.parameterization import zero_masked
 from unmask.errors import UnmaskError
@@ -37,23 +37,23 @@ class Network(nn.Module):
     ) -> Float[Tensor, "rows length vocabulary"]:
         # explicit positions: a cached table would fix the length in the exported graph
         positions = torch.arange(tokens.shape[1])
-        rule = sees_the_past if self.backbone.causal else None
+        rule = causal_rule if self.backbone.causal else None
         h = self.backbone.features(tokens, sigma, positions=positions, rule=rule)
         return zero_masked(self.backbone.logits(h), self.method.vocabulary.mask_id)
 
 
-def export(model: Model, target: str | Path) -> None:
-    """Writes the model's network to an ONNX file, which gives the same logits in onnxruntime.
+def export(model: Model, file: str | Path) -> None:
+    """Writes the model's network to an ONNX file for onnxruntime.
 
     The inputs are `tokens`, and `sigma` for a network with time conditioning. The output is `logits`. The
-    file's metadata holds the further facts that a sampler needs.
+    file's metadata holds the special ids, lengths and schedule for a sampler.
     """
     onnx, _ = (extra(module, "an ONNX file", "onnx") for module in ("onnx", "onnxscript"))
-    path = Path(target)
+    path = Path(file)
     if not path.resolve().parent.is_dir():
         raise UnmaskError(f"there is no folder for {path}: make it first")
     network = Network(model).eval()
-    device, edition = model.device, model.method.serving
+    device, serving = model.device, model.method.serving
     tokens = torch.full((2, min(7, model.length)), model.tokenizer.vocabulary.mask_id)
     rows, length = torch.export.Dim("rows"), torch.export.Dim("length")
     inputs: list[Tensor] = [tokens]
@@ -77,13 +77,15 @@ def export(model: Model, target: str | Path) -> None:
                 verbose=False,
             )
     finally:
-        model.method.to(device).serve(edition.dtype)
+        model.method.to(device).serve(serving.dtype)
     assert program is not None
     program.model.metadata_props.update(metadata(model))
     program.save(str(path))
-    file = onnx.load(path, load_external_data=False)
-    del file.graph.value_info[:]  # quantize_dynamic transposes weights and rejects their old shapes
-    onnx.save(file, path)
+    proto = onnx.load(path, load_external_data=False)
+    del proto.graph.value_info[
+        :
+    ]  # quantize_dynamic transposes weights and rejects their old shapes
+    onnx.save(proto, path)
 
 
 def metadata(model: Model) -> dict[str, str]:
@@ -91,22 +93,22 @@ def metadata(model: Model) -> dict[str, str]:
     method, v = model.method, model.tokenizer.vocabulary
     causal = method.capabilities.causal
     ids = {"mask": v.mask_id, "pad": v.pad_id, "bos": v.bos_id, "eos": v.eos_id}
-    known = {f"{role}_id": str(id) for role, id in ids.items() if id is not None}
+    facts = {f"{role}_id": str(id) for role, id in ids.items() if id is not None}
     never = {v.pad_id, v.bos_id, v.eos_id, *model.tokenizer.labels.values()}
-    known["never_ids"] = json.dumps(sorted(id for id in never if id is not None))
-    known |= {"method": model.config.method.name, "order": "left_to_right" if causal else "any"}
-    known |= {"length": str(model.length), "shortest": "1"}
+    facts["never_ids"] = json.dumps(sorted(id for id in never if id is not None))
+    facts |= {"method": model.config.method.name, "order": "left_to_right" if causal else "any"}
+    facts |= {"length": str(model.length), "shortest": "1"}
     if method.backbone.longest is not None:
-        known["longest"] = str(method.backbone.longest)
+        facts["longest"] = str(method.backbone.longest)
     if causal:
         # logits predict the next token; without a BOS, MASK is the input before the first token
         start = v.bos_id if method.lag else v.mask_id
-        return known | ({} if start is None else {"start_id": str(start)})
+        return facts | ({} if start is None else {"start_id": str(start)})
     t = torch.linspace(0, 1, ALPHAS, dtype=torch.float64)
     with torch.no_grad():
         alphas = method.schedule.alpha(t).tolist()
     return {
-        **known,
+        **facts,
         "schedule": json.dumps(to_dict(model.config.schedule)),
         "alpha": json.dumps(alphas),  # a table, for samplers that do not implement the schedule
         "largest_sigma": str(LARGEST_SIGMA),

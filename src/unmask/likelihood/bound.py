@@ -35,8 +35,8 @@ class Bound:
     """Negative log-likelihood per token in nats, with perplexity, bits per byte and standard errors.
 
     `certificate` is the relation to the true value: "exact", "upper" for an upper bound, "pseudo" and
-    "none" for neither. `error` is one standard error of the estimate on this text. `text_error` adds the
-    spread between texts, for a claim about the language that they are a sample of.
+    "none" for neither. `error` is one standard error of the estimate on this text. `text_error` also
+    covers the spread between texts, as a claim about the language needs it.
     """
 
     nats: float
@@ -60,7 +60,7 @@ class Bound:
 
     @classmethod
     def from_sums(cls, sums: Sums) -> "Bound":
-        """The estimate that sums over rows give."""
+        """The estimate from sums over rows."""
         about, rows, tokens = sums.conditions, sums.rows, sums.tokens
         whole = rows == about.rows
         share = 1.0 if whole else tokens / about.tokens if about.tokens else 0.0
@@ -69,7 +69,7 @@ class Bound:
         if about.draws > 1:
             freedom = pooled_freedom(about.draws, sums.variance, sums.variance_squares)
         elif about.certificate in ("upper", "none"):
-            # one draw has no variance; the spread between rows is larger and takes its place
+            # one draw has no variance over draws; the larger spread between rows replaces it
             error, freedom = text_error, max(rows - 1.0, 1.0)
         return cls(
             nats=sums.nats / tokens,
@@ -109,8 +109,8 @@ class Bound:
     @cached_property
     def interval(self) -> tuple[float, float]:
         """99% confidence interval of the nats per token on this text; its lower end is at least 0."""
-        reach = student_quantile(self.freedom) * self.error if self.error else 0.0
-        return max(self.nats - reach, 0.0), self.nats + reach
+        width = student_quantile(self.freedom) * self.error if self.error else 0.0
+        return max(self.nats - width, 0.0), self.nats + width
 
     @property
     def perplexity_interval(self) -> tuple[float, float]:
@@ -183,9 +183,9 @@ def _known(value: Any) -> Any:
 
 
 CONFIDENCE = 0.99
-FEWEST = 3  # degrees of freedom that a standard error needs to be printed without its interval
-_NORMAL = 1e6  # degrees of freedom from which Student's t is the normal distribution
-_NODES = 1 << 16
+FEWEST = 3  # a standard error with fewer degrees of freedom is printed as ?
+_NORMAL = 1e6  # degrees of freedom above which Student's t is taken as normal
+_NODES = 1 << 16  # of the numerical integral
 
 
 def pooled_freedom(draws: int, variance: float, squares: float) -> float:

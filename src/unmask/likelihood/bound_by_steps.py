@@ -1,8 +1,8 @@
 """The T-step bound for several T from one set of draws, for networks without time conditioning.
 
 Given the number of masked tokens of a row, their positions have the same distribution for every T. Only
-the weight of each number changes with T. So one pass with the draws of the continuous bound serves every T,
-and its points can be compared draw by draw.
+the weight of that number changes with T. So one pass with the draws of the continuous bound serves every T,
+and the bounds for different T can be compared draw by draw.
 """
 
 from collections.abc import Sequence
@@ -89,8 +89,8 @@ def step_weights(schedule: Schedule, length: int, steps: int) -> Float64[Tensor,
 def shares_draws(schedule: Schedule, length: int, steps: int) -> bool:
     """True if the weights of T steps vary so little that the draws of continuous time suffice.
 
-    A small T visits few counts, and their weights are then large. A variance v of the weights adds about
-    v times the square of a row's nats to the variance of one draw.
+    A small T visits few numbers k of masked tokens, and their weights are then large. A variance v of
+    k * weight adds about v times the square of a row's nats to the variance of one draw.
     """
     k = torch.arange(1, length + 1, dtype=torch.float64)
     return float((k * step_weights(schedule, length, steps)[1:]).var()) < 0.003  # their mean is 1

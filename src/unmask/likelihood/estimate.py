@@ -19,13 +19,13 @@ from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimators import Batch, Estimator, own_bound
 from unmask.likelihood.measured_rows import TokenRows, counted_in, first_targets, given_in
 from unmask.likelihood.sums import Conditions, Sums
-from unmask.likelihood.token_orders import Order, one_by_one
+from unmask.likelihood.token_orders import Order, order_estimator
 from unmask.methods.method import Method
 from unmask.randomness import RowStream, child_seed
 from unmask.runtime.device import to_device
 
 BLOCK = 32  # rows that share strata, counted from the start of the corpus
-_FLYING = 4  # batches whose results are on their way to the host at the same time
+_PENDING = 4  # batches that are queued on the device at the same time
 Progress = Callable[[float], None]
 
 
@@ -59,17 +59,17 @@ def likelihood(
         draws: Noise draws per row.
         seed: Seed of the noise.
         batch: Rows of one pass of the network.
-        shard: (i, n) measures the i-th of n parts. The sum of their bounds is that of the corpus.
+        shard: (i, n) measures part i of n, from 0. The bounds of all parts can be added with +.
         progress: Called after each batch with the fraction that is done.
         how: Estimator, see `choose_estimator`. The default is the method's own bound.
 
     Returns:
         The estimate with certificate and standard error.
     """
-    run = _Run(method, rows, draws, seed, batch, how)
+    run = _Measurement(method, rows, draws, seed, batch, how)
     conditions = run.conditions()
     total: Sums | None = None
-    for piece in _by_block(run.pieces(part_of(len(rows), shard), progress)):
+    for piece in _by_block(run.pieces(shard_rows(len(rows), shard), progress)):
         sums = Sums.of_block(conditions, piece.start, piece.terms, piece.tokens)
         total = sums if total is None else total + sums
     if total is None or not total.tokens:
@@ -90,7 +90,7 @@ def nats_by_row(
     **how: Unpack[How],
 ) -> dict[str, Float64[Tensor, "draws rows"]]:
     """Nats of every row under each draw of the noise, by term of the bound; an exact likelihood has one draw."""
-    run = _Run(method, rows, draws, seed, batch, how)
+    run = _Measurement(method, rows, draws, seed, batch, how)
     pieces = list(run.pieces(range(len(rows)), progress))
     names = dict.fromkeys(name for piece in pieces for name in piece.terms)
     return {name: torch.cat([piece.term(name) for piece in pieces], 1) for name in names}
@@ -107,14 +107,14 @@ def choose_estimator(method: Method, batch: int = 32, **how: Unpack[How]) -> Est
     if len(named) > 1 and (named != ["estimator", "steps"] or estimator == "pseudo"):
         raise UnmaskError(f"{' and '.join(named)} measure different things: give one of them")
     if orders is not None:
-        return one_by_one(method, batch, orders=checked("orders", orders))
+        return order_estimator(method, batch, orders=checked("orders", orders))
     if how.get("order") is not None or estimator == "pseudo":
-        return one_by_one(method, batch, order=how.get("order"))
+        return order_estimator(method, batch, order=how.get("order"))
     return own_bound(method, estimator, None if steps is None else checked("steps", steps, 0))
 
 
-def part_of(rows: int, shard: tuple[int, int]) -> range:
-    """The rows of the i-th of n shards. A shard holds whole blocks."""
+def shard_rows(rows: int, shard: tuple[int, int]) -> range:
+    """The rows of shard i of n, from 0. A shard holds whole blocks."""
     number, count = shard
     blocks = -(-rows // BLOCK)
     if not 0 <= checked("shard", number, 0) < checked("shards", count):
@@ -167,7 +167,7 @@ class _Piece:
         )
 
 
-class _Run:
+class _Measurement:
     """One measurement of a corpus. It yields the results of batches as the device finishes them."""
 
     def __init__(
@@ -188,7 +188,7 @@ class _Run:
             self.draws = 1
 
     def conditions(self) -> Conditions:
-        """Settings and corpus of this measurement, which its sums carry."""
+        """Settings and corpus of this measurement, which its sums store."""
         rows = self.rows
         return Conditions(
             certificate=self.estimator.certificate,
@@ -207,25 +207,25 @@ class _Run:
         )
 
     def pieces(self, part: range, progress: Progress | None) -> Iterator[_Piece]:
-        """The results of a part's batches in order. Later batches are on the device by then."""
+        """Yields the results of a part's batches in order, while later batches are on the device."""
         method = self.estimator.method
         training = method.training
         method.eval()
-        flying: deque[_Flight] = deque()
+        pending: deque[_PendingBatch] = deque()
         try:
             for start in range(part.start, part.stop, self.batch):
                 batch = range(start, min(start + self.batch, part.stop))
-                flying.append(self._depart(batch))
-                if len(flying) > _FLYING:
-                    yield flying.popleft().land()
+                pending.append(self._start(batch))
+                if len(pending) > _PENDING:
+                    yield pending.popleft().result()
                 if progress:
                     progress((batch.stop - part.start) / len(part))
-            yield from (flight.land() for flight in flying)
+            yield from (each.result() for each in pending)
         finally:
             method.train(training)
 
     @torch.no_grad()
-    def _depart(self, batch: range) -> "_Flight":
+    def _start(self, batch: range) -> "_PendingBatch":
         x, valid = self.rows[batch]
         given, tokens = given_in(self.rows, batch), counted_in(self.rows, batch, valid)
         if self.estimator.method.capabilities.per_row:
@@ -235,11 +235,11 @@ class _Run:
         seeds = [child_seed(self.seed, number) for number in range(self.draws)]
         streams = [_streams(seed, batch, self.rows) for seed in seeds]
         found = self.estimator.draws(Batch(x, valid, given, counted), streams)
-        return _Flight(batch.start, tokens, found)
+        return _PendingBatch(batch.start, tokens, found)
 
 
-class _Flight:
-    """Results of a batch on their way to the host, copied without a synchronization."""
+class _PendingBatch:
+    """Results of a batch, copied to the host without a synchronization."""
 
     def __init__(self, start: int, tokens: Tensor, found: Sequence[dict[str, Tensor]]) -> None:
         names = dict.fromkeys(name for terms in found for name in terms)
@@ -255,7 +255,8 @@ class _Flight:
         if self._event:
             self._event.record(torch.cuda.current_stream(some.device))
 
-    def land(self) -> _Piece:
+    def result(self) -> _Piece:
+        """The results, after the copy has finished."""
         if self._event:
             self._event.synchronize()
         return self._piece

@@ -35,7 +35,7 @@ class Batch:
     """Rows of one pass of the network; `x` is on the device.
 
     `given` tokens carry no loss and condition the others. The average is per `counted` token, by default
-    per token that is not given. A bound may also include tokens that are not counted.
+    per token that is not given. A bound may also include the nats of tokens that are not counted.
     """
 
     x: Tokens
@@ -51,7 +51,7 @@ class Batch:
     def trimmed(self) -> "Batch":
         """On a CPU, the columns of the longest row, rounded up to a multiple of 16; elsewhere all columns.
 
-        A CPU computes padding like text. A GPU would need a CUDA graph for each width.
+        A CPU spends as much time on padding as on text. A GPU would need a CUDA graph for each width.
         """
         if self.x.device.type != "cpu":
             return self
@@ -107,7 +107,7 @@ class OwnBound(Estimator):
     def of(self) -> str:
         if self.times is None:
             return "left to right" if self.method.capabilities.causal else "the method's own bound"
-        inner = self.times.times if isinstance(self.times, Seen) else self.times
+        inner = self.times.times if isinstance(self.times, NonEmptyMasks) else self.times
         process = f"T = {self.method.steps}" if self.method.steps else "continuous time"
         return f"{process}, {TIME_SAMPLERS.name_of(inner)} estimator"
 
@@ -133,11 +133,11 @@ class OwnBound(Estimator):
 
 
 @dataclass(frozen=True)
-class Seen(TimeSampler):
-    """The times of another time sampler, with masks drawn from those that hide at least one token.
+class NonEmptyMasks(TimeSampler):
+    """The times of another time sampler, with masks drawn from those of at least one token.
 
     An empty mask has no loss. A mask drawn near t = 0 has a weight of 1/t, whose variance is unbounded.
-    Draws from the masks that are not empty, weighted by their probability, have a weight of at most the
+    Non-empty masks, weighted by the probability that a mask is not empty, have a weight of at most the
     row's length.
     """
 
@@ -147,33 +147,33 @@ class Seen(TimeSampler):
     def draw(self, stream: RowStream, valid: Valid, schedule: Schedule, steps: int = 0) -> Noise:
         noise = self.times.draw(stream, valid, schedule, steps)
         u = stream.uniform("mask", valid.shape[1])  # the same uniforms as the inner sampler's
-        masked, chance = not_empty(u, schedule.alpha(noise.t), valid)
+        masked, chance = non_empty_masks(u, schedule.alpha(noise.t), valid)
         return replace(noise, masked=masked, importance=noise.importance * chance)
 
 
-def not_empty(
+def non_empty_masks(
     u: Float64[Tensor, "rows length"], alpha_t: ByRow, valid: Valid
 ) -> tuple[Bool[Tensor, "rows length"], ByRow]:
-    """Masks drawn given that they hide a token, from one uniform per token, and the chance of that event.
+    """Non-empty masks, from one uniform per token, and the probability that a mask is not empty.
 
     One factor scales all 1 - u of a row. It maps the smallest u to its conditional distribution below
     1 - alpha_t. The others stay uniform above it.
     """
     lengths = valid.sum(1).clamp(min=1)
-    kept = torch.log(alpha_t)  # log-probability that a token stays unmasked
-    chance = -torch.expm1(lengths * kept)
+    log_alpha = torch.log(alpha_t)  # log-probability that a token stays unmasked
+    chance = -torch.expm1(lengths * log_alpha)
     smallest = torch.log1p(-u.masked_fill(~valid, 1.0).amin(1).clamp(max=1 - 2**-53))
     rank = -torch.expm1(lengths * smallest).clamp(min=2**-53 - 1)  # of the smallest: uniform
     stretch = torch.log1p(-rank * chance) / lengths - smallest
-    return (torch.log1p(-u) + stretch[:, None] > kept[:, None]) & valid, chance
+    return (torch.log1p(-u) + stretch[:, None] > log_alpha[:, None]) & valid, chance
 
 
-# t_min is 0, also where a method trains with a larger one: the bound covers all noise levels.
+# t_min is 0, even if a method trains with a larger one: the bound covers all noise levels.
 ESTIMATORS: dict[str, TimeSampler] = {
     "fixed_count": FixedCount(),
-    "importance": Seen(Importance()),
-    "stratified": Seen(Stratified(t_min=0.0)),
-    "uniform": Seen(Uniform(t_min=0.0)),
+    "importance": NonEmptyMasks(Importance()),
+    "stratified": NonEmptyMasks(Stratified(t_min=0.0)),
+    "uniform": NonEmptyMasks(Uniform(t_min=0.0)),
 }
 
 

@@ -1,6 +1,8 @@
 """Rows to measure: their protocols, their counted tokens, and the unigram baseline."""
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -13,9 +15,9 @@ from unmask.methods.method import targets
 class TokenRows(Protocol):
     """Rows of tokens with the bytes and characters of their text.
 
-    Optional attributes: `tokens`, their number, from which a part gets its share of bytes;
-    `text_estimated`, True if bytes and characters are such a share. `left_out` counts the pairs that are
-    longer than a row, `unknown` the unknown tokens. `unread` sums up read errors. `digest` is a hash.
+    Optional attributes: `tokens` is the number of tokens. `text_estimated` is True if bytes and characters
+    are estimated from a longer text. `left_out` counts the pairs that are longer than a row, and `unknown`
+    the unknown tokens. `unread` is a summary of read errors. `digest` is a hash of the rows.
     """
 
     bytes: int
@@ -34,6 +36,29 @@ def unigram_nats(train: TokenRows, valid: TokenRows, vocabulary: int) -> float:
     log_frequencies = (counts / counts.sum()).log()
     seen = _counts(valid, vocabulary)
     return -math.fsum((seen * log_frequencies).tolist()) / float(seen.sum())
+
+
+_SAMPLED = 2048  # rows that the statistics of a text are taken from
+
+
+@dataclass(frozen=True)
+class TextStatistics:
+    """Statistics of a text that make a bound readable."""
+
+    words: float  # per token
+    unigram_nats: float  # per token, under the token frequencies of the text itself
+
+
+def text_statistics(rows: TokenRows, decode: Callable[[Tensor], str]) -> TextStatistics:
+    """Words per token and unigram nats of the first rows, over the tokens that a bound counts."""
+    part = range(min(len(rows), _SAMPLED))
+    x, valid = rows[part]
+    counted = first_targets(valid, given_in(rows, part), counted_in(rows, part, valid))
+    tokens = x[counted]
+    words = sum(len(decode(row[mask]).split()) for row, mask in zip(x, counted, strict=True))
+    frequencies = torch.bincount(tokens).double() / max(1, len(tokens))
+    seen = frequencies[frequencies > 0]
+    return TextStatistics(words / max(1, len(tokens)), -float((seen * seen.log()).sum()))
 
 
 def _counts(rows: TokenRows, vocabulary: int, block: int = 4096) -> torch.Tensor:
@@ -70,6 +95,6 @@ def first_targets(
     given: Bool[Tensor, "rows length"] | None,
     counted: Int64[Tensor, "rows"],
 ) -> Bool[Tensor, "rows length"]:
-    """Mask of the counted positions: the first `counted` predicted ones of each row, without the filling."""
+    """Mask of the counted positions: the first `counted` predicted ones of each row."""
     wanted = targets(valid, given)
     return wanted & (wanted.cumsum(1) <= counted[:, None])

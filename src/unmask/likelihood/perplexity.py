@@ -37,7 +37,10 @@ def perplexity(
 
 
 def rows_of(bundle: Bundle, data: Texts = None, packing: str | None = None) -> Rows:
-    """Rows of texts, each by itself, or of a source, packed like the training text."""
+    """The rows of texts or of a data source.
+
+    By default a source is packed as in training, and each text has rows of its own.
+    """
     if packing is None:
         as_trained = data is None or isinstance(data, str) or bundle.conditional
         packing = bundle.config.data.packing if as_trained else "split"
@@ -47,6 +50,6 @@ def rows_of(bundle: Bundle, data: Texts = None, packing: str | None = None) -> R
             return load_data(config, bundle.tokenizer).valid
         except UnmaskError as error:
             raise UnmaskError(
-                f"{error}; the model's own validation text cannot be read: give one with --data FILE"
+                f"{error}; the model's own validation text cannot be read: give a text with --data FILE"
             ) from None
     return rows_from(data, bundle.tokenizer, config)

@@ -37,7 +37,7 @@ class Spread:
     variance_error: float
     samples: int  # rows times draws
     freedom: float = math.inf  # degrees of freedom of `error`
-    variance_freedom: float = math.inf  # and of `variance_error`
+    variance_freedom: float = math.inf  # degrees of freedom of `variance_error`
 
 
 def variance_by_schedule(
@@ -65,7 +65,11 @@ def variance_by_schedule(
         return {
             name: _spread(
                 *_measured(
-                    _under(cast(MaskedDiffusion, method), schedule), rows, draws, seed, batch
+                    _with_schedule(cast(MaskedDiffusion, method), schedule),
+                    rows,
+                    draws,
+                    seed,
+                    batch,
                 )
             )
             for name, schedule in schedules.items()
@@ -74,7 +78,7 @@ def variance_by_schedule(
         method.train(training)
 
 
-def _under(method: MaskedDiffusion, schedule: Schedule) -> MaskedDiffusion:
+def _with_schedule(method: MaskedDiffusion, schedule: Schedule) -> MaskedDiffusion:
     """A copy of the method with another schedule; it shares the network, and `method` is not changed."""
     other = copy.copy(method)
     other.schedule = schedule

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unmask.errors import UnmaskError
 
-Part = tuple[int, int]  # rows from, up to
+Part = tuple[int, int]  # first row, and the row after the last
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Conditions:
     characters: int
     tokens: int = 0
     text: str = ""  # hash of the text
-    text_estimated: bool = False  # bytes and characters are a share of a longer text's
+    text_estimated: bool = False  # bytes and characters are estimated from a longer text
     left_out: int = 0  # pairs of the corpus that are longer than a row
     unknown: int = 0  # tokens of the corpus that are the tokenizer's unknown token
     # summary of read errors; it holds paths, which may differ between parts
@@ -41,9 +41,9 @@ class Sums:
     parts: tuple[Part, ...]  # rows that were measured
     tokens: int
     terms: dict[str, float]
-    variance: float  # over draws, of each block's nats
-    variance_squares: float
-    nats_squares: float  # by row: nats ** 2, nats * tokens, tokens ** 2
+    variance: float  # over draws, of a block's nats, summed over blocks
+    variance_squares: float  # the squares of these variances, summed
+    nats_squares: float  # over rows: nats ** 2, nats * tokens, tokens ** 2
     nats_tokens: float
     tokens_squares: float
 

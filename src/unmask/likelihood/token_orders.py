@@ -1,4 +1,4 @@
-"""Likelihoods by the chain rule: one order of the tokens, the mean over random orders, pseudo-likelihood."""
+"""Likelihoods with one network input per token: in one order, over random orders, pseudo-likelihood."""
 
 import math
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ ORDERS = ("left_to_right", "right_to_left", "random")
 
 
 @dataclass(frozen=True, eq=False)
-class _OneByOne(Estimator):
-    """Base of the estimators with one network input per token, in batches of `batch` inputs."""
+class _TokenByToken(Estimator):
+    """Base of the estimators with one network input per token. A pass holds `batch` inputs."""
 
     method: MaskedDiffusion
     batch: int = 32
 
     def log_p(self, batch: Batch, ranks: Ranks | None) -> ByRow:
-        """Sum over positions i of log p(x_i | given tokens and positions of a lower rank), per row.
+        """Sum over positions i of log p(x_i | given tokens and tokens of a lower rank), per row.
 
         Without ranks, each token is conditioned on all others. The sum runs over the positions
         in `batch.counted`. If that is None, it runs over all tokens that are not given.
@@ -39,29 +39,29 @@ class _OneByOne(Estimator):
         x, valid, wanted = batch.x, batch.valid, batch.wanted
         total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
         summed = wanted if batch.counted is None else batch.counted
-        rows, places = summed.nonzero(as_tuple=True)
+        rows, positions = summed.nonzero(as_tuple=True)
         for part in torch.arange(len(rows)).split(self.batch):
-            at = rows[part], places[part]
+            at = rows[part], positions[part]
             if ranks is None:
-                hidden = torch.arange(x.shape[1]) == at[1][:, None]
+                masked = torch.arange(x.shape[1]) == at[1][:, None]
             else:
-                hidden = ranks[at[0]] >= ranks[at][:, None]
+                masked = ranks[at[0]] >= ranks[at][:, None]
             on_device = to_device(rows[part], x.device)
-            asked = self._ask(x[on_device], valid[at[0]], hidden & wanted[at[0]], at[1])
-            total.index_add_(0, on_device, asked)
+            log_p = self._log_p_at(x[on_device], valid[at[0]], masked & wanted[at[0]], at[1])
+            total.index_add_(0, on_device, log_p)
         return total
 
-    def _ask(self, x: Tokens, valid: Valid, hidden: Valid, places: Tensor) -> ByRow:
-        """log x_theta of the true token at one position of each row; `hidden` positions are masked."""
-        z = x.masked_fill(to_device(hidden, x.device), self.method.vocabulary.mask_id)
-        at = to_device(torch.arange(len(places)) * x.shape[1] + places, x.device)
+    def _log_p_at(self, x: Tokens, valid: Valid, masked: Valid, positions: Tensor) -> ByRow:
+        """log x_theta of the true token at one position of each row; `masked` positions become masks."""
+        z = x.masked_fill(to_device(masked, x.device), self.method.vocabulary.mask_id)
+        at = to_device(torch.arange(len(positions)) * x.shape[1] + positions, x.device)
         h = self.method.backbone.features(z, valid=padding(valid, x.device), at=at)
         true = x.flatten()[at][:, None]
         return self.method.log_mean(h).gather(1, true)[:, 0].double()
 
 
 @dataclass(frozen=True, eq=False)
-class Chain(_OneByOne):
+class Chain(_TokenByToken):
     """Exact likelihood of generation in one order, by the chain rule."""
 
     order: Order = "left_to_right"
@@ -75,9 +75,9 @@ class Chain(_OneByOne):
         return f"the order {', '.join(map(str, self.order))}"
 
     def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
-        if self.order != "left_to_right" and _filled(rows):
+        if self.order != "left_to_right" and _has_filling(rows):
             raise UnmaskError(
-                f"{self.of} would also score the EOS tokens behind the targets: for pairs give order "
+                f"{self.of} would also score the EOS tokens after the targets: for pairs give order "
                 "left_to_right, which is exact, or orders K, which is a bound"
             )
         return {"nll": -self.log_p(rows, self._ranks(rows.valid, streams))}
@@ -90,14 +90,14 @@ class Chain(_OneByOne):
         if self.order == "right_to_left":
             ranks = ranks.flip(0)
         elif not isinstance(self.order, str):
-            _check_places(self.order, valid)
-            behind = range(len(self.order), length)
-            ranks = torch.tensor([*self.order, *behind]).argsort()
+            _check_order(self.order, valid)
+            padded = range(len(self.order), length)
+            ranks = torch.tensor([*self.order, *padded]).argsort()
         return ranks.expand(rows, length)
 
 
 @dataclass(frozen=True, eq=False)
-class AnyOrder(_OneByOne):
+class AnyOrder(_TokenByToken):
     """Upper bound: -log of the mean of p(x | order) over K random orders. It tightens with K."""
 
     orders: int = 1
@@ -110,13 +110,13 @@ class AnyOrder(_OneByOne):
 
     def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
         all_ranks = random_ranks(streams, self.orders, rows.x.shape[1])
-        every = replace(rows, counted=None)  # a sum over the counted tokens only would be no bound
-        log_p = torch.stack([self.log_p(every, ranks) for ranks in all_ranks])
+        uncounted = replace(rows, counted=None)  # a sum over counted tokens only would be no bound
+        log_p = torch.stack([self.log_p(uncounted, ranks) for ranks in all_ranks])
         return {"any_order": math.log(self.orders) - log_p.logsumexp(0)}
 
 
 @dataclass(frozen=True, eq=False)
-class Pseudo(_OneByOne):
+class Pseudo(_TokenByToken):
     """Pseudo-likelihood: each token given all others. It is neither a likelihood nor a bound."""
 
     certificate = "pseudo"
@@ -126,10 +126,10 @@ class Pseudo(_OneByOne):
         return {"pseudo": -self.log_p(rows, None)}
 
 
-def _check_places(order: Sequence[int], valid: Valid) -> None:
+def _check_order(order: Sequence[int], valid: Valid) -> None:
     """Raises an error unless `order` is a permutation of the positions of a row or of its text.
 
-    The latter needs texts of equal length, with the padding behind them.
+    A permutation of the text needs texts of equal length, with the padding after them.
     """
     length, size = valid.shape[1], len(order)
     sizes = valid.sum(1)
@@ -148,8 +148,8 @@ def _check_places(order: Sequence[int], valid: Valid) -> None:
     )
 
 
-def _filled(rows: Batch) -> bool:
-    """True if some tokens are predicted but not counted: the EOS tokens behind the target of a pair."""
+def _has_filling(rows: Batch) -> bool:
+    """True if some tokens are predicted but not counted: the EOS tokens that fill a row of a pair."""
     return rows.counted is not None and bool((rows.wanted & ~rows.counted).any())
 
 
@@ -161,18 +161,18 @@ def random_ranks(
     return u.view(len(u), count, length).argsort(-1).argsort(-1).transpose(0, 1)
 
 
-def one_by_one(
+def order_estimator(
     method: Method,
     batch: int,
     *,
     order: Order | None = None,
     orders: int | None = None,
 ) -> Estimator:
-    """The estimator for the given argument.
+    """The estimator of the likelihood in one order, over random orders, or of the pseudo-likelihood.
 
     Args:
         method: The model.
-        batch: Rows of one pass of the network.
+        batch: Inputs of one pass of the network.
         order: One order of the tokens, for the likelihood by the chain rule.
         orders: Number of random orders, for the any-order bound.
 

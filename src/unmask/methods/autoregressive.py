@@ -1,6 +1,7 @@
 """Autoregressive baseline: exact likelihood, and sampling with a KV cache."""
 
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from unmask.backbones.layers.inference_weights import is_plain
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
@@ -34,7 +36,7 @@ class Autoregressive(CausalMethod):
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        # offset in the network's input from the position that predicts a token to the token
+        # the network predicts token i at input position i - lag
         self.lag = int(self.config.given_first)
         self._idle: list[CachedDecoder] = []
 
@@ -55,17 +57,39 @@ class Autoregressive(CausalMethod):
         real = padding(valid, x.device)
         # padding before a text must not be context
         text = x if real is None else x.masked_fill(~real, self.vocabulary.mask_id)
-        wanted = targets(valid, given)
+        at = to_device(self._predicted(targets(valid, given)), x.device)
+        total, losses = self._loss_at(at, x, text, real)
+        return Losses(total, {"nll": spread(losses, at, x)})
+
+    def loss_tensors(
+        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
+    ) -> dict[str, Tensor] | None:
+        scored = targets(valid, given)
+        if not bool(scored.all()):
+            return None  # the number of predicted tokens differs from batch to batch
+        if not is_plain(self.backbone.head):
+            return None  # a hook would run only once, when the graph is captured
+        return {"x": x, "at": self._predicted(scored)}
+
+    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+        x = tensors["x"]
+        return self._loss_at(tensors["at"], x, x, None)[0]
+
+    def _predicted(self, scored: Valid) -> Int[Tensor, "tokens"]:
+        """Indices of the predicted tokens, into the flattened batch."""
         if self.lag:
-            wanted = wanted & (torch.arange(x.shape[1]) > 0)
-        at = to_device(wanted.flatten().nonzero()[:, 0], x.device)
-        h = self.backbone.features(self.inputs(text), valid=real, at=at - self.lag)
+            scored = scored & (torch.arange(scored.shape[1]) > 0)
+        return scored.flatten().nonzero()[:, 0]
+
+    def _loss_at(
+        self, at: Int[Tensor, "tokens"], x: Tokens, text: Tokens, valid: Valid | None
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
+        """Sum and values of the loss at the tokens `at`; all tensors are on the device."""
+        h = self.backbone.features(self.inputs(text), valid=valid, at=at - self.lag)
         ids = x.flatten()[at][:, None]
         ones = torch.ones(len(at), device=x.device)
-        total, losses = projection_loss(
-            self.backbone.head, self.vocabulary.mask_id, h, ids, cross_entropy, ones
-        )
-        return Losses(total, {"nll": spread(losses, at, x)})
+        mask_id = self.vocabulary.mask_id
+        return projection_loss(self.backbone.head, mask_id, h, ids, cross_entropy, ones)
 
     def denoiser(self) -> Denoiser:
         return _CachedDenoiser(self)
@@ -75,7 +99,7 @@ class Autoregressive(CausalMethod):
         return subs_log_probs(self.backbone.logits(h), self.vocabulary.mask_id, torch.float32)
 
     def inputs(self, x: Tokens) -> Tokens:
-        """Input of the network: the rows, or the rows shifted right by one behind MASK.
+        """Input of the network: the rows if the first token is given, else MASK and all but the last token.
 
         MASK marks the start, since it is never part of a text.
         """
@@ -83,38 +107,38 @@ class Autoregressive(CausalMethod):
             return x
         return torch.cat([x.new_full((len(x), 1), self.vocabulary.mask_id), x[:, :-1]], 1)
 
-    def lend(self, rows: int, length: int) -> CachedDecoder:
-        """A cached decoder for one text: the last one with its CUDA graphs if it fits, or a new one.
+    def acquire_decoder(self, rows: int, length: int) -> CachedDecoder:
+        """A cached decoder for one batch: the idle one with its CUDA graphs if its shape fits, or a new one.
 
         Args:
             rows: Number of rows of the batch.
             length: Length of a row in tokens.
 
         Returns:
-            A decoder with an empty state, which no other text uses.
+            A decoder with an empty state, which no other batch uses.
         """
-        reader = self._idle.pop() if self._idle else None
-        if reader is None or reader.kind != (rows, length, self.edition):
+        decoder = self._idle.pop() if self._idle else None
+        if decoder is None or decoder.shape_and_edition != (rows, length, self.edition):
             return CachedDecoder(self, rows, length)
-        reader.crop(0)
-        return reader
+        decoder.crop(0)
+        return decoder
 
-    def take_back(self, reader: CachedDecoder) -> None:
-        """Keeps a decoder for the next text.
+    def release_decoder(self, decoder: CachedDecoder) -> None:
+        """Keeps a decoder for the next batch; without CUDA graphs, drops it.
 
         Args:
-            reader: A decoder from `lend`.
+            decoder: A decoder from `acquire_decoder`.
         """
         if self.serving.fixed:
-            self._idle[:] = [reader]
+            self._idle[:] = [decoder]
 
 
-class _Reading:
-    """Cached decoding of one batch, with a decoder from `lend`, given back at the end."""
+class _BatchDecoder:
+    """Decodes one batch. The first call acquires a decoder; deletion of this object releases it."""
 
     def __init__(self, method: Autoregressive) -> None:
         self._method = method
-        self._reader: CachedDecoder | None = None
+        self._decoder: CachedDecoder | None = None
 
     def __call__(
         self,
@@ -124,35 +148,35 @@ class _Reading:
         then: Then | None = None,
         *more: Tensor,
     ) -> Tensor:
-        if self._reader is None:
-            self._reader = self._method.lend(*z.shape)
-            weakref.finalize(self, self._method.take_back, self._reader).atexit = False
-        return self._reader(z, column, rows, then, *more)
+        if self._decoder is None:
+            self._decoder = self._method.acquire_decoder(*z.shape)
+            weakref.finalize(self, self._method.release_decoder, self._decoder).atexit = False
+        return self._decoder(z, column, rows, then, *more)
 
     def crop(self, length: int) -> None:
         """Crops the state to the tokens that predict the first `length` columns."""
-        if self._reader is not None:
-            self._reader.crop(length)
+        if self._decoder is not None:
+            self._decoder.crop(length)
 
 
 class _CachedDenoiser:
-    """log p(x_i | x_<i) at one column; a call computes only tokens that changed since the last."""
+    """log p(x_i | x_<i) at one column. A call computes only tokens that are not cached or have changed."""
 
     def __init__(self, method: Autoregressive) -> None:
         self._method = method
-        self._reading, self._read = self.reading(), torch.empty(0, 0, dtype=torch.long)
+        self._decoder, self._cached = self.decoder(), torch.empty(0, 0, dtype=torch.long)
 
-    def reading(self) -> _Reading:
-        """A decoder for columns in ascending order. It does not compare its state with the rows."""
-        return _Reading(self._method)
+    def decoder(self) -> _BatchDecoder:
+        """A decoder for columns in ascending order. It does not check its cached tokens for changes."""
+        return _BatchDecoder(self._method)
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         rows, columns = at
         column = int(columns[0])
-        if self._read.shape != z_t.shape:
-            self._reading, self._read = self.reading(), z_t[:, :0]
-        shared = min(self._read.shape[1], column)
-        same = (self._read[:, :shared] == z_t[:, :shared]).all(0).long().cumprod(0).sum()
-        self._reading.crop(int(same) + 1)
-        self._read = z_t.clone()
-        return self._reading(z_t, column, rows)
+        if self._cached.shape != z_t.shape:
+            self._decoder, self._cached = self.decoder(), z_t[:, :0]
+        shared = min(self._cached.shape[1], column)
+        same = (self._cached[:, :shared] == z_t[:, :shared]).all(0).long().cumprod(0).sum()
+        self._decoder.crop(int(same) + 1)
+        self._cached = z_t.clone()
+        return self._decoder(z_t, column, rows)

@@ -1,4 +1,4 @@
-"""D3PM with an absorbing state: T-step bound of a network that may give MASK probability."""
+"""D3PM with an absorbing state: T-step bound of a network that may predict MASK."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +14,7 @@ from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import RowLoss
 from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy
 from unmask.methods.method import METHODS, Losses, targets
+from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
 from unmask.shapes import Tokens, Valid
 
@@ -28,7 +29,7 @@ def divergence(
 
 @METHODS.register("d3pm")
 class D3PM(MaskedDiffusion):
-    """Absorbing D3PM in mean parameterization. Its two SUBS switches are the ablations of Table 8."""
+    """Absorbing D3PM in mean parameterization; `zero_masking` and `carry_over` are Table 8's ablations."""
 
     @dataclass(frozen=True)
     class Config:
@@ -60,10 +61,18 @@ class D3PM(MaskedDiffusion):
         assert isinstance(noise, Noise)
         if self.carry_over:
             return super().nll(x, valid, noise, full_bound, given)
+        # without unfinished tokens, super() adds no reconstruction term
         finished = replace(noise, unfinished=torch.zeros_like(noise.unfinished))
         losses = super().nll(x, valid, finished, full_bound, given)
         rows = len(x) if full_bound else self._copied_rows(len(x))
         return self._with_reconstruction(losses, x, valid, noise, rows, given)
+
+    def loss_tensors(
+        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
+    ) -> dict[str, Tensor] | None:
+        if not self.carry_over:
+            return None  # the reconstruction term is a second forward pass
+        return super().loss_tensors(x, valid, given, stream)
 
     def passes(self, rows: int) -> set[int]:
         return {rows} if self.carry_over else {rows, self._copied_rows(rows)}
@@ -92,18 +101,18 @@ class D3PM(MaskedDiffusion):
     ) -> Losses:
         """Adds the reconstruction term. Without carry-over it covers clean tokens of z_0 too.
 
-        The first `rows` rows estimate it for the batch, with a weight. The network soon learns to
-        copy, and a second pass over the whole batch would double the cost of a step.
+        The first `rows` rows estimate it for the batch, with weight len(x) / rows. The network soon
+        learns to copy, and a second pass over the whole batch would double the cost of a step.
         """
         unfinished = to_device(noise.unfinished, x.device)
         z_0 = q_sample(x, unfinished, self.vocabulary.mask_id)
-        some, wanted = slice(rows), targets(valid, given)
+        some, scored = slice(rows), targets(valid, given)
         start = torch.zeros(rows, dtype=torch.float64)
         weight = torch.full_like(start, len(x) / rows)
         total, values = self._masked_loss(
-            x[some], valid[some], wanted[some], start, cross_entropy, [weight], z_t=z_0[some]
+            x[some], valid[some], scored[some], start, cross_entropy, [weight], z_t=z_0[some]
         )
-        read = torch.zeros(x.shape, device=x.device)
-        read[some] = values
-        terms = {**losses.terms, "reconstruction": read}
+        by_token = torch.zeros(x.shape, device=x.device)
+        by_token[some] = values
+        terms = {**losses.terms, "reconstruction": by_token}
         return replace(losses, total=losses.total + total, terms=terms)

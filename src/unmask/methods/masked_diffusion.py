@@ -1,6 +1,7 @@
-"""Masked diffusion: noise, loss at masked tokens, and the terms of the bound at both ends of time."""
+"""Masked diffusion: noise, loss at masked tokens, and the prior and reconstruction terms of the bound."""
 
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from unmask.backbones.backbone import Backbone
+from unmask.backbones.layers.inference_weights import is_plain
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.process import q_sample
@@ -23,6 +25,28 @@ from unmask.shapes import At, LogProbabilities, Tokens, Valid
 from unmask.vocabulary import Vocabulary
 
 LARGEST_SIGMA = 20.0  # alpha = 2e-9; without the limit sigma(1) can be infinite
+COUNTS = 32  # numbers of masked tokens that `masked_first` rounds up to
+
+
+def masked_first(masked: Valid) -> tuple[Int[Tensor, "tokens"], int]:
+    """Indices of the masked tokens, then of some others, so that few different numbers occur.
+
+    Args:
+        masked: True at masked tokens.
+
+    Returns:
+        Distinct indices into the flattened batch, and the number of masked tokens among them.
+
+    Example:
+        >>> masked_first(torch.tensor([[False, True], [True, False]]))
+        (tensor([1, 2]), 2)
+    """
+    flat = masked.flatten()
+    at = flat.nonzero()[:, 0]
+    count, step = len(at), max(1, len(flat) // COUNTS)
+    missing = max(1, -(-count // step)) * step - count
+    others = (~flat).nonzero()[:missing, 0]
+    return torch.cat([at, others]), count
 
 
 def cross_entropy(total: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
@@ -47,7 +71,7 @@ class MaskedDiffusion(Method):
     ) -> None:
         super().__init__(config, backbone, vocabulary, schedule, time_sampler)
         self.steps: int = getattr(config, "steps", 0)
-        self._replayed: GraphDenoiser | None = None
+        self._graph_denoiser: GraphDenoiser | None = None
 
     @abstractmethod
     def row_loss(self) -> RowLoss:
@@ -82,15 +106,42 @@ class MaskedDiffusion(Method):
         )
         losses = Losses(total, {"diffusion": diffusion})
         if isinstance(self.schedule, Learned) and self.training:
-            wanted = targets(valid, given)
-            losses = self._with_schedule_gradient(self.schedule, losses, wanted, noise)
+            scored = targets(valid, given)
+            losses = self._with_schedule_gradient(self.schedule, losses, scored, noise)
         return self._with_ends(losses, x, valid, noise, given) if full_bound else losses
 
+    def loss_tensors(
+        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
+    ) -> dict[str, Tensor] | None:
+        if isinstance(self.schedule, Learned):
+            return None  # its gradient reads the losses on the host
+        if not is_plain(self.backbone.head):
+            return None  # a hook would run only once, when the graph is captured
+        noise = self.training_noise(stream, targets(valid, given))
+        assert isinstance(noise, Noise)
+        weight, *inputs = self.loss_inputs(noise.t)
+        at, count = masked_first(noise.masked)
+        by_row = torch.stack([weight * noise.importance, *inputs]).detach().float()
+        by_token = by_row[:, at // x.shape[1]]
+        by_token[0, count:] = 0.0
+        tensors = {"x": x, "masked": noise.masked, "at": at, "by_token": by_token}
+        sigma = self.condition(noise.t, x.device)
+        if sigma is not None:
+            tensors["sigma"] = sigma
+        return tensors if bool(valid.all()) else tensors | {"valid": valid}
+
+    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+        x = tensors["x"]
+        z_t = q_sample(x, tensors["masked"], self.vocabulary.mask_id)
+        at, valid, sigma = tensors["at"], tensors.get("valid"), tensors.get("sigma")
+        h = self.backbone.features(z_t, sigma, valid=valid, at=at)
+        return self._head_loss(h, x.flatten()[at], self.row_loss(), tensors["by_token"].unbind())[0]
+
     def log_x_theta(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
-        """log x_theta at chosen places of z_t; MASK has probability 0."""
+        """log x_theta at chosen positions of z_t; MASK has probability 0."""
         with self.arithmetic():
-            # features of all tokens: rounding depends on the number of tokens, and a text must not
-            # depend on its batch
+            # features of all tokens: rounding depends on the number of tokens computed, and a text
+            # must not depend on the other texts of its batch
             h = self.backbone.features(z_t, self.condition(t, z_t.device))
             return self.log_mean(h[at])
 
@@ -101,9 +152,9 @@ class MaskedDiffusion(Method):
     def denoiser(self) -> Denoiser:
         if not self.serving.fixed:
             return self.log_x_theta
-        if self._replayed is None or self._replayed.edition != self.edition:
-            self._replayed = GraphDenoiser(self)
-        return self._replayed
+        if self._graph_denoiser is None or self._graph_denoiser.edition != self.edition:
+            self._graph_denoiser = GraphDenoiser(self)
+        return self._graph_denoiser
 
     def condition(self, t: Float[Tensor, "rows"], device: torch.device) -> Tensor | None:
         """sigma(t), the noise level; None for a network without time conditioning."""
@@ -124,26 +175,35 @@ class MaskedDiffusion(Method):
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "rows length"]]:
         """Sum and per-token values of a loss at masked tokens; only these reach the head.
 
-        The masked places are on the CPU, where the noise was drawn, so the host does not wait for a GPU.
+        `masked` is on the CPU, where the noise was drawn, so that `nonzero` does not wait for a GPU.
         """
         if z_t is None:
             z_t = q_sample(x, to_device(masked, x.device), self.vocabulary.mask_id)
         rows, columns = masked.nonzero(as_tuple=True)
         at = to_device(rows * x.shape[1] + columns, x.device)
-        sigma = self.condition(t, x.device)
-        h = self.backbone.features(z_t, sigma, valid=padding(valid, x.device), at=at)
         by_token = [
             to_device(part.to(rows.device)[rows], x.device, torch.float32) for part in inputs
         ]
-        never = self.vocabulary.mask_id if self.zero_masking else None
-        ids = self.read(x.flatten()[at])
-        total, losses = projection_loss(self.backbone.head, never, h, ids, row_loss, *by_token)
+        sigma = self.condition(t, x.device)
+        h = self.backbone.features(z_t, sigma, valid=padding(valid, x.device), at=at)
+        total, losses = self._head_loss(h, x.flatten()[at], row_loss, by_token)
         return total, spread(losses, at, x)
+
+    def _head_loss(
+        self,
+        h: Float[Tensor, "tokens width"],
+        x: Int[Tensor, "tokens"],
+        row_loss: RowLoss,
+        by_token: Sequence[Tensor],
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
+        """Sum and values of a loss of tokens x with features h."""
+        mask_id = self.vocabulary.mask_id if self.zero_masking else None
+        return projection_loss(self.backbone.head, mask_id, h, self.read(x), row_loss, *by_token)
 
     def _with_ends(
         self, losses: Losses, x: Tokens, valid: Valid, noise: Noise, given: Valid | None
     ) -> Losses:
-        """Adds the prior term, from all-MASK to the first time, and the reconstruction term at the last."""
+        """Adds the prior term at t = 1, weighted by alpha(1), and the reconstruction term at t_min."""
         terms = dict(losses.terms)
         ends: list[tuple[str, Valid, float, float]] = []
         if noise.unstarted > 0:
@@ -160,10 +220,10 @@ class MaskedDiffusion(Method):
         return replace(losses, total=total, terms=terms)
 
     def _with_schedule_gradient(
-        self, schedule: Learned, losses: Losses, wanted: Valid, noise: Noise
+        self, schedule: Learned, losses: Losses, scored: Valid, noise: Noise
     ) -> Losses:
-        """Adds the gradient of the bound's variance with respect to a learned schedule; the value stays."""
-        lengths = wanted.sum(1).cpu().double().clamp(min=1)  # a row may be all padding
+        """Adds a term of value 0 whose gradient lowers the variance of the bound under a learned schedule."""
+        lengths = scored.sum(1).cpu().double().clamp(min=1)  # a row may be all padding
         by_row = losses.per_token().sum(1).cpu().double() / lengths / noise.importance
         moment = schedule.second_moment(noise.t, by_row, noise.importance) * lengths.sum()
         return replace(losses, total=losses.total + (moment - moment.detach()).to(losses.total))

@@ -26,7 +26,7 @@ class MDLM(MaskedDiffusion):
     @dataclass(frozen=True)
     class Config:
         steps: int = 0  # T of the bound; 0 is continuous time
-        loss_weight: str = "elbo"  # of training: elbo | uniform (all masked tokens alike) | clipped
+        loss_weight: str = "elbo"  # in training: elbo | uniform (all masked tokens alike) | clipped
         largest_weight: float = 10.0  # of a masked token, if clipped
 
         def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class MDLM(MaskedDiffusion):
             )
 
     def training_noise(self, stream: RowStream, valid: Valid) -> Noise:
-        """Noise whose importance includes the loss weights; the weights have mean 1 over mask ratios."""
+        """Noise whose importance includes the training weights, which have mean 1 over mask ratios."""
         noise = self.noise(stream, valid)
         if not self.loss_weight:
             return noise

@@ -1,7 +1,7 @@
 """Interface of the methods: a bound for training and evaluation, and a denoiser for samplers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -44,10 +44,10 @@ class Losses:
 
 @dataclass(frozen=True)
 class Serving:
-    """Inference settings of a method: its precision, and True in `fixed` for few fixed shapes."""
+    """Inference settings of a method."""
 
-    dtype: torch.dtype = torch.float32
-    fixed: bool = False
+    dtype: torch.dtype = torch.float32  # precision of the matrix products
+    fixed: bool = False  # True: inputs are padded to few shapes, for CUDA graphs and compiled code
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Capabilities:
     noise_level: bool = False  # needs a network that reads the noise level
     generate: bool = True  # generates text
     infill: bool = True  # fills gaps, with the text on both sides as context
-    time_bound: bool = False  # its bound is a mean over time: time samplers, bound of T steps
-    any_order: bool = False  # predicts a token from any others: chain rule in every order
+    time_bound: bool = False  # its bound is a mean over time, with time samplers and T-step bounds
+    any_order: bool = False  # predicts a token from any others, so the chain rule runs in any order
     shared_head: bool = False  # log_x_theta calls of several texts can share one forward pass
     latent: bool = False  # diffuses vectors, which its own samplers round to tokens
     per_row: bool = False  # its loss is one number per row, as of a classifier
@@ -83,13 +83,12 @@ class Capabilities:
 class Method(nn.Module, ABC):
     """A likelihood model around a backbone: its loss, its bound and its denoiser."""
 
-    # `nll` against the true value: equal, an upper bound, or neither
+    # the mean of `nll` is the true value, an upper bound on it, or neither
     certificate: ClassVar[Literal["exact", "upper", "none"]]
     capabilities: ClassVar[Capabilities] = Capabilities()
     sampler: ClassVar[str] = "ancestral"  # name of the default sampler
-    parameter_groups: tuple[
-        ParameterGroup, ...
-    ] = ()  # parameters with an own learning rate or weight decay
+    # parameters with an own learning rate or weight decay
+    parameter_groups: tuple[ParameterGroup, ...] = ()
     loss_weight: str = ""  # name of the training loss's weights; empty for those of the bound
 
     def __init__(
@@ -185,6 +184,35 @@ class Method(nn.Module, ABC):
             noise = self.training_noise(stream, targets(valid, given))
         return self.nll(to_device(x, self.device), valid, noise, given=given).total
 
+    def loss_tensors(
+        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
+    ) -> dict[str, Tensor] | None:
+        """Inputs of `loss_of` for a batch: with these, a CUDA graph computes the training loss.
+
+        Their shapes must be few, since each has a graph of its own.
+
+        Args:
+            x: Token ids, on the CPU.
+            valid: True at tokens that are not padding.
+            given: True at tokens that cost nothing; None if there are none.
+            stream: Randomness of these rows.
+
+        Returns:
+            Tensors by name, on the CPU; None if no graph can compute the loss of this batch.
+        """
+        return None
+
+    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+        """The loss that `forward` returns, from `loss_tensors` on the device.
+
+        Args:
+            tensors: The tensors by name.
+
+        Returns:
+            The sum of the loss over all tokens.
+        """
+        raise NotImplementedError
+
     def passes(self, rows: int) -> set[int]:
         """Batch sizes of the network's forward passes in a training step.
 
@@ -205,7 +233,7 @@ class Method(nn.Module, ABC):
         """
 
     def serve(self, dtype: torch.dtype = torch.float32, compile: bool = False) -> None:
-        """Prepares for inference: precomputes the weights; a GPU captures CUDA graphs of few shapes.
+        """Prepares for inference: precomputes weights and, on a GPU, turns CUDA graphs on.
 
         Args:
             dtype: Precision of the matrix products.
@@ -229,7 +257,7 @@ class Method(nn.Module, ABC):
 
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
-        """A context of the inference precision: autocast if it is bfloat16.
+        """A context in which matrix products use the inference precision: autocast if it is bfloat16.
 
         Returns:
             The context manager.

@@ -14,10 +14,10 @@ from unmask.shapes import At, LogProbabilities, Tokens
 
 
 class TokenClassifier:
-    """log p(label | z_t) among `labels`: x_theta at the position of the class label, masked there."""
+    """log p(label | z_t) among `labels`: the prediction at column `column`, where the label is masked."""
 
     def __init__(
-        self, method: Method, label_id: int, labels: Collection[int], place: int = 0
+        self, method: Method, label_id: int, labels: Collection[int], column: int = 0
     ) -> None:
         embedding = getattr(method.backbone, "embedding", None)
         if not isinstance(method, MaskedDiffusion) or not isinstance(embedding, nn.Embedding):
@@ -28,14 +28,14 @@ class TokenClassifier:
         self._method, self._embedding = method, embedding
         self._labels = sorted(labels)
         self._index = self._labels.index(label_id)
-        self._place = place
+        self._column = column
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"]) -> Float[Tensor, "rows"]:
         """log p(label | z_t) of each row."""
         z = z_t.clone()
-        z[:, self._place] = self._method.vocabulary.mask_id
+        z[:, self._column] = self._method.vocabulary.mask_id
         backbone, labels = self._method.backbone, self._labels
-        h = backbone.features(z, self._method.condition(t, z.device))[:, self._place]
+        h = backbone.features(z, self._method.condition(t, z.device))[:, self._column]
         head = backbone.head
         if is_plain(head):
             logits = nn.functional.linear(h, head.weight[labels], head.bias[labels])
@@ -56,18 +56,18 @@ class TokenClassifier:
         Returns:
             The gradient, [positions, vocabulary].
         """
-        read: list[Tensor] = []
+        embeddings: list[Tensor] = []
 
-        def hold(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
-            read.append(output.detach().requires_grad_())
-            return read[0]
+        def capture(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+            embeddings.append(output.detach().requires_grad_())
+            return embeddings[0]
 
         # Samplers run in inference mode, whose tensors carry no gradient. Hence the clones of z_t and t.
         with torch.inference_mode(False), torch.enable_grad():
-            hook = self._embedding.register_forward_hook(hold)
+            hook = self._embedding.register_forward_hook(capture)
             try:
                 log_p = self(z_t, t.clone())
             finally:
                 hook.remove()
-            (gradient,) = torch.autograd.grad(log_p.sum(), read[0])
+            (gradient,) = torch.autograd.grad(log_p.sum(), embeddings[0])
         return gradient[at] @ self._embedding.weight.detach().t()

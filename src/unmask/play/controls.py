@@ -49,7 +49,7 @@ def _sampler(name: str) -> dict[str, Any]:
         "name": name,
         "summary": SAMPLERS.summaries()[name],
         "steps": any(one.name == "steps" for one in fields),
-        "fields": [_control(one) for one in fields if one.name != "steps"],  # steps has its own
+        "fields": [_control(one) for one in fields if one.name != "steps"],  # has its own control
     }
 
 

@@ -1,4 +1,4 @@
-"""Bodies of the page's requests."""
+"""Request bodies of the page."""
 
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ MOST_GUESSES = 20
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 Token = Annotated[int, Field(ge=0, lt=2**31)] | None  # None is a mask
 Row = Annotated[list[Token], Field(max_length=MOST_TOKENS)]
-Seed = Annotated[int, Field(ge=0, lt=2**53)]  # whole numbers of JavaScript
+Seed = Annotated[int, Field(ge=0, lt=2**53)]  # JavaScript has exact integers below 2**53
 
 
 class PageRequest(BaseModel):
@@ -29,14 +29,14 @@ class Spelling(PageRequest):
     """A request for the tokens of a text, or for the texts of tokens."""
 
     text: Text = ""
-    tokens: Row | None = None  # in place of a text
-    seed: Seed = 0  # of the uniforms that set the time at which each token is masked
+    tokens: Row | None = None  # instead of a text
+    seed: Seed = 0  # of the uniforms; a uniform sets the time at which its token is masked
 
 
 class Forming(PageRequest):
     """A request to continue `text`, or to fill the gaps of `text` or `tokens`.
 
-    Further fields are sampling options, which the sampling parameters check.
+    Further fields are sampling options, which `SamplingParams` checks.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -59,7 +59,7 @@ class Forming(PageRequest):
 
 
 class Guessing(PageRequest):
-    """A request for the model's predictions at some places, all of which are masked."""
+    """A request for the model's predictions at the positions `places`, which are masked first."""
 
     tokens: Row
     places: Annotated[list[int], Field(min_length=1, max_length=MOST_TOKENS)]

@@ -10,10 +10,10 @@ from fastapi.responses import Response
 from unmask.model import Model
 from unmask.play.controls import menu
 from unmask.play.page_requests import Forming, Guessing, Spelling
-from unmask.play.predictions import guessing
-from unmask.play.row_text import row_of, spelling, typed_row
+from unmask.play.predictions import predict
+from unmask.play.row_text import row_of, token_data, typed_row
 from unmask.play.static_files import FILES, response
-from unmask.play.trace import forming
+from unmask.play.trace import stream_events
 from unmask.serve.execution.engine import Engine
 from unmask.serve.responses import Events, event, problem_of
 
@@ -35,28 +35,28 @@ def router(engine: Engine) -> APIRouter:
         return menu(engine.models)
 
     @routes.post("/play/tokens")
-    async def tokens(question: Spelling) -> dict[str, Any]:
+    async def tokens(request: Spelling) -> dict[str, Any]:
         def job(model: Model) -> Iterator[dict[str, Any]]:
-            given = question.tokens
-            ids = typed_row(model, question.text) if given is None else row_of(model, given)
-            yield spelling(model, ids, question.seed)
+            given = request.tokens
+            ids = typed_row(model, request.text) if given is None else row_of(model, given)
+            yield token_data(model, ids, request.seed)
 
-        return await engine.one(question.model, job)
+        return await engine.one(request.model, job)
 
     @routes.post("/play/guesses")
-    async def guesses(question: Guessing) -> dict[str, Any]:
-        return await engine.one(question.model, lambda model: guessing(model, question))
+    async def guesses(request: Guessing) -> dict[str, Any]:
+        return await engine.one(request.model, lambda model: predict(model, request))
 
     @routes.post("/play/stream")
-    async def stream(question: Forming) -> Events:
-        events = engine.run(question.model, lambda model: forming(model, question))
+    async def stream(request: Forming) -> Events:
+        events = engine.run(request.model, lambda model: stream_events(model, request))
         first = await anext(events)  # an error before the stream is a plain response
-        return Events(_sent(first, events))
+        return Events(_events(first, events))
 
     return routes
 
 
-async def _sent(
+async def _events(
     first: dict[str, Any], rest: AsyncGenerator[dict[str, Any], None]
 ) -> AsyncGenerator[str, None]:
     """Server-sent events; an error is the last event, and closing the generator stops the job."""

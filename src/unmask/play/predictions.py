@@ -1,4 +1,4 @@
-"""The model's predictions at masked places."""
+"""The model's predictions at masked positions."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,32 +13,32 @@ from unmask.play.page_requests import Guessing
 from unmask.play.row_text import row_of, special_ids
 
 
-def guessing(model: Model, question: Guessing) -> Iterator[dict[str, Any]]:
-    """The likeliest tokens of each place, and the probability of its present token."""
+def predict(model: Model, request: Guessing) -> Iterator[dict[str, Any]]:
+    """The likeliest tokens at each position, and the probability of its current token."""
     if model.conditional:
-        raise UnmaskError("a model of pairs predicts no single words: choose another model")
-    places = sorted(set(question.places))
-    if not 0 <= places[0] <= places[-1] < len(question.tokens):
+        raise UnmaskError("a model of pairs cannot predict single tokens: choose another model")
+    positions = sorted(set(request.places))
+    if not 0 <= positions[0] <= positions[-1] < len(request.tokens):
         raise UnmaskError(
-            f"places must lie in a text of {len(question.tokens)} tokens, "
-            f"but are {places[0]} to {places[-1]}"
+            f"places must lie in a text of {len(request.tokens)} tokens, "
+            f"but are {positions[0]} to {positions[-1]}"
         )
-    if question.t is not None and not 0 <= question.t <= 1:
-        raise UnmaskError(f"t must lie in [0, 1], not {question.t}")
-    row = row_of(model, question.tokens)
-    probabilities = _ask(model, row, places, question.t).exp()
+    if request.t is not None and not 0 <= request.t <= 1:
+        raise UnmaskError(f"t must lie in [0, 1], not {request.t}")
+    row = row_of(model, request.tokens)
+    probabilities = _log_x_theta(model, row, positions, request.t).exp()
     probabilities[:, sorted(special_ids(model))] = 0  # special tokens never occur in a text
-    best = probabilities.topk(min(question.k, probabilities.shape[1]))
+    best = probabilities.topk(min(request.k, probabilities.shape[1]))
     guesses = []
-    for index, place in enumerate(places):
-        here = question.tokens[place]
+    for index, position in enumerate(positions):
+        current = request.tokens[position]
         pairs = zip(best.indices[index].tolist(), best.values[index].tolist(), strict=True)
         guesses.append(
             {
-                "place": place,
-                "p": None if here is None else float(probabilities[index, here]),
+                "place": position,
+                "p": None if current is None else float(probabilities[index, current]),
                 "likely": [
-                    {"id": token, "text": _text(model, row, place, token), "p": p}
+                    {"id": token, "text": _text(model, row, position, token), "p": p}
                     for token, p in pairs
                 ],
             }
@@ -47,10 +47,10 @@ def guessing(model: Model, question: Guessing) -> Iterator[dict[str, Any]]:
 
 
 @torch.inference_mode()
-def _ask(
-    model: Model, row: Sequence[int], places: list[int], t: float | None
-) -> Float[Tensor, "places vocabulary"]:
-    """log x_theta at the places, all of them masked."""
+def _log_x_theta(
+    model: Model, row: Sequence[int], positions: list[int], t: float | None
+) -> Float[Tensor, "positions vocabulary"]:
+    """log x_theta at the positions, all of which are masked first."""
     v = model.tokenizer.vocabulary
     lead = [] if v.bos_id is None else [v.bos_id]
     tail = [] if v.eos_id is None else [v.eos_id]
@@ -59,21 +59,21 @@ def _ask(
         raise UnmaskError(
             f"the text has {z_t.shape[1]} tokens, but the model reads {model.length}: shorten it"
         )
-    columns = torch.tensor(places, device=model.device) + len(lead)
+    columns = torch.tensor(positions, device=model.device) + len(lead)
     z_t[0, columns] = v.mask_id
     if t is None:
         alpha_t = 1 - (z_t == v.mask_id).double().mean().cpu()
         t = float(model.method.schedule.inverse(alpha_t[None]).detach())
     times = torch.tensor([t], dtype=torch.float64)
-    # a causal model computes one place at a time
-    together = len(places) if model.method.capabilities.infill else 1
+    # a causal model computes one position per call
+    per_call = len(positions) if model.method.capabilities.infill else 1
     denoiser = model.method.denoiser()
-    parts = [denoiser(z_t, times, (torch.zeros_like(at), at)) for at in columns.split(together)]
+    parts = [denoiser(z_t, times, (torch.zeros_like(at), at)) for at in columns.split(per_call)]
     return torch.cat(parts).double().cpu()
 
 
-def _text(model: Model, row: Sequence[int], place: int, token: int) -> str:
-    """The text that a token would add after the token before it."""
+def _text(model: Model, row: Sequence[int], position: int, token: int) -> str:
+    """The text that a token adds to that of the token before it."""
     decode = model.tokenizer.decode
-    before = [row[place - 1]] if place else []
+    before = [row[position - 1]] if position else []
     return decode([*before, token]).removeprefix(decode(before))

@@ -20,8 +20,8 @@ _HEADERS = {
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 
 
-def _listed() -> dict[str, bytes]:
-    """All files by name; a request selects one of them and never becomes a path."""
+def _read_files() -> dict[str, bytes]:
+    """All files by name; a request selects one by name and never opens a path."""
     return {
         folder + entry.name: entry.read_bytes()
         for folder in _FOLDERS
@@ -30,7 +30,7 @@ def _listed() -> dict[str, bytes]:
     }
 
 
-FILES = _listed()
+FILES = _read_files()
 
 
 def response(name: str) -> Response:

@@ -44,16 +44,16 @@ def locate(recipe: str, beside: Path = Path()) -> Path:
 def read(path: Path) -> dict[str, Tree]:
     """A YAML file as a tree with text leaves, which the type of a field converts later.
 
-    So `1e-3` can be a number, and `no` can be a word.
+    For example, `1e-3` can become a number, and `no` can stay a word.
     """
     if path.stat().st_size > _LARGEST:
         raise UnmaskError(f"{path} is larger than {_LARGEST:,} bytes: it is no recipe")
     try:
         text = path.read_text("utf-8")
-        if _brackets(text) > _DEEPEST:  # PyYAML would take minutes
+        if _brackets(text) > _DEEPEST:  # PyYAML would take minutes for it
             raise RecursionError
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        tree = {} if node is None else _Trees(path).tree(node)
+        tree = {} if node is None else _TreeBuilder(path).tree(node)
     except UnicodeDecodeError:
         raise UnmaskError(f"{path} is not UTF-8 text: save it as UTF-8") from None
     except yaml.MarkedYAMLError as error:
@@ -76,16 +76,16 @@ def _brackets(text: str) -> int:
     return max(accumulate(steps, lambda depth, step: max(0, depth + step)), default=0)
 
 
-class _Trees:
+class _TreeBuilder:
     """Converts YAML nodes to trees. Aliases are expanded, so it limits the number of values."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._made = 0
+        self._count = 0
 
     def tree(self, node: yaml.Node) -> Tree:
-        self._made += 1
-        if self._made > _MOST:
+        self._count += 1
+        if self._count > _MOST:
             raise UnmaskError(f"{self._path} grows to more than {_MOST:,} values: it is no recipe")
         if isinstance(node, yaml.SequenceNode):
             return [self.tree(item) for item in node.value]

@@ -8,6 +8,7 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.sample_rows import Row
+from unmask.imports import install_command
 from unmask.likelihood.bound import FEWEST
 from unmask.likelihood.schedule_variance import Spread
 from unmask.runs.measurements import Point
@@ -22,7 +23,8 @@ _COLOURS = {
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "<")
 _INK, _FAINT = "#1a2b3c", "#a1b2c3"  # placeholders for the text colour and the grid colour
 _POINTS = 400  # points of a curve, at most: keeps the page small
-_SHORT, _TWO, _ONE = 20, 28, 54  # letters of a run's name, of a legend in two columns, in one
+_SHORT = 20  # most letters of a run's name before a sampler's name
+_TWO, _ONE = 28, 54  # most letters of a name in a legend of two columns, and of one
 _WIDTH, _HEIGHT = 5.0, 3.3  # inches; text of this size is readable on a phone
 
 
@@ -32,7 +34,7 @@ def need_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise UnmaskError(
-            "--html needs matplotlib: pip install 'unmask[log]', or leave it out for tables only"
+            f"--html needs matplotlib: {install_command('log')}. Without --html there are tables only"
         ) from None
 
 
@@ -66,9 +68,9 @@ def bound_by_steps(curves: Mapping[str, Sequence[Point]]) -> str:
         for number, ((name, curve), style) in enumerate(
             zip(curves.items(), _styles(), strict=False)
         ):
-            aside = 0.1 * (number - (len(curves) - 1) / 2)  # so that error bars do not overlap
-            at = [steps.index(point.steps) + aside for point in curve]
-            values = [_drawn(point.perplexity) for point in curve]
+            offset = 0.1 * (number - (len(curves) - 1) / 2)  # so that error bars do not overlap
+            at = [steps.index(point.steps) + offset for point in curve]
+            values = [_finite(point.perplexity) for point in curve]
             known = [
                 point.perplexity_error if point.freedom >= FEWEST else math.inf for point in curve
             ]
@@ -94,9 +96,9 @@ def variances(spreads: Mapping[str, Mapping[str, Spread]]) -> str:
             errors = _bars([spread.variance_error for spread in found.values()])
             axes.barh(at, values, share, color=style["color"], label=name)
             axes.errorbar(values, at, xerr=errors, color=_INK, linestyle="none", capsize=2)
-            for place, value, error in zip(at, values, errors, strict=True):
+            for y, value, error in zip(at, values, errors, strict=True):
                 axes.annotate(
-                    f"{value:.3g}", (value + error, place), xytext=(4, 0), va="center",
+                    f"{value:.3g}", (value + error, y), xytext=(4, 0), va="center",
                     textcoords="offset points", fontsize=9,
                 )  # fmt: skip
         axes.set_yticks(range(len(schedules)), schedules)
@@ -113,13 +115,13 @@ def frontier(found: Mapping[str, Sequence[Row]]) -> str:
 
     Each sampler of a run is a line, and real text is a star.
     """
-    whose = _whose(list(found))
+    prefixes = _prefixes(list(found))
     lines: dict[tuple[str, float | None], list[Row]] = {}
     for name, rows in found.items():
         for row in rows:
-            if row.calls is not None:  # a sampler without steps has one line over temperatures
+            if row.calls is not None:  # a sampler without steps has one line for all temperatures
                 temperature = row.temperature if row.steps is not None else None
-                lines.setdefault((whose[name] + row.sampler, temperature), []).append(row)
+                lines.setdefault((prefixes[name] + row.sampler, temperature), []).append(row)
     several = len({temperature for _, temperature in lines if temperature is not None}) > 1
     real = {(r.entropy, r.nats) for rows in found.values() for r in rows if r.calls is None}
     upper = any(row.certificate == "upper" for rows in found.values() for row in rows)
@@ -127,7 +129,9 @@ def frontier(found: Mapping[str, Sequence[Row]]) -> str:
     def draw(axes: Any) -> None:
         for ((name, temperature), own), style in zip(lines.items(), _styles(), strict=False):
             shown = several and temperature is not None
-            _growing(axes, own, style, f"{name}, temperature {temperature:g}" if shown else name)
+            _draw_sampler(
+                axes, own, style, f"{name}, temperature {temperature:g}" if shown else name
+            )
         if real:
             style = {"color": _INK, "marker": "*", "markersize": 15, "ls": "none"}
             axes.plot(*zip(*sorted(real), strict=True), **style, label="real text")
@@ -137,16 +141,16 @@ def frontier(found: Mapping[str, Sequence[Row]]) -> str:
     return _svg(draw, legend_below=True)
 
 
-def _whose(names: Sequence[str]) -> dict[str, str]:
-    """The prefix of each run's samplers: empty for one run, and shortened if names are long."""
+def _prefixes(names: Sequence[str]) -> dict[str, str]:
+    """The run's name before its samplers' names: empty for a single run, shortened if a name is long."""
     if len(names) < 2:
         return dict.fromkeys(names, "")
     long = max(map(len, names)) > _SHORT
-    shared = len(os.path.commonprefix(list(names))) if long else 0  # noqa: RUF071  letters are meant
-    return {name: f"{'…' if shared else ''}{_fitting(name[shared:], _SHORT)}: " for name in names}
+    shared = len(os.path.commonprefix(list(names))) if long else 0  # noqa: RUF071  by letter
+    return {name: f"{'…' if shared else ''}{_shortened(name[shared:], _SHORT)}: " for name in names}
 
 
-def _growing(axes: Any, rows: Sequence[Row], style: dict[str, Any], name: str) -> None:
+def _draw_sampler(axes: Any, rows: Sequence[Row], style: dict[str, Any], name: str) -> None:
     """Draws a line whose marks grow with the steps, or with the temperature if there are none."""
     rows = sorted(rows, key=lambda row: (row.steps or 0, row.temperature or 0))
     x, y = [row.entropy for row in rows], [row.nats for row in rows]
@@ -164,7 +168,7 @@ def _styles() -> list[dict[str, Any]]:
     ] * 4
 
 
-def _drawn(value: float) -> float:
+def _finite(value: float) -> float:
     """A value, or NaN for infinity, which leaves a gap in the line."""
     return value if value < math.inf else math.nan
 
@@ -200,19 +204,19 @@ def _svg(draw: Callable[[Any], None], legend_below: bool = False) -> str:
 
 
 def _legend(figure: Any, axes: Any, names: Sequence[str], below: bool) -> None:
-    """Adds a legend inside the panel, or below it, where the figure grows with the names."""
+    """Adds a legend inside the panel or below it. The figure is higher by the lines of a legend below."""
     if not below:
         axes.legend(frameon=False, fontsize=10)
         return
     columns = 2 if max(map(len, names)) <= _TWO else 1
     figure.set_figheight(_HEIGHT + 0.22 * -(-len(names) // columns))
     figure.legend(
-        axes.get_legend_handles_labels()[0], [_fitting(name, _ONE) for name in names],
+        axes.get_legend_handles_labels()[0], [_shortened(name, _ONE) for name in names],
         loc="outside lower center", ncols=columns, frameon=False, fontsize=9.5,
     )  # fmt: skip
 
 
-def _fitting(name: str, letters: int) -> str:
+def _shortened(name: str, letters: int) -> str:
     """A name, with an ellipsis in its middle if it is longer than `letters`."""
     half = letters // 2
     return name if len(name) <= letters else f"{name[: half - 1]}…{name[-half:]}"

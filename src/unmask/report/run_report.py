@@ -15,7 +15,7 @@ from unmask.training.logs.run_log import LOGS
 
 Figure = TypeVar("Figure")
 
-_OTHER = {*LOGS, FILE}  # JSON lines of a run that are no rows of 'evaluate generation'
+_OTHER = {*LOGS, FILE}  # files that hold no rows of 'evaluate generation'
 
 
 def frontiers(folder: Path) -> dict[str, list[Row]]:
@@ -52,31 +52,31 @@ def report_run(
 
     Args:
         run: the run.
-        budget: rows and draws of a measurement; None = measure nothing.
+        budget: rows and draws of a measurement; None measures nothing.
         device: the device to measure on.
         say: prints a line.
     """
     measuring = Measuring(run.folder, run.config, budget, device, say)
-    before = Measuring(run.folder, run.config, budget, device, say, measures=False)
+    cached = Measuring(run.folder, run.config, budget, device, say, measures=False)
     reported: set[str] = set()
 
-    def have(figure: Callable[[Measuring], Figure]) -> Figure:
+    def measured_or_cached(figure: Callable[[Measuring], Figure]) -> Figure:
         try:
             return figure(measuring)
         except UnmaskError as error:
             if str(error) not in reported:
-                say(f"{run.name}: {error}; the report shows only cached measurements of it")
+                say(f"{run.name}: {error}; the report shows only cached measurements of this run")
             reported.add(str(error))
-            return figure(before)
+            return figure(cached)
 
     return RunReport(
         run,
         run.parameters,
-        have(Measuring.bound),
-        have(Measuring.by_steps),
-        have(Measuring.schedules),
+        measured_or_cached(Measuring.bound),
+        measured_or_cached(Measuring.by_steps),
+        measured_or_cached(Measuring.schedules),
         frontiers(run.folder),
-        have(Measuring.samples),
+        measured_or_cached(Measuring.samples),
     )
 
 

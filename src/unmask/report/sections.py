@@ -54,7 +54,7 @@ def _facts(report: RunReport) -> dict[str, str]:
         "parameters": f"{size.total:,}",
         "of them non-embedding": f"{size.non_embedding:,}",
         "data": data.trained_on,
-        "validation text": data.valid or f"{data.holdout:g} of it",
+        "validation text": data.valid or f"{data.holdout:g} of the data",
         "tokenizer": f"{tokenizer.kind} {tokenizer.path or tokenizer.size}",
         "row length": str(data.length),
         "rows in a batch": str(training.batch),
@@ -104,8 +104,8 @@ def _bounds(reports: Sequence[RunReport]) -> Section:
     note = _or_none(
         rows,
         "Exported weights on validation text: ≤ marks an upper bound, and ± is one standard error of the "
-        "noise (? with too few draws). Models with different tokenizers compare by bits per byte only. "
-        "Models with different validation text do not compare.",
+        "noise (? with too few draws). Compare models with different tokenizers by bits per byte only. "
+        "Models with different validation text are not comparable.",
         "a validated checkpoint",
     )
     return Section("Bound", note, [Table("Final bound", columns, rows)] if rows else [])
@@ -145,7 +145,7 @@ def _by_steps(reports: Sequence[RunReport]) -> Section:
 
 def _schedules(reports: Sequence[RunReport]) -> Section:
     spreads = {report.run.name: report.schedules for report in reports if report.schedules}
-    tables, said = [], []
+    tables, alts = [], []
     for name, found in spreads.items():
         rows = [
             [
@@ -158,7 +158,7 @@ def _schedules(reports: Sequence[RunReport]) -> Section:
         ]
         columns = ["schedule", "bound, nats / token", "variance, nats²", "samples"]
         tables.append(Table(f"{name}, by schedule", columns, rows))
-        said.append(f"{name}: " + ", ".join(f"{row[0]} {row[2]}" for row in rows))
+        alts.append(f"{name}: " + ", ".join(f"{row[0]} {row[2]}" for row in rows))
     note = _or_none(
         spreads,
         "The same network under other schedules: the bound stays the same within its error. The variance "
@@ -169,7 +169,7 @@ def _schedules(reports: Sequence[RunReport]) -> Section:
         return Section("Variance by schedule", note)
     picture = Picture(
         "Variance of the training loss under each schedule",
-        f"Variance in nats squared, by schedule. {'; '.join(said)}",
+        f"Variance in nats squared, by schedule. {'; '.join(alts)}",
         partial(pictures.variances, spreads),
     )
     return Section("Variance by schedule", note, tables, [picture])
@@ -177,14 +177,14 @@ def _schedules(reports: Sequence[RunReport]) -> Section:
 
 def _frontiers(reports: Sequence[RunReport]) -> Section:
     tables: list[Table] = []
-    comparable: dict[object, dict[str, list[Row]]] = {}  # of one judge, number and length of texts
+    comparable: dict[object, dict[str, list[Row]]] = {}  # by judge, number and length of texts
     for report in reports:
         for file, rows in report.frontiers.items():
-            tables.append(_frontier(f"{report.run.name}, {file}", rows))
+            tables.append(_frontier_table(f"{report.run.name}, {file}", rows))
             name = report.run.name if len(report.frontiers) == 1 else tables[-1].caption
-            one = rows[-1]
-            alike = one.judge_digest or tables[-1].caption, one.n, one.length
-            comparable.setdefault(alike, {})[name] = rows
+            last = rows[-1]
+            key = last.judge_digest or tables[-1].caption, last.n, last.length
+            comparable.setdefault(key, {})[name] = rows
     if not tables:
         return Section(
             "Frontier",
@@ -196,12 +196,14 @@ def _frontiers(reports: Sequence[RunReport]) -> Section:
         "Rows of 'unmask evaluate generation --out' in the run folder. Likely text of low entropy is not "
         f"good text. Judge: {'; '.join(sorted(judges))}."
     )
-    return Section("Frontier", note, tables, [_drawn(found) for found in comparable.values()])
+    return Section(
+        "Frontier", note, tables, [_frontier_plot(found) for found in comparable.values()]
+    )
 
 
-def _drawn(found: dict[str, list[Row]]) -> Picture:
+def _frontier_plot(found: dict[str, list[Row]]) -> Picture:
     """A plot of frontiers with the same judge, number and length of texts."""
-    said = "; ".join(
+    alt = "; ".join(
         f"{name}: {row.setting}: {signed(row.certificate, with_error(row.nats, row.nats_error))} "
         f"at entropy {with_error(row.entropy, row.entropy_error)}"
         for name, rows in found.items()
@@ -210,13 +212,13 @@ def _drawn(found: dict[str, list[Row]]) -> Picture:
     marks = "larger marks are more steps, or a higher temperature where there are no steps"
     return Picture(
         f"Frontier of {', '.join(found)}; {marks}",
-        f"Nats per token against entropy. {said}",
+        f"Nats per token against entropy. {alt}",
         partial(pictures.frontier, found),
     )
 
 
-def _frontier(name: str, rows: Sequence[Row]) -> Table:
-    """The rows of a comparison, with the figures that any of them has."""
+def _frontier_table(name: str, rows: Sequence[Row]) -> Table:
+    """The rows of a comparison, without the figures that all of them lack."""
     titles = {
         "entropy": "entropy",
         "bits_per_byte": "bits / byte",
@@ -257,7 +259,7 @@ def _samples(reports: Sequence[RunReport]) -> Section:
 
 def _or_none(found: object, note: str, needs: str) -> str:
     """The note, or the conditions under which the section would have content."""
-    return note if found else f"None: it needs {needs}, and a measurement (no --no-measure)."
+    return note if found else f"None: it needs {needs}, and a measurement (without --no-measure)."
 
 
 def _certificate(run: Run) -> str:

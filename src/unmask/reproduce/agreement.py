@@ -10,7 +10,7 @@ from unmask.likelihood.bound import FEWEST, student_quantile
 
 CONFIDENCE = 0.95  # level at which a difference counts
 
-TELLING = 0.2  # largest interval, as a share of a figure, at which the figure may agree
+NARROW = 0.2  # largest half-width, as a share of the figure, at which two figures may be equal
 
 Error = tuple[float, float]  # a standard error, and its degrees of freedom
 
@@ -45,22 +45,22 @@ def order(pairs: Iterable[tuple[Compared, Compared]]) -> Agreement:
     """Compares the order of each pair of figures, ours and the paper's."""
     found = Agreement([], [], [])
     for a, b in pairs:
-        width = reach(apart(a, b))
+        width = half_width(difference_error(a, b))
         paper, ours = _sign(a.paper, b.paper, 0.0), _sign(a.ours, b.ours, width)
         claim = f"{a.name} {'<=>'[paper + 1]} {b.name}"
         if ours and paper != ours:
             found.differs.append(f"{claim} (ours {'<=>'[ours + 1]})")
-        elif ours or (paper == 0 and _telling(width, min(a.ours, b.ours))):
+        elif ours or (paper == 0 and _narrow(width, min(a.ours, b.ours))):
             found.agrees.append(claim)
         else:  # the difference is within the error, or the error is too large for equality
             found.open.append(f"{claim}{_unknown(a, b, width)}")
     return found
 
 
-def apart(a: Compared, b: Compared) -> Error:
+def difference_error(a: Compared, b: Compared) -> Error:
     """The standard error of a difference, from paired draws where the figures share them.
 
-    Both figures share one estimate of the deviation between seeds.
+    Both figures share one estimate of the deviation between seeds, so its degrees of freedom count once.
     """
     seeds = (math.hypot(a.seeds[0], b.seeds[0]), min(a.seeds[1], b.seeds[1]))
     n = len(a.by_draw)
@@ -76,12 +76,12 @@ def combined(*parts: Error) -> Error:
     total = math.hypot(*(error for error, _ in parts))
     if not 0 < total < math.inf:
         return total, math.inf
-    doubt = math.fsum((error / total) ** 4 / freedom for error, freedom in parts)
-    return total, 1 / doubt if doubt else math.inf
+    inverse = math.fsum((error / total) ** 4 / freedom for error, freedom in parts)
+    return total, 1 / inverse if inverse else math.inf
 
 
-def reach(error: Error) -> float:
-    """Half the width of the confidence interval; fewer degrees of freedom make it wider."""
+def half_width(error: Error) -> float:
+    """Half the width of the 95% confidence interval; fewer degrees of freedom make it wider."""
     value, freedom = error
     if not 0 < value < math.inf:
         return 0.0 if value == 0 else math.inf
@@ -95,16 +95,16 @@ def ratios(rows: Sequence[Compared], base: Compared) -> Agreement:
         ours, paper = row.ours / base.ours, row.paper / base.paper
         parts = [(each.error / each.ours, each.freedom) for each in (row, base)]
         error, freedom = combined(*parts)
-        width = reach((ours * error, freedom))
+        width = half_width((ours * error, freedom))
         known = min(row.freedom, base.freedom) >= FEWEST
         digits = _digits(ours * error) if known else 2
-        doubt = f"{ours * error:.{digits}f}" if known else "?"
-        claim = f"{row.name} is {paper:.{digits}f} × {base.name} (ours {ours:.{digits}f} ± {doubt})"
+        shown = f"{ours * error:.{digits}f}" if known else "?"
+        claim = f"{row.name} is {paper:.{digits}f} × {base.name} (ours {ours:.{digits}f} ± {shown})"
         if not known:
             found.open.append(claim)
         elif _sign(ours, paper, width):
             found.differs.append(claim)
-        elif _telling(width, ours):
+        elif _narrow(width, ours):
             found.agrees.append(claim)
         else:
             found.open.append(claim)
@@ -117,15 +117,15 @@ def _digits(error: float) -> int:
 
 
 def _sign(a: float, b: float, width: float) -> int:
-    """-1 if a is below b, 0 if they are equal within the width, 1 if a is above b."""
+    """-1 if a is below b, 0 if they differ by at most `width`, 1 if a is above b."""
     if not abs(a - b) > width:  # NaN, the difference of two infinities, counts as equal
         return 0
     return -1 if a < b else 1
 
 
-def _telling(width: float, figure: float) -> bool:
-    """True if an interval is narrow enough to support equality."""
-    return width < math.inf and width <= TELLING * abs(figure)
+def _narrow(width: float, figure: float) -> bool:
+    """True if an interval of this half-width is narrow enough to call two figures equal."""
+    return width < math.inf and width <= NARROW * abs(figure)
 
 
 def _unknown(a: Compared, b: Compared, width: float) -> str:
@@ -134,5 +134,5 @@ def _unknown(a: Compared, b: Compared, width: float) -> str:
         return ""
     known = all(map(math.isfinite, (a.ours, a.error, b.ours, b.error)))
     if known and math.inf in (a.seeds[0], b.seeds[0]):
-        return " (deviation between seeds unknown: no row has two)"
+        return " (deviation between seeds unknown: no row has two seeds)"
     return " (error unknown)"

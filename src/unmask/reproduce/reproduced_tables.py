@@ -97,7 +97,7 @@ def _methods(request: Request) -> Built:
 
 
 def _ablation(request: Request) -> Built:
-    """Table 8: removing each component should change the bound as in the paper."""
+    """Table 8: each removed component should move the bound in the paper's direction."""
     lines = [_perplexity(request, row) for row in request.rows]
     found = _with_seeds(lines, seed_deviation(request))
     return "perplexity", lines, [order(pairwise(found))]
@@ -149,10 +149,10 @@ def _schedules(request: Request) -> Built:
 
 
 def _perplexity(request: Request, row: str) -> Line:
-    """A row's perplexity: the mean of its seeds in nats, with the error of the shared noise."""
+    """A row's perplexity, from the mean nats of its seeds, with the error of the shared noise."""
     points = {name: _bound(request, name) for name in request.seeds_of(row)}
     nats = fmean(point.nats for point in points.values())
-    # All seeds share rows and draws: their errors correlate, and the mean has no smaller error.
+    # All seeds share rows and draws, so their errors correlate and averaging does not reduce them.
     error = fmean(point.error for point in points.values())
     freedom = min(point.freedom for point in points.values())
     facts = {f"nats_{name}": point.nats for name, point in points.items()}

@@ -18,10 +18,10 @@ from unmask.runs.train import train
 Say = Callable[[str], None]
 Overrides = Sequence[tuple[str, str]]
 
-# D3PM must learn to copy visible tokens; a share of the rows is enough for that.
+# D3PM must learn to copy visible tokens. Its reconstruction term on a share of the rows suffices.
 _D3PM = {"method": "d3pm", "method.copied": "0.125"}
 
-# The run of each row: its changes to the recipe of the scale. The suffix "-seed-1" means the same
+# The run of each row, as changes to the recipe of the scale. The suffix "-seed-1" names the same
 # run with the next seed.
 RUNS: dict[str, dict[str, str]] = {
     "ar": {"method": "autoregressive", "backbone": "causal"},
@@ -64,7 +64,7 @@ class Request:
     test: str = ""  # text to measure on; "" = the validation text
     only: Sequence[str] = ()  # rows; () = all
     seeds: int = 1  # seeds of every row, at least
-    overrides: Overrides = ()  # of the recipe's settings
+    overrides: Overrides = ()  # changes to the recipe's settings
     budget: Mapping[str, int] = field(default_factory=dict)  # changes to the scale's budget
     device: str = "auto"
     say: Say = print
@@ -88,14 +88,15 @@ class Request:
         for name in self.only:
             if name not in self.published.figures:
                 raise unknown(f"row of {self.table}", name, self.published.figures)
-        _ = self.measured  # raises an error now, not after hours of training
+        _ = self.full_budget  # raises an error now, not after hours of training
 
     @property
     def published(self) -> Published:
         return PUBLISHED[self.table]
 
     @property
-    def measured(self) -> Budget:
+    def full_budget(self) -> Budget:
+        """The scale's budget with the changes of `budget`."""
         return replace(SCALES[self.scale].budget, **self.budget)
 
     @property
@@ -116,8 +117,8 @@ class Request:
     def trained_seeds(self, row: str) -> list[str]:
         """The runs of a row that are trained already."""
         named = re.compile(re.escape(row + _SEED) + "([1-9][0-9]*)")
-        there = (named.fullmatch(path.name) for path in self.folder.glob("*"))
-        seeds = sorted(int(match[1]) for match in there if match)
+        matches = (named.fullmatch(path.name) for path in self.folder.glob("*"))
+        seeds = sorted(int(match[1]) for match in matches if match)
         names = [row, *(f"{row}{_SEED}{seed}" for seed in seeds)]
         return [name for name in names if _trained(self.folder / name, self.config(name))]
 
@@ -156,7 +157,7 @@ class Request:
                 ) from None
         if self.test:
             config = replace(config, data=replace(config.data, valid=self.test))
-        return Measuring(folder, config, self.measured, self.device, self.say)
+        return Measuring(folder, config, self.full_budget, self.device, self.say)
 
 
 def _trained(folder: Path, config: RunConfig) -> bool:

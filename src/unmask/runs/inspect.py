@@ -12,12 +12,12 @@ from unmask.errors import UnmaskError
 from unmask.files.jsonl import whole_lines
 from unmask.files.lock import in_use
 from unmask.files.storage import MANIFEST, Damaged, damages
-from unmask.training.checkpoints.checkpoint import CARRIED, SEALED, by_step, step_of, wrong_with
+from unmask.training.checkpoints.checkpoint import RUN_COPIES, SEALED, by_step, step_of, wrong_with
 from unmask.training.logs.run_log import LOGS
 from unmask.training.train_state import Saved, TrainingState, read_saved
 
-_LOOKS = 10  # attempts at a part that changes during the check
-_PAUSE = 0.2  # seconds between two attempts
+_ATTEMPTS = 10  # checks of a part that changes meanwhile
+_PAUSE = 0.2  # seconds between two checks
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def is_run(folder: Path) -> bool:
 
 def inspect(run: Path) -> list[Part]:
     """Every part of a run or an exported model, checked against its hashes."""
-    exported = (run / MANIFEST).is_file() and not is_run(run)  # of any format
+    exported = (run / MANIFEST).is_file() and not is_run(run)  # a model in any format
     if exported or (run / "model.json").is_file():
         return [Part(run.name, tuple(damages(run)))]
     if not is_run(run):
@@ -58,14 +58,15 @@ def inspect(run: Path) -> list[Part]:
             "give a folder that 'unmask train' made"
         )
     best, model = run / "checkpoints" / "best", run / "model"
-    sealed = _looked(run, run / MANIFEST, partial(_sealed, run), ", ".join(SEALED))
-    checkpoints = {path: _looked(run, path, partial(wrong_with, path)) for path in by_step(run)}
-    others = [_looked(run, each, partial(damages, each)) for each in (best, model) if each.is_dir()]
+    sealed = _checked(run, run / MANIFEST, partial(_sealed_damages, run), ", ".join(SEALED))
+    checkpoints = {path: _checked(run, path, partial(wrong_with, path)) for path in by_step(run)}
+    folders = [path for path in (best, model) if path.is_dir()]
+    others = [_checked(run, path, partial(damages, path)) for path in folders]
     intact = [path for path, part in checkpoints.items() if part and not part.problems]
-    found = intact[-1] if intact else None
+    newest = intact[-1] if intact else None
     logs = [
-        _looked(run, run / name, partial(_log, run / name, found), name)
-        for name in _logs(run, found)
+        _checked(run, run / name, partial(_log_damages, run / name, newest), name)
+        for name in _logs(run, newest)
     ]
     return [part for part in (sealed, *checkpoints.values(), *others, *logs) if part]
 
@@ -92,30 +93,30 @@ def standing(run: Path, thorough: bool = True) -> Standing:
     )
 
 
-def _looked(
-    run: Path, path: Path, look: Callable[[], Iterator[str]], name: str = ""
+def _checked(
+    run: Path, path: Path, find_damages: Callable[[], Iterator[str]], name: str = ""
 ) -> Part | None:
     """A part with its damages, or None if an optional part disappeared during the check.
 
-    A running training may replace a file during the check. A damage counts only if the file is
-    the same before and after.
+    A running training may replace a file during the check. So a damage counts only if the file is
+    the same before and after the check.
 
     Args:
         run: the run folder.
         path: the file or folder to check.
-        look: finds the damages.
+        find_damages: yields the damages.
         name: the name of a part that must exist; "" for an optional part.
     """
-    for _ in range(_LOOKS):
-        live, before = in_use(run), _stamp(path)
-        problems = tuple(look())
-        if not problems or not live:
+    for _ in range(_ATTEMPTS):
+        training, before = in_use(run), _stamp(path)
+        problems = tuple(find_damages())
+        if not problems or not training:
             return Part(name or _name(path), problems)
         time.sleep(_PAUSE)
-        now = _stamp(path)
-        if now is None and not name:
+        after = _stamp(path)
+        if after is None and not name:
             return None
-        if now == before:
+        if after == before:
             return Part(name or _name(path), problems)
     return None
 
@@ -141,45 +142,49 @@ def _size(run: Path) -> int:
 
 
 def _newest_saved(run: Path) -> Saved | None:
-    """The newest state.json that can be read."""
-    looked: list[Path] = []
-    while (found := by_step(run)) != looked:  # training may replace checkpoints meanwhile
+    """The content of the newest state.json that can be read."""
+    tried: list[Path] = []
+    while (found := by_step(run)) != tried:  # training may replace checkpoints meanwhile
         for path in reversed(found):
             if not any(damages(path, "state.json")):
                 with suppress(Damaged):
                     return read_saved(path)
-        looked = found
+        tried = found
     return None
 
 
-def _activity(run: Path, begun: bool) -> str:
+def _activity(run: Path, has_checkpoint: bool) -> str:
     if in_use(run):
         return "training"
     if (run / "model").is_dir():
         return "finished"
-    return "stopped" if begun else "begun"
+    return "stopped" if has_checkpoint else "begun"
 
 
-def _sealed(run: Path) -> Iterator[str]:
-    """Damages of the files in the manifest; a `Trainer` used alone writes no manifest."""
+def _sealed_damages(run: Path) -> Iterator[str]:
+    """Damages of the files in the run's manifest, which a `Trainer` used alone does not write."""
     if (run / MANIFEST).exists() or any((run / name).exists() for name in SEALED):
         yield from damages(run)
 
 
-def _logs(run: Path, found: Path | None) -> list[str]:
-    there = [run, *([found / CARRIED] if found else [])]
-    return [name for name in LOGS if any((folder / name).exists() for folder in there)]
+def _logs(run: Path, newest: Path | None) -> list[str]:
+    """The logs that the run folder or its newest checkpoint has."""
+    folders = [run, *([newest / RUN_COPIES] if newest else [])]
+    return [name for name in LOGS if any((folder / name).exists() for folder in folders)]
 
 
-def _log(log: Path, found: Path | None) -> Iterator[str]:
+def _log_damages(log: Path, newest: Path | None) -> Iterator[str]:
     """Damages of a log: it must begin with the checkpoint's copy and continue in whole lines."""
-    begins = _content(found / CARRIED / log.name) if found else b""
-    now = _content(log)
+    copy = _content(newest / RUN_COPIES / log.name) if newest else b""
+    content = _content(log)
     if in_use(log.parent):
-        now = now[: now.rfind(b"\n") + 1]  # the last line may be incomplete
-    if not now.startswith(begins):
-        yield f"it differs from the copy in {_name(found)}" if found and now else "it is missing"
-    elif not whole_lines(now[len(begins) :]):
+        content = content[: content.rfind(b"\n") + 1]  # the last line may be incomplete
+    if not content.startswith(copy):
+        if newest and content:
+            yield f"it differs from the copy in {_name(newest)}"
+        else:
+            yield "it is missing"
+    elif not whole_lines(content[len(copy) :]):
         yield "it has an incomplete line; training drops it"
 
 
@@ -195,6 +200,6 @@ def _name(path: Path) -> str:
 
 
 def last_step(run: Path) -> int | None:
-    """The step at which training would resume."""
+    """The step at which training would resume; None without an intact checkpoint."""
     intact = [step_of(path) for path in by_step(run) if not any(wrong_with(path))]
     return intact[-1] if intact else None

@@ -34,7 +34,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Budget:
-    """The effort of a measurement: rows of the validation text and noise draws per row."""
+    """The size of a measurement: rows of the validation text and noise draws per row."""
 
     rows: int = 64  # the first rows; 0 = all
     draws: int = 4
@@ -45,7 +45,7 @@ class Budget:
             raise UnmaskError(f"rows must be 0 (all), or 2 or more, not {self.rows}")
         if self.draws < 2:
             raise UnmaskError(
-                f"draws must be 2 or more, because their spread gives the error, not {self.draws}"
+                f"draws must be 2 or more, not {self.draws}: their spread gives the error"
             )
 
 
@@ -78,7 +78,7 @@ class Point:
 
 
 def scaled(value: float, error: float) -> float:
-    """The standard error of a perplexity, from that of its nats; an exact value has error 0."""
+    """The standard error of a perplexity `value`, from that of its nats; 0 if that is 0."""
     return value * error if error else 0.0
 
 
@@ -87,10 +87,10 @@ def figures(found: Point | Spread) -> dict[str, Any]:
     content = asdict(found)
     if isinstance(found, Point):
         content["bits_per_byte_error"] = found.bits_per_byte_error
-    return _plain(content)
+    return _null_for_infinity(content)
 
 
-def _plain(found: Record) -> dict[str, Any]:
+def _null_for_infinity(found: Record) -> dict[str, Any]:
     """A record with null in place of infinity, which JSON lacks."""
     return {name: None if value == math.inf else value for name, value in found.items()}
 
@@ -123,14 +123,15 @@ class Measuring:
         self._lines = JsonLines(run / FILE)
 
     def bound(self) -> Point | None:
-        """The bound of the run's method, or None if it is not measured."""
+        """The bound of the run's method; None if it is not cached and may not be measured."""
         return self._point(None)
 
     def by_steps(self, steps: Sequence[int] = STEPS) -> list[Point]:
-        """The bound of a continuous model that is sampled in T steps (Table 11)."""
+        """The bounds in T steps of a method in continuous time (Table 11); empty for other methods."""
         if getattr(self.config.method.config, "steps", None) != 0:
             return []
-        found = [self._shared(T) if self._shares(T) else self._point(T or None) for T in steps]
+        shared, own = self._shared_point, self._point
+        found = [shared(T) if self._shares_draws(T) else own(T or None) for T in steps]
         return [point for point in found if point is not None]
 
     def schedules(self, names: Sequence[str] = COMPARED) -> dict[str, Spread]:
@@ -146,13 +147,13 @@ class Measuring:
         if written:
             return [str(text) for text in written[-1]["samples"]]
         seed = self.budget.seed if self.budget else 0
-        settings = {"n": n, "seed": seed, **(self._text if self.config.data.paired else {})}
-        kept = self._kept("samples", {}, settings, lambda: {"texts": self._texts(n, seed)})
-        return kept["texts"] if kept else []
+        settings = {"n": n, "seed": seed, **(self._text_hash if self.config.data.paired else {})}
+        found = self._cached("samples", {}, settings, lambda: {"texts": self._texts(n, seed)})
+        return found["texts"] if found else []
 
     @cached_property
     def weights(self) -> str | None:
-        """The digest of the measured weights; None before the first validation."""
+        """The hash of the measured weights; None before the first validation."""
         for folder in (self.run / "model", self.run / "checkpoints" / "best"):
             if (folder / MANIFEST).exists():
                 return str(read_json(folder / MANIFEST)["model.safetensors"])
@@ -160,7 +161,7 @@ class Measuring:
 
     @cached_property
     def _reads_time(self) -> bool:
-        """True if the network reads the time. Read from the network: some have no setting for it."""
+        """True if the network reads the time, by the built network: some have no setting for it."""
         return outline(self.config).backbone.time_conditioning
 
     @cached_property
@@ -177,8 +178,8 @@ class Measuring:
         return FirstRows(self._data.valid, self.budget.rows)
 
     @cached_property
-    def _text(self) -> Record:
-        """The fingerprint of the measured rows; empty if the corpus cannot be read."""
+    def _text_hash(self) -> Record:
+        """The fingerprint of the measured rows; empty if they cannot be read."""
         if self.budget is None or self.weights is None:
             return {}
         try:
@@ -200,10 +201,10 @@ class Measuring:
             names = {field.name for field in fields(Point)} - {"steps", "by_draw"}
             return {"steps": steps or own, **{name: getattr(bound, name) for name in names}}
 
-        kept = self._kept("bound", {"steps": steps}, self._settings(), measure)
-        return Point(**kept) if kept else None
+        found = self._cached("bound", {"steps": steps}, self._settings(), measure)
+        return Point(**found) if found else None
 
-    def _shared(self, steps: int) -> Point | None:
+    def _shared_point(self, steps: int) -> Point | None:
         """The bound in `steps` steps, from the draws that all points of the curve share."""
 
         def measure() -> Record:
@@ -216,11 +217,11 @@ class Measuring:
                 own |= {"error": error, "freedom": len(nats) - 1.0}
             return {**asdict(bound), **own, "bits_per_byte": bound.bits_per_byte * scale}
 
-        kept = self._kept("curve", {"T": steps}, self._settings(), measure)
-        return Point(**kept) if kept else None
+        found = self._cached("curve", {"T": steps}, self._settings(), measure)
+        return Point(**found) if found else None
 
-    def _shares(self, steps: int) -> bool:
-        """True if the draws of continuous time also give the bound in `steps` steps."""
+    def _shares_draws(self, steps: int) -> bool:
+        """True if the noise draws of continuous time also give the bound in `steps` steps."""
         config = self.config
         fixed = not self._reads_time and config.schedule.name != "learned"
         return fixed and shares_draws(config.schedule.config, config.data.length, steps)
@@ -228,7 +229,7 @@ class Measuring:
     @cached_property
     def _continuous(self) -> Point:
         point = self.bound()
-        assert point is not None  # a measurement runs, so there is a budget
+        assert point is not None  # only called by a measurement, which has a budget
         return point
 
     @cached_property
@@ -237,7 +238,7 @@ class Measuring:
         assert self.budget is not None
         method, draws, seed = self._model.method, self.budget.draws, self.budget.seed
         with method.arithmetic():
-            steps = [T for T in STEPS if self._shares(T)]
+            steps = [T for T in STEPS if self._shares_draws(T)]
             return nats_by_steps(method, self._rows, steps, draws=draws, seed=seed)
 
     def _schedule(self, name: str) -> Spread | None:
@@ -249,46 +250,48 @@ class Measuring:
                 found = variance_by_schedule(method, self._rows, schedules, draws=draws, seed=seed)
             return asdict(found[name])
 
-        kept = self._kept("schedule", {"schedule": name}, self._settings(), measure)
-        return Spread(**kept) if kept else None
+        found = self._cached("schedule", {"schedule": name}, self._settings(), measure)
+        return Spread(**found) if found else None
 
     def _texts(self, n: int, seed: int) -> list[str]:
         """Generated texts, as during training: unconditional, or for the first sources."""
         if not self._model.conditional:
             return [str(result) for result in self._model.generate(n=n, seed=seed)]
         sources = first_sources(self._data, n)
-        answers = self._model.generate(sources, seed=seed)
-        return [f"{source} → {answer}" for source, answer in zip(sources, answers, strict=True)]
+        targets = self._model.generate(sources, seed=seed)
+        return [f"{source} → {target}" for source, target in zip(sources, targets, strict=True)]
 
     def _settings(self) -> Record:
-        """The settings of a measurement: validation text, rows, draws and seed."""
+        """The settings of a measurement: validation text, rows, draws and seed, for the cache."""
         data = self.config.data
         source = {"valid": data.valid or f"{data.holdout:g} of {data.trained_on}"}
-        return {**source, **self._text, **(asdict(self.budget) if self.budget else {})}
+        return {**source, **self._text_hash, **(asdict(self.budget) if self.budget else {})}
 
-    def _kept(
+    def _cached(
         self, kind: str, what: Record, settings: Record, measure: Callable[[], Record]
     ) -> dict[str, Any] | None:
-        """A cached result, or a new one; with a budget the settings must match.
+        """A cached result, or a new one, or None if nothing may be measured.
+
+        With a budget, a cached result must have the same settings.
 
         Args:
             kind: the kind of measurement.
             what: the parameters of this measurement.
             settings: the settings that all measurements share.
-            measure: makes the measurement.
+            measure: returns a new result.
         """
         key = {"kind": kind, "weights": self.weights, **what}
         own = [record for record in self._lines.read() if key.items() <= record.items()]
         if self.budget is not None:
             own = [record for record in own if settings.items() <= record["settings"].items()]
         if own:
-            return _read(own[-1]["result"])
+            return _infinity_for_null(own[-1]["result"])
         if not self.measures or self.weights is None:
             return None
         about = [f"{name} {value}" for name, value in what.items() if value is not None]
         self.say(f"measuring {self.run}: {', '.join(about) or kind}")
         result = dict(measure())
-        self._lines.write({**key, "settings": settings, "result": _plain(result)})
+        self._lines.write({**key, "settings": settings, "result": _null_for_infinity(result)})
         return result
 
     def _changes_schedule(self) -> bool:
@@ -302,6 +305,6 @@ class Measuring:
         )
 
 
-def _read(kept: Record) -> dict[str, Any]:
-    """The inverse of `_plain`: infinity in place of null."""
-    return {name: math.inf if value is None else value for name, value in kept.items()}
+def _infinity_for_null(found: Record) -> dict[str, Any]:
+    """The inverse of `_null_for_infinity`: infinity in place of null."""
+    return {name: math.inf if value is None else value for name, value in found.items()}

@@ -1,7 +1,7 @@
 """Estimates of the operations, memory and seconds of a training step.
 
-They follow from the shapes of network and batch, and from five measured constants.
-`benchmarks/plan.py` fits the constants to measurements on an H200 and checks them on others.
+They follow from the shapes of network and batch, and from five fitted constants.
+`benchmarks/plan.py` fits the constants to some measurements on an H200 and checks them on the rest.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ GIB = float(1 << 30)
 CHUNK = float(1 << 29)  # bytes of logits held at a time
 
 # The five fitted constants.
-ATTENTION = (
-    0.5868  # share of the matrix rate that attention reaches; other products reach all of it
-)
-TRAFFIC = 198.3  # bytes moved between products, per token, layer and unit of width, both passes
+# share of the GPU's matrix rate that attention reaches; other products reach all of it
+ATTENTION = 0.5868
+# bytes moved between matrix products in both passes, per token, layer and unit of width
+TRAFFIC = 198.3
 FIXED = 235.3  # bytes moved per parameter and pass: folding, casting, clipping, AdamW, EMA
 # bytes kept for the backward pass, per token and unit of width: in each layer, and once
 KEPT, KEPT_ONCE = 30.15, 11.95
@@ -35,8 +35,8 @@ class Memory:
     weights: float
     gradients: float
     optimizer: float
-    averages: float
-    gathered: float  # the part of the shards that FSDP has gathered
+    averages: float  # the EMA weights
+    gathered: float  # parameters that FSDP has gathered from all GPUs
     activations: float
     logits: float
 
@@ -64,18 +64,19 @@ class Work:
         return self.parameters - self.body
 
     @property
-    def wanted(self) -> float:
-        """The share of tokens whose logits the loss reads."""
+    def logit_share(self) -> float:
+        """The share of tokens whose logits the loss reads: all, or the masked half on average."""
         return 1.0 if self.causal else 0.5
 
     def operations(self) -> dict[str, float]:
-        """Operations per token of a training step: three forward passes (as benchmarks/operations.py)."""
-        width, depth, seen = self.width, self.depth, self.length * (0.5 if self.causal else 1.0)
-        spared = 18 * width**2 * (1 - self.wanted)  # the last block after its attention
+        """Floating-point operations per token of a training step, counted as three forward passes."""
+        width, depth, attended = self.width, self.depth, self.length * (0.5 if self.causal else 1.0)
+        # the last block computes only tokens with logits after its attention
+        spared = 18 * width**2 * (1 - self.logit_share)
         return {
             "linear": 3 * (24 * depth * width**2 - spared),
-            "attention": 3 * 4 * depth * seen * width,
-            "head": 3 * 2 * width * self.vocabulary * self.wanted,
+            "attention": 3 * 4 * depth * attended * width,
+            "head": 3 * 2 * width * self.vocabulary * self.logit_share,
         }
 
 
@@ -92,13 +93,13 @@ def memory(
     tokens = rows * work.length
     layer = tokens * work.width * KEPT
     layers = tokens * work.width * RECOMPUTED * work.depth if recompute else layer * work.depth
-    again = layer if recompute else 0.0  # a recomputed block; the logits are freed by then
-    chunk = min(CHUNK, 2.0 * work.wanted * tokens * work.vocabulary)
+    recomputed = layer if recompute else 0.0  # one block; the logits are freed by then
+    chunk = min(CHUNK, 2.0 * work.logit_share * tokens * work.vocabulary)
     first, last = 4 * head, whole / parts  # gradients at the start and end of the backward pass
-    if passes > 1 or strategy == "ddp":  # gradients are accumulated, or lie in DDP's buckets
+    if passes > 1 or strategy == "ddp":  # gradients are accumulated, or are in DDP's buckets
         first = last = whole + (last if strategy == "fsdp" else 0.0)
-    # The peak is at one end: the backward pass adds gradients and frees activations.
-    gradients, kept = max((first, layers + again), (last, layer), key=sum)
+    # The backward pass adds gradients and frees activations: the peak is at its start or its end.
+    gradients, kept = max((first, layers + recomputed), (last, layer), key=sum)
     return Memory(
         weights=whole / parts,
         gradients=gradients,
@@ -106,7 +107,7 @@ def memory(
         averages=whole / parts if work.averaged else 0.0,
         gathered=gathered,
         activations=kept + tokens * work.width * KEPT_ONCE,
-        logits=max(0.0, chunk - again) + 2 * head,  # with the head's weights in bf16
+        logits=max(0.0, chunk - recomputed) + 2 * head,  # with the head's weights in bf16
     )
 
 
@@ -121,13 +122,13 @@ class Machine:
 
 
 def pass_seconds(work: Work, rows: int, machine: Machine, recompute: bool = False) -> float:
-    """Seconds of a forward and backward pass over `rows` rows on one GPU, and of the optimizer."""
+    """Seconds of a forward and backward pass over `rows` rows on one GPU, optimizer included."""
     tokens, operations = rows * work.length, work.operations()
     blocks = operations["linear"] + operations["attention"] / ATTENTION
     traffic = TRAFFIC * work.width * work.depth
-    again = 4 / 3 if recompute else 1.0
-    products = (again * blocks + operations["head"]) / (machine.rate * 1e12)
-    moved = again * traffic / (machine.bandwidth * 1e12)
+    factor = 4 / 3 if recompute else 1.0  # four forward passes instead of three
+    products = (factor * blocks + operations["head"]) / (machine.rate * 1e12)
+    moved = factor * traffic / (machine.bandwidth * 1e12)
     return tokens * (products + moved) + FIXED * work.parameters / (machine.bandwidth * 1e12)
 
 
@@ -142,7 +143,7 @@ def step_bytes(work: Work, strategy: str, gpus: int, passes: int) -> float:
 
 @dataclass(frozen=True)
 class Option:
-    """One strategy with its micro-batch: the largest that fits, or 1 row if none does."""
+    """A strategy with its largest micro-batch that fits, or with 1 row if none fits."""
 
     strategy: str
     recompute: bool
@@ -177,7 +178,7 @@ class Plan:
 
     @property
     def best(self) -> Option | None:
-        """The fastest option that fits, without overlap of communication; None if nothing fits."""
+        """The option that fits with the fewest seconds without overlap; None if nothing fits."""
         fitting = [option for option in self.options if option.fits]
         return min(fitting, key=lambda option: option.most, default=None)
 
@@ -200,17 +201,17 @@ def plan(
             f"training.batch {training.batch} does not split over {gpus} GPUs: choose a multiple"
         )
     work = work_of(config, vocabulary or _vocabulary(config))
-    ways = ["ddp", "fsdp"] if gpus > 1 else ["plain"]
+    strategies = ["ddp", "fsdp"] if gpus > 1 else ["plain"]
     options = [
         _option(work, machine, gpus, training.batch // gpus, strategy, recompute)
         for recompute in (False, True)
-        for strategy in ways
+        for strategy in strategies
     ]
     return Plan(work, machine, gpus, training.batch, training.steps, options)
 
 
 def work_of(config: RunConfig, vocabulary: int) -> Work:
-    """The shape of a configuration; a network without memory gives the parameter counts."""
+    """The shape of a configuration; parameters are counted on the meta device."""
     shape = config.backbone.config
     if not all(hasattr(shape, name) for name in ("width", "depth")):
         raise UnmaskError(
@@ -248,10 +249,10 @@ def _option(
     limit = USABLE * machine.memory * GIB
     for micro in sorted((n for n in range(1, rows + 1) if rows % n == 0), reverse=True):
         passes = rows // micro
-        held = memory(work, micro, strategy, gpus, passes, recompute)
-        if held.total <= limit:
+        peak = memory(work, micro, strategy, gpus, passes, recompute)
+        if peak.total <= limit:
             break
     compute = passes * pass_seconds(work, micro, machine, recompute)
     sent = step_bytes(work, strategy, gpus, passes) / (machine.network * 1e9)
-    fits = held.total <= limit
-    return Option(strategy, recompute, micro, passes, held, fits, compute, sent)
+    fits = peak.total <= limit
+    return Option(strategy, recompute, micro, passes, peak, fits, compute, sent)

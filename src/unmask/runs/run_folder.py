@@ -47,12 +47,12 @@ class Run:
 
     @property
     def tokens(self) -> int:
-        """Tokens trained on, over all epochs."""
+        """The number of tokens trained on so far, over all epochs."""
         return int(self._last("tokens"))
 
     @property
     def seconds(self) -> float:
-        """Seconds of training steps, without validation and saving."""
+        """Seconds of all training steps, without validation and saving."""
         return float(self._last("seconds"))
 
     @property
@@ -92,6 +92,6 @@ def read_runs(folders: Sequence[str | Path]) -> list[Run]:
 def count_parameters(config: RunConfig, vocabulary: Vocabulary) -> Parameters:
     """The number of parameters of a configuration, counted on the meta device."""
     sizes = {name: p.numel() for name, p in outline(config, vocabulary).named_parameters()}
-    tokens = ("backbone.embedding.", "backbone.head.")
-    rest = sum(size for name, size in sizes.items() if not name.startswith(tokens))
+    embedding = ("backbone.embedding.", "backbone.head.")
+    rest = sum(size for name, size in sizes.items() if not name.startswith(embedding))
     return Parameters(sum(sizes.values()), rest)

@@ -1,4 +1,4 @@
-"""Validation and sampling spread over processes, with the results of a single process."""
+"""Validation and sampling by several processes, with the same results as by one process."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -11,33 +11,33 @@ from unmask.likelihood.sums import Sums
 from unmask.model import Model
 from unmask.training.distributed.process_group import ProcessGroup
 
-Shard = tuple[int, int]
+Shard = tuple[int, int]  # index of the shard, number of shards
 
 
-def measured_together(group: ProcessGroup, rows: int, measure: Callable[[Shard], Bound]) -> Bound:
-    """The bound of all rows, the same in every process; each process measures a shard of them."""
+def sharded_bound(group: ProcessGroup, rows: int, measure: Callable[[Shard], Bound]) -> Bound:
+    """The bound of all rows. Each process measures a shard, and all processes get the same bound."""
     shards = min(group.world, -(-rows // BLOCK))
     mine = measure((group.rank, shards)) if group.rank < shards else None
     if group.world == 1 and mine is not None:
         return mine
     sums = None if mine is None else mine.sums
-    texts = group.everyones("" if sums is None else json.dumps(sums.to_dict()))
+    texts = group.gather("" if sums is None else json.dumps(sums.to_dict()))
     return Bound.from_sums(
         reduce(add, (Sums.from_dict(json.loads(text)) for text in texts if text))
     )
 
 
-def written_together(
+def sharded_samples(
     group: ProcessGroup, model: Model, sources: Sequence[str] | None, seeds: Sequence[int]
 ) -> list[str]:
-    """A text for each seed (and source), the same list in every process; each generates some."""
+    """A text for each seed (and source). Each process generates some, and all get the same list."""
     mine = range(group.rank, len(seeds), group.world)
     own = [seeds[i] for i in mine]
     if sources is None:
         texts = [str(text) for text in model.generate(n=len(own), seed=own)] if own else []
     else:
         chosen = [sources[i] for i in mine]
-        answers = model.generate(chosen, seed=own) if own else []
-        texts = [f"{source} → {text}" for source, text in zip(chosen, answers, strict=True)]
-    everyones = [json.loads(part) for part in group.everyones(json.dumps(texts))]
-    return [everyones[i % group.world][i // group.world] for i in range(len(seeds))]
+        targets = model.generate(chosen, seed=own) if own else []
+        texts = [f"{source} → {target}" for source, target in zip(chosen, targets, strict=True)]
+    by_rank = [json.loads(part) for part in group.gather(json.dumps(texts))]
+    return [by_rank[i % group.world][i // group.world] for i in range(len(seeds))]

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ from unmask.config.run_config import (
     RunConfig,
     defaults,
     dump_yaml,
-    load_recipe,
     resolve,
     to_dict,
 )
 from unmask.data.corpora import fields_of
+from unmask.data.documents.fields import Fields
 from unmask.data.load import Data, first_sources, load_data
 from unmask.data.loader import LabelDropout, Loader, ShortRows
 from unmask.data.rows.first_rows import FirstRows
@@ -37,11 +38,13 @@ from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import likelihood
 from unmask.model import Model
 from unmask.randomness import row_seeds
-from unmask.runs.shared_evaluation import Shard, measured_together, written_together
+from unmask.runs.auto_recipe import fitted
+from unmask.runs.shared_evaluation import Shard, sharded_bound, sharded_samples
 from unmask.runtime.device import resolve_device
-from unmask.training.checkpoints.checkpoint import SEALED, agree, carried, recovered, run_weights
+from unmask.training.checkpoints.checkpoint import SEALED, agree, recovered, run_file, run_weights
 from unmask.training.distributed.process_group import ProcessGroup, joined, local_device
 from unmask.training.logs.loggers import LOGGERS
+from unmask.training.logs.progress import MeasureProgress
 from unmask.training.lora import add_adapters, merged, remove_adapters
 from unmask.training.trainer import Trainer
 
@@ -52,23 +55,24 @@ def train(
     recipe: str | Path | Mapping[str, Any] | RunConfig,
     run: str | Path | None = None,
     *,
+    data: str | Path | Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
     overrides: Mapping[str, Any] | None = None,
     say: Say = print,
     tokenizer: Tokenizer | None = None,
     auto_batch: bool = False,
-    data: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
 ) -> Model:
     """Trains a model in a run folder, or continues an interrupted run there.
 
     Args:
         recipe: a shipped recipe by name ("demo"), a YAML file, a dict of settings, or a configuration.
         run: the run folder; runs/RECIPE unless given.
+        data: the text to train on: a file, a folder or another source, short for `data.train`; a Dataset
+            or IterableDataset of Hugging Face; or an iterable of texts, pairs or records. A mapping has
+            the parts "train" and "valid" or "validation".
         overrides: settings by dotted name, such as {"training.steps": 100, "data.train": "notes.txt"}.
         say: receives each line of progress.
-        tokenizer: a tokenizer of the same text, which is then not learned again.
+        tokenizer: a tokenizer to use instead of learning one from the training text.
         auto_batch: True finds the largest micro-batch that fits in memory.
-        data: a Dataset or IterableDataset of Hugging Face, or an iterable of texts, pairs or records, in
-            place of `data.train`; or a mapping with "train" and "valid" or "validation".
 
     Returns:
         The model with the best weights of the run.
@@ -76,56 +80,70 @@ def train(
     Example:
         >>> model = train("demo", "runs/x", overrides={"training.steps": 100})  # doctest: +SKIP
     """
-    config = _configured(recipe, overrides or {})
-    given = _given(data, config)
-    if given:
-        names: Any = {part: f"{ELSEWHERE}{corpus.name}" for part, corpus in given.items()}
-        config = replace(config, data=replace(config.data, **names))
     if run is None and isinstance(recipe, Mapping | RunConfig):
         raise UnmaskError("the run needs a folder: give run, such as runs/first")
     run = Path("runs") / Path(str(recipe)).stem if run is None else run
     run = Path(run)
+    source, objects = None, None
+    if isinstance(data, str | Path):
+        source = str(data)
+    elif data is not None:
+        objects = cache(partial(_given, data))  # an iterator can be read only once
+    changed = {**({} if source is None else {"data.train": source}), **(overrides or {})}
+    config = _configured(recipe, changed, run, say, objects)
+    given = objects(fields_of(config.data)) if objects else {}
+    if given:
+        names: Any = {part: f"{ELSEWHERE}{corpus.name}" for part, corpus in given.items()}
+        config = replace(config, data=replace(config.data, **names))
     for name in config.training.log_to:
-        LOGGERS[name]  # an unknown name raises an error before any work
+        LOGGERS[name]  # raises an error for an unknown name before any work
     if config.lora.rank:
         extra("peft", "lora.rank", "lora")
         if not config.init_from:
             raise UnmaskError(
                 "lora.rank trains adapters of a trained model: set init_from, such as stories"
             )
-    outline(config)  # so does a method with an unsuitable network, before any data is read
-    mend = f"nothing was lost; free some room and start {run} again"
+    outline(config)  # raises an error if method and network do not fit, before any data is read
+    hint = f"nothing was lost; free some room and start {run} again"
     device = local_device(resolve_device(config.training.device))
-    with full_disk(lambda: mend), joined(config.distributed, device) as group, ExitStack() as stack:
+    with full_disk(lambda: hint), joined(config.distributed, device) as group, ExitStack() as stack:
         stack.enter_context(group.watched(lambda: f"start {run} again"))
         group.broadcast(lambda: stack.enter_context(locked(run)) or "")
-        heard = say if group.main else lambda _: None
-        begun = _begun(run, heard, group)
-        model, trainer = _prepared(config, run, heard, tokenizer, auto_batch, group, begun, given)
-        trainer.fit(begun)
-        return _best(model, trainer, heard)
+        report = say if group.main else lambda _: None
+        checkpoint = _newest_checkpoint(run, report, group)
+        report(f"{run}: reads {config.data.trained_on}")
+        model, trainer = _prepared(
+            config, run, report, tokenizer, auto_batch, group, checkpoint, given
+        )
+        if config.init_from and not checkpoint:
+            trainer.measure_start()
+        trainer.fit(checkpoint)
+        return _best_model(model, trainer, report)
 
 
 def _configured(
-    recipe: str | Path | Mapping[str, Any] | RunConfig, overrides: Mapping[str, Any]
+    recipe: str | Path | Mapping[str, Any] | RunConfig,
+    overrides: Mapping[str, Any],
+    run: Path,
+    say: Say,
+    objects: Callable[[Fields], dict[str, Corpus]] | None,
 ) -> RunConfig:
-    """The configuration of a recipe with overrides."""
+    """The configuration of a recipe with overrides; `objects` opens data that are no files."""
     if isinstance(recipe, RunConfig):
         return resolve(to_dict(recipe), overrides) if overrides else recipe
-    return resolve(recipe if isinstance(recipe, Mapping) else load_recipe(str(recipe)), overrides)
+    if isinstance(recipe, Mapping):
+        return resolve(recipe, overrides)
+    if objects is None:
+        return fitted(str(recipe), overrides, run, say)
+    return fitted(str(recipe), overrides, run, say, lambda data: objects(fields_of(data))["train"])
 
 
-def _given(
-    data: Iterable[Any] | Mapping[str, Iterable[Any]] | None, config: RunConfig
-) -> dict[str, Corpus]:
+def _given(data: Iterable[Any] | Mapping[str, Iterable[Any]], fields: Fields) -> dict[str, Corpus]:
     """The corpora of data that the caller gave, by the setting that they replace."""
-    if data is None:
-        return {}
     parts = data if isinstance(data, Mapping) else {"train": data}
     if "train" not in parts:
         raise UnmaskError(f"data has {', '.join(map(str, parts)) or 'no parts'}: give a part train")
     valid = parts.get("valid", parts.get("validation"))
-    fields = fields_of(config.data)
     found = {"train": corpus_of(parts["train"], fields, "data")}
     if valid is not None:
         found["valid"] = corpus_of(valid, fields, "validation data")
@@ -139,35 +157,38 @@ def _prepared(
     tokenizer: Tokenizer | None,
     auto_batch: bool,
     group: ProcessGroup,
-    begun: Path | None,
+    checkpoint: Path | None,
     given: Mapping[str, Corpus],
 ) -> tuple[Model, Trainer]:
     """The model and its trainer; reads the data and writes config.yaml and the tokenizer."""
-    start = _starting(config, tokenizer) if config.init_from and not begun else None
-    learned = start.tokenizer if start else tokenizer
-    data = group.in_turn(lambda: _data(config, run, learned, begun, group, given))
+    initial = _initial_model(config, tokenizer) if config.init_from and not checkpoint else None
+    known = initial.tokenizer if initial else tokenizer
+    data = group.in_turn(lambda: _data(config, run, known, checkpoint, group, given))
     fingerprint = {**to_dict(config), "corpus": data.train.facts}
-    if begun:  # before any file of the run changes
-        group.broadcast(lambda: _agreed(run, begun, fingerprint, config))
+    if checkpoint:  # before any file of the run changes
+        group.broadcast(lambda: _check_agreement(run, checkpoint, fingerprint, config))
     torch.manual_seed(config.seed)  # the initial weights
-    method = start.method if start else build_method(config, data.tokenizer.vocabulary)
+    method = initial.method if initial else build_method(config, data.tokenizer.vocabulary)
     if config.lora.rank:
         add_adapters(method, config.lora)
-    model = Model(method, data.tokenizer, config)
-    valid = FirstRows(data.valid, config.training.validation_rows)
+    model = Model(method, data.tokenizer, config, _usual(config, initial))
+    valid = FirstRows(data.valid, config.training.validation_rows, config.seed)
 
     def validate() -> Bound:
         draws, seed = config.training.validation_draws, config.seed
         batch = len(group.share(config.training.batch))
+        progress = MeasureProgress("validation", say)
 
         def measure(shard: Shard) -> Bound:
-            return likelihood(method, valid, draws=draws, seed=seed, batch=batch, shard=shard)
+            return likelihood(
+                method, valid, draws=draws, seed=seed, batch=batch, shard=shard, progress=progress
+            )
 
-        return measured_together(group, len(valid), measure)
+        return sharded_bound(group, len(valid), measure)
 
     def sample() -> list[str]:
         sources = first_sources(data, 2) if model.conditional else None
-        return written_together(group, model, sources, row_seeds(config.seed, 2))
+        return sharded_samples(group, model, sources, row_seeds(config.seed, 2))
 
     loader = _loader(data, config)
     trainer = Trainer(
@@ -196,6 +217,11 @@ def _prepared(
         f"{config.method.name}, {parameters / 1e6:.1f}M parameters{share}; {data.train.amount} of "
         f"{config.data.length} tokens to train on, {len(data.valid):,} to validate"
     )
+    if len(valid) < len(data.valid):
+        say(
+            f"each validation measures {len(valid):,} of these rows, chosen by the seed "
+            "(training.validation_rows; 0 = all)"
+        )
     for note in data.notes:
         say(note)
     if data.train.left_out or data.valid.left_out:
@@ -206,7 +232,7 @@ def _prepared(
     return model, trainer
 
 
-def _best(model: Model, trainer: Trainer, say: Say) -> Model:
+def _best_model(model: Model, trainer: Trainer, say: Say) -> Model:
     """The model with the best weights of the run; exports it to the run folder."""
     method, run, group = model.method, trainer.run, trainer.group
     weights = group.in_turn(lambda: run_weights(run, say))
@@ -221,8 +247,8 @@ def _best(model: Model, trainer: Trainer, say: Say) -> Model:
     return model
 
 
-def _starting(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
-    """The model of a configuration with the weights and tokenizer of its initial model."""
+def _initial_model(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
+    """A model of this configuration with the weights and the tokenizer of `init_from`."""
     found = read_bundle(config.init_from)
     if tokenizer is not None and tokenizer.fingerprint != found.tokenizer.fingerprint:
         raise UnmaskError(
@@ -230,7 +256,17 @@ def _starting(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
         )
     method = build_method(config, found.tokenizer.vocabulary)
     load_weights(method, found.method.state_dict(), f"init_from {config.init_from}")
-    return Model(method, found.tokenizer, config)
+    return Model(method, found.tokenizer, config, found.defaults)
+
+
+def _usual(config: RunConfig, start: Model | None) -> Mapping[str, Any]:
+    """The default options of `generate` of the initial model; none if a resumed run has lost it."""
+    if start or not config.init_from:
+        return start.defaults if start else {}
+    try:
+        return read_bundle(config.init_from).defaults
+    except (UnmaskError, OSError):
+        return {}
 
 
 def _loader(data: Data, config: RunConfig) -> Loader | StreamLoader:
@@ -251,16 +287,19 @@ def _shortened(
     return ShortRows(loader, config.data.shorten, eos_id)
 
 
-def _begun(run: Path, say: Say, group: ProcessGroup) -> Path | None:
-    """The newest intact checkpoint, which the main process finds for all."""
+def _newest_checkpoint(run: Path, say: Say, group: ProcessGroup) -> Path | None:
+    """The newest intact checkpoint, found by the main process; None if there is none."""
     found = group.broadcast(lambda: str(recovered(run, say) or ""))
     if found and group.main:
-        _tell_damage(run, say)
+        _report_damage(run, say)
     return Path(found) if found else None
 
 
-def _agreed(run: Path, begun: Path, fingerprint: dict[str, object], config: RunConfig) -> str:
-    agree(run, begun, fingerprint, defaults(config))
+def _check_agreement(
+    run: Path, checkpoint: Path, fingerprint: dict[str, object], config: RunConfig
+) -> str:
+    """Raises an error if the checkpoint is of other settings; the result is for `broadcast`."""
+    agree(run, checkpoint, fingerprint, defaults(config))
     return ""
 
 
@@ -268,23 +307,23 @@ def _data(
     config: RunConfig,
     run: Path,
     tokenizer: Tokenizer | None,
-    begun: Path | None,
+    checkpoint: Path | None,
     group: ProcessGroup,
     given: Mapping[str, Corpus],
 ) -> Data:
-    """The rows for training and validation; the main process learns the tokenizer for all."""
-    if begun:
-        tokenizer = load_tokenizer(carried(begun, run, "tokenizer"))
+    """The rows for training and validation. The main process learns the tokenizer for all processes."""
+    if checkpoint:
+        tokenizer = load_tokenizer(run_file(checkpoint, run, "tokenizer"))
     elif not group.main:
         tokenizer = load_tokenizer(run / "tokenizer")
     data = load_data(config.data, tokenizer, given.get("train"), given.get("valid"))
-    if group.world > 1 and group.main and not begun:
+    if group.world > 1 and group.main and not checkpoint:
         data.tokenizer.save(run / "tokenizer")
     return data
 
 
-def _tell_damage(run: Path, say: Say) -> None:
-    """Prints a line if config.yaml or the tokenizer is damaged; the run writes them again."""
+def _report_damage(run: Path, say: Say) -> None:
+    """Prints a line if config.yaml or the tokenizer is damaged. Training writes both again."""
     try:
         verify(run)
     except Damaged as damage:
@@ -292,7 +331,7 @@ def _tell_damage(run: Path, say: Say) -> None:
 
 
 def _clear_damage(exported: Path, say: Say) -> None:
-    """Deletes a damaged exported model, because saving refuses to replace an unknown folder."""
+    """Deletes a damaged exported model, since saving replaces only folders with a model."""
     if not exported.exists():
         return
     try:

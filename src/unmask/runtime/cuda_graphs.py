@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MOST_SHAPES = 128  # shapes kept, each with its graph
+MOST_SHAPES = 128  # input shapes kept of a function, each with its graph
 MOST_FUNCTIONS = 4  # functions kept: one for each setting of the token sampler
 WARM_UP = 2  # calls of a shape before its capture, in which kernels are chosen and compiled
-# Graphs share memory: a second graph would overwrite a result before it is copied.
+# All graphs share a memory pool: a second graph could overwrite a result before it is copied.
 _one_at_a_time = Lock()
 
 
@@ -31,13 +31,13 @@ def doubled(count: int) -> int:
 class CudaGraph:
     """A function of tensors with fixed input buffers for each shape.
 
-    On a GPU, after the first calls of a shape, a call replays a CUDA graph, with one launch for
-    all kernels. Rows of a buffer behind the inputs hold values of earlier calls.
+    On a GPU, the first calls of a shape run as usual. Later calls replay a CUDA graph, with one
+    launch for all kernels. A buffer's rows beyond the input keep values of earlier calls.
     """
 
     def __init__(self, function: Callable[..., Tensor]) -> None:
         self._function = function
-        self._shapes: dict[tuple[Any, ...], _Fixed] = {}
+        self._shapes: dict[tuple[Any, ...], _FixedShape] = {}
 
     def __reduce__(self) -> tuple[type["CudaGraph"], tuple[Callable[..., Tensor]]]:
         """A copy has no graphs and captures its own."""
@@ -51,7 +51,7 @@ class CudaGraph:
             if key not in self._shapes:
                 if len(self._shapes) >= MOST_SHAPES:
                     del self._shapes[next(iter(self._shapes))]
-                self._shapes[key] = _Fixed(self._function, inputs, shapes)
+                self._shapes[key] = _FixedShape(self._function, inputs, shapes)
             return self._shapes[key](inputs)[:kept].clone()
 
 
@@ -62,7 +62,7 @@ class CudaGraphs:
         self._kept: dict[Hashable, CudaGraph] = {}
 
     def __call__(self, key: Hashable, function: Callable[..., Tensor]) -> CudaGraph:
-        """The graph of a key. A new key captures `function`; a known key ignores it."""
+        """The graph of `function`, or the existing graph of the key."""
         if key not in self._kept:
             while len(self._kept) >= MOST_FUNCTIONS:
                 del self._kept[next(iter(self._kept))]
@@ -70,8 +70,8 @@ class CudaGraphs:
         return self._kept[key]
 
 
-class _Fixed:
-    """A function with inputs of one shape, and its CUDA graph."""
+class _FixedShape:
+    """A function with input buffers of one shape, and its CUDA graph."""
 
     def __init__(
         self,
@@ -90,12 +90,15 @@ class _Fixed:
         self._result: Tensor
 
     def __call__(self, inputs: Sequence[Tensor]) -> Tensor:
-        for held, x in zip(self._inputs, inputs, strict=True):
-            (held if len(held) == len(x) else held[: len(x)]).copy_(x, non_blocking=True)
+        for buffer, x in zip(self._inputs, inputs, strict=True):
+            (buffer if len(buffer) == len(x) else buffer[: len(x)]).copy_(x, non_blocking=True)
         if self._graph is None and self._capturable:
             self._calls += 1
             if self._calls == WARM_UP:
-                self._capturable = not self._waits()
+                try:
+                    return self._without_synchronizing()
+                except RuntimeError:
+                    self._capturable = False
             elif self._calls > WARM_UP:
                 self._capture()
         if self._graph is None:
@@ -103,19 +106,16 @@ class _Fixed:
         self._graph.replay()
         return self._result
 
-    def _waits(self) -> bool:
-        """True if the function makes the host wait for the device, so that no graph can hold it."""
+    def _without_synchronizing(self) -> Tensor:
+        """The result; an error if the function makes the CPU wait for the GPU: no graph can hold it."""
         mode = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns that the mode is a prototype
             torch.cuda.set_sync_debug_mode("error")
         try:
-            self._function(*self._inputs)
-        except RuntimeError:
-            return True
+            return self._function(*self._inputs)
         finally:
             torch.cuda.set_sync_debug_mode(mode)
-        return False
 
     def _capture(self) -> None:
         graph = torch.cuda.CUDAGraph()
@@ -132,7 +132,7 @@ class _Fixed:
 
 
 @cache
-def _first() -> torch.cuda.CUDAGraph:
+def _keeper() -> torch.cuda.CUDAGraph:
     """A small graph that is never dropped, so that the shared memory pool stays allocated."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
@@ -142,4 +142,4 @@ def _first() -> torch.cuda.CUDAGraph:
 
 def _pool() -> Any:
     """The memory pool of all graphs, which run one after the other."""
-    return _first().pool()
+    return _keeper().pool()

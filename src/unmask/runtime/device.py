@@ -27,8 +27,8 @@ def resolve_device(name: str) -> torch.device:
 
 def _devices() -> list[str]:
     """The devices of this machine, the fastest first."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    return [*(device for device, exists in there.items() if exists), "cpu"]
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return [*(device for device, exists in available.items() if exists), "cpu"]
 
 
 def native_precisions(device: torch.device) -> tuple[str, ...]:
@@ -91,17 +91,17 @@ _without_onednn = _WithoutOneDNN()
 
 
 def emulation(device: torch.device, precision: str) -> AbstractContextManager[None]:
-    """A context without oneDNN if the CPU emulates the precision, which oneDNN cannot compute.
+    """A context that switches oneDNN off if the CPU emulates the precision.
 
-    Otherwise torch would print thirty lines at the first such product. It would also switch
-    oneDNN off for the rest of the process, and later fp32 products would round differently.
+    oneDNN cannot compute such products. torch would print thirty lines at the first one. It would
+    also switch oneDNN off for the whole process, and later fp32 products would round differently.
     """
     emulated = device.type == "cpu" and precision not in native_precisions(device)
     return _without_onednn if emulated else nullcontext()
 
 
 def to_device(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """The tensor on the device. The CPU does not wait for a copy to a GPU."""
+    """The tensor on the device. A copy from the CPU to a GPU is asynchronous."""
     tensor = tensor if dtype is None else tensor.to(dtype)
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)

@@ -9,24 +9,27 @@ from typing import Any
 _PAUSE = 0.2  # seconds between two pictures
 
 
-class Place:
-    """Output area below a cell. It shows renderables of rich, which escapes their HTML."""
+class CellOutput:
+    """Output below a cell. It shows renderables of rich, which escapes HTML in them."""
 
     def __init__(self, pause: float = _PAUSE) -> None:
         self._pause = pause
-        self._shown: Any = None
-        self._at = float("-inf")
+        self._handle: Any = None
+        self._shown_at = float("-inf")
 
     def show(self, picture: object, at_once: bool = False) -> bool:
-        """Shows the next picture, unless the last one is too recent. True if it was shown."""
+        """Shows a picture and returns True; returns False within `pause` seconds of the last picture.
+
+        With `at_once`, it ignores the pause.
+        """
         now = time.monotonic()
-        if not at_once and now - self._at < self._pause:
+        if not at_once and now - self._shown_at < self._pause:
             return False
-        self._at = now
-        if self._shown is None:
+        self._shown_at = now
+        if self._handle is None:
             from IPython.display import display
 
-            self._shown = display(picture, display_id=True)
+            self._handle = display(picture, display_id=True)
         else:
-            self._shown.update(picture)
+            self._handle.update(picture)
         return True

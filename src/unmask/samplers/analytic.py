@@ -47,34 +47,36 @@ class Analytic(Sampler):
         check_grid(self.grid, self.steps)
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Frames of the text. Each step scores all masks, since the scores set the reveals."""
+        """Frames of the text. Each step scores all masks, since the scores give the reveal probabilities."""
         if not isinstance(denoiser, Scores):
             raise UnmaskError(
                 "the sampler analytic needs a model of method sedd without guidance: "
                 "choose another sampler, such as ancestral, or drop the guidance"
             )
-        return self._frames(_Weighed(denoiser, canvas.mask_id), canvas, task)
+        return self._frames(_NormalisedScores(denoiser, canvas.mask_id), canvas, task)
 
-    def _frames(self, denoiser: "_Weighed", canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
+    def _frames(
+        self, denoiser: "_NormalisedScores", canvas: Canvas, task: SamplingTask
+    ) -> Iterator[Frame]:
         state = SamplerState(denoiser, canvas, task)
         uniforms = state.uniforms("token")
-        times, alpha = finite_clock(grid_times(self.grid, self.steps), task.schedule)
+        times, alpha = finite_times(grid_times(self.grid, self.steps), task.schedule)
         for step, t in enumerate(times[:-1]):
             if not state.masked.any():
                 return
             u = state.uniforms("reveal", step).cpu()
             for part in state.parts(state.masked):
                 view = state.look(part, t.expand(len(state.z)))
-                chance = denoiser.mass * (alpha[step + 1] / alpha[step] - 1)
+                p_reveal = denoiser.mass * (alpha[step + 1] / alpha[step] - 1)
                 if step == self.steps - 1:
-                    chance = torch.ones_like(chance)
-                revealed = u[view.rows.cpu(), view.columns.cpu()] < chance
+                    p_reveal = torch.ones_like(p_reveal)
+                revealed = u[view.rows.cpu(), view.columns.cpu()] < p_reveal
                 state.write(view.only(revealed.to(view.rows.device)), uniforms)
             yield state.frame()
 
 
-class _Weighed:
-    """Scores as a denoiser: normalised, with the sums of the last call in `mass`."""
+class _NormalisedScores:
+    """A denoiser of normalised scores. `mass` stores the sums of the last call."""
 
     def __init__(self, scores: Scores, mask_id: int) -> None:
         self.scores, self.mask_id = scores, mask_id
@@ -87,11 +89,11 @@ class _Weighed:
         return log_score.log_softmax(-1)
 
 
-def finite_clock(
+def finite_times(
     times: Float64[Tensor, "times"], schedule: Schedule
 ) -> tuple[Float64[Tensor, "times"], Float64[Tensor, "times"]]:
-    """Times and their alphas; times with an alpha below LEAST_ALPHA move to LEAST_ALPHA."""
+    """Times and their alphas; a time whose alpha is too small moves to that of LEAST_ALPHA."""
     alpha = schedule.alpha(times).detach()
-    earliest = schedule.inverse(alpha.clamp(min=LEAST_ALPHA)).detach()
-    times = torch.where(alpha < LEAST_ALPHA, earliest, times)
+    latest = schedule.inverse(alpha.clamp(min=LEAST_ALPHA)).detach()
+    times = torch.where(alpha < LEAST_ALPHA, latest, times)
     return times, schedule.alpha(times).detach()

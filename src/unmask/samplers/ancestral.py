@@ -15,7 +15,7 @@ from unmask.diffusion.process import unmask_probability
 from unmask.diffusion.schedule import Schedule
 from unmask.options import option
 from unmask.samplers.core.canvas import Canvas, Frame
-from unmask.samplers.core.graph_rounds import in_turn
+from unmask.samplers.core.graph_rounds import reveal_in_rounds
 from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.time_grid import check_grid, grid_times
 from unmask.samplers.core.token_sampler import SamplingTask
@@ -35,11 +35,11 @@ class Ancestral(Sampler):
         check_grid(self.grid, self.steps)
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Frames of the text. It draws the step of each token first; a row skips its empty steps."""
+        """Frames of the text. It draws the step of each token first; a row skips steps that reveal nothing."""
         state = SamplerState(denoiser, canvas, task)
         times = grid_times(self.grid, self.steps)
         step = reveal_steps(state.uniforms("reveal").cpu(), task.schedule, times)
-        return in_turn(state, times[step], lambda t: t)
+        return reveal_in_rounds(state, times[step], lambda t: t)
 
 
 @SAMPLERS.register("first_hitting")
@@ -55,7 +55,9 @@ class FirstHitting(Sampler):
         end = torch.ones(1, dtype=torch.float64)
         masked_at_the_end = 1 - task.schedule.alpha(end).detach()
         u = state.uniforms("reveal").cpu()
-        return in_turn(state, u, lambda u: task.schedule.inverse(1 - u * masked_at_the_end))
+        return reveal_in_rounds(
+            state, u, lambda u: task.schedule.inverse(1 - u * masked_at_the_end)
+        )
 
 
 def reveal_steps(

@@ -2,7 +2,7 @@
 
 If each step writes one token, at a position chosen from the visible tokens only, the texts have
 the model's own distribution. Several tokens per step are an approximation, and so is a choice
-that depends on the drawn token. Both need fewer network calls.
+that depends on the drawn token. Several tokens per step need fewer network calls.
 """
 
 import math
@@ -27,7 +27,7 @@ from unmask.shapes import Places, Times
 
 Scores = Float[Tensor, "rows length"]  # -inf at positions without a score
 Counts = Int[Tensor, "rows"]
-LOUDEST = 1e6
+LARGEST_NOISE = 1e6
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,12 @@ class _Counted(Sampler):
                 view = state.look(part, now)
                 if self.redraws:
                     state.write(view, state.uniforms("token", step))
-                    sure = state.confidence[view.rows, view.columns].log()
-                    state.hide(part & ~first(spread(state, view, sure) + noise, count))
+                    scores = state.confidence[view.rows, view.columns].log()
+                    kept = highest(dense(state, view, scores) + noise, count)
+                    state.hide(part & ~kept)
                 else:
-                    scores = spread(state, view, self.score(view)) + noise
-                    state.write(at(view, first(scores, count)), uniforms)
+                    scores = dense(state, view, self.score(view)) + noise
+                    state.write(part_of(view, highest(scores, count)), uniforms)
             yield state.frame()
 
 
@@ -116,7 +117,7 @@ class Entropy(_Counted):
 
 @dataclass(frozen=True)
 class _Bounded(Sampler):
-    """Writes all tokens within a bound, at least one per step. The masks left give the time t."""
+    """Writes all tokens within a bound, at least one per step. The share of masks gives the time t."""
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         state = SamplerState(denoiser, canvas, task)
@@ -126,7 +127,7 @@ class _Bounded(Sampler):
             t = state.now
             for part in state.parts(state.masked):
                 view = state.look(part, t)
-                state.write(at(view, self.choose(state, view, t, step)), uniforms)
+                state.write(part_of(view, self.choose(state, view, t, step)), uniforms)
             yield state.frame()
             step += 1
 
@@ -138,12 +139,12 @@ class _Bounded(Sampler):
 @SAMPLERS.register("entropy_bound")
 @dataclass(frozen=True)
 class EntropyBound(_Bounded):
-    """Writes the tokens of lowest entropy, while their entropies less the largest sum to at most gamma.
+    """Writes the tokens of lowest entropy, while their entropies without the largest sum to <= gamma.
 
-    The sum bounds the mutual information of the tokens, which a joint step ignores.
+    The sum bounds the mutual information of these tokens, which independent draws ignore.
     """
 
-    gamma: float = option(0.1, help="bound of the entropies, in nats")
+    gamma: float = option(0.1, help="bound on the sum of entropies of a step, in nats")
     noise: float = option(0.0, help="scale of Gumbel noise on the score")
 
     def __post_init__(self) -> None:
@@ -153,9 +154,9 @@ class EntropyBound(_Bounded):
 
     def choose(self, state: SamplerState, view: View, t: Times, step: int) -> Places:
         entropy = entropy_of(view)
-        scores = spread(state, view, -entropy) + gumbel(state, self.noise, t, step)
+        scores = dense(state, view, -entropy) + gumbel(state, self.noise, t, step)
         order = scores.argsort(dim=1, descending=True, stable=True)
-        ordered = spread(state, view, entropy).gather(1, order)  # -inf where not masked, at the end
+        ordered = dense(state, view, entropy).gather(1, order)  # unmasked positions last, at -inf
         masked = ordered > -math.inf
         ordered = ordered.where(masked, 0.0)
         accepted = masked & (ordered.cumsum(1) - ordered.cummax(1).values <= self.gamma)
@@ -166,7 +167,7 @@ class EntropyBound(_Bounded):
 @SAMPLERS.register("threshold")
 @dataclass(frozen=True)
 class Threshold(_Bounded):
-    """Writes at positions whose likeliest token exceeds a probability, and at the best one of a row."""
+    """Writes where the likeliest token exceeds a probability, and always at the best position of a row."""
 
     threshold: float = option(0.9, help="probability that a token must exceed")
     noise: float = option(0.0, help="scale of Gumbel noise on the log-probability, times t")
@@ -177,16 +178,16 @@ class Threshold(_Bounded):
             raise UnmaskError(f"threshold must lie in (0, 1], not {self.threshold}")
 
     def choose(self, state: SamplerState, view: View, t: Times, step: int) -> Places:
-        scores = spread(state, view, view.log_probabilities.amax(-1))
+        scores = dense(state, view, view.log_probabilities.amax(-1))
         scores = scores + gumbel(state, self.noise, t, step)
-        best = first(scores, state.masked.any(1).long())
+        best = highest(scores, state.masked.any(1).long())
         return best | (scores > math.log(self.threshold))
 
 
 def check_noise(noise: float) -> None:
     """Raises an error if the scale of the noise is out of range."""
-    if not 0 <= noise <= LOUDEST:
-        raise UnmaskError(f"noise must be 0 or more, and {LOUDEST:g} at most, not {noise}")
+    if not 0 <= noise <= LARGEST_NOISE:
+        raise UnmaskError(f"noise must be 0 or more, and {LARGEST_NOISE:g} at most, not {noise}")
 
 
 def masks_left(
@@ -199,8 +200,8 @@ def masks_left(
     alpha = schedule.alpha(times).detach()
     share = (1 - alpha[1:]) / (1 - alpha[0])
     share[-1] = 0.0
-    exactly = (share[:, None] * openings.cpu()).round(decimals=9)
-    return (exactly - 0.5).ceil().long().to(openings.device)
+    expected = (share[:, None] * openings.cpu()).round(decimals=9)
+    return (expected - 0.5).ceil().long().to(openings.device)
 
 
 def entropy_of(view: View) -> Float[Tensor, "tokens"]:
@@ -208,11 +209,11 @@ def entropy_of(view: View) -> Float[Tensor, "tokens"]:
     return torch.special.entr(view.log_probabilities.exp()).sum(-1)
 
 
-def spread(state: SamplerState, view: View, values: Float[Tensor, "tokens"]) -> Scores:
+def dense(state: SamplerState, view: View, values: Float[Tensor, "tokens"]) -> Scores:
     """Values of a view in the shape of the batch: finite at its positions, -inf elsewhere."""
-    dense = values.new_full(state.z.shape, -math.inf)
-    dense[view.rows, view.columns] = values.clamp(min=torch.finfo(values.dtype).min)
-    return dense
+    scores = values.new_full(state.z.shape, -math.inf)
+    scores[view.rows, view.columns] = values.clamp(min=torch.finfo(values.dtype).min)
+    return scores
 
 
 def gumbel(state: SamplerState, noise: float, t: Times, step: int) -> Scores | float:
@@ -224,12 +225,12 @@ def gumbel(state: SamplerState, noise: float, t: Times, step: int) -> Scores | f
     return scaled.to(state.z.device, torch.float32)
 
 
-def first(scores: Scores, count: Counts) -> Places:
+def highest(scores: Scores, count: Counts) -> Places:
     """True at the `count` highest scores of each row; ties go to the left."""
     order = scores.argsort(dim=1, descending=True, stable=True)
     return order.argsort(1) < count[:, None]
 
 
-def at(view: View, places: Places) -> View:
+def part_of(view: View, places: Places) -> View:
     """The part of a view at some positions."""
     return view.only(places[view.rows, view.columns])

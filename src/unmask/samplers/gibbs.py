@@ -36,12 +36,13 @@ class Gibbs(Sampler):
                 yield state.frame()
         if not canvas.free.any():
             return
-        where, tokens = (row_uniforms(task.seeds, name, self.steps) for name in ("gibbs", "redraw"))
+        position_uniforms = row_uniforms(task.seeds, "gibbs", self.steps)
+        token_uniforms = row_uniforms(task.seeds, "redraw", self.steps)
         free = canvas.free.cpu()
         rank = free.cumsum(1) - 1  # index of each free position among those of its row
         for step in range(self.steps):
-            chosen = (where[:, step] * free.sum(1)).long()
+            chosen = (position_uniforms[:, step] * free.sum(1)).long()
             places = (free & (rank == chosen[:, None])).to(state.z.device)
             state.hide(places)
-            uniforms = tokens[:, step, None].expand(state.z.shape)
+            uniforms = token_uniforms[:, step, None].expand(state.z.shape)
             yield state.reveal(places, state.now, uniforms)

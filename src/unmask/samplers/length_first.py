@@ -19,9 +19,8 @@ class LengthFirst(Sampler):
 
     If rows hold EOS behind their text, p(EOS at i) is the probability that the text ends before
     i. So one call gives the distribution of the length. A confidence sampler alone would write
-    these EOS first, and then more of them inside the text. The last token, which is not EOS,
-    fixes the length for the network. So with an exact `inner`, texts have the model's own
-    distribution.
+    these EOS first, and then more of them inside the text. A last token other than EOS shows the
+    network where the text ends. So with an exact `inner`, texts have the model's own distribution.
     """
 
     inner: Sampler
@@ -29,26 +28,26 @@ class LengthFirst(Sampler):
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         assert task.eos_id is not None
         state = SamplerState(denoiser, canvas, task)
-        state.fill(self._over(state, task.eos_id), task.eos_id)
+        state.fill(self._after_end(state, task.eos_id), task.eos_id)
         yield state.frame()
-        words = replace(task, banned=tuple(sorted({*task.banned, task.eos_id})), eos_id=None)
-        state.task = words
+        text_task = replace(task, banned=tuple(sorted({*task.banned, task.eos_id})), eos_id=None)
+        state.task = text_task
         if state.masked.any():
             yield state.reveal(_last(state.masked), state.now, state.uniforms("token"))
         rest = Canvas(state.z.clone(), canvas.mask_id)
-        for frame in shown(self.inner.generate(denoiser, rest, words), words):
+        for frame in shown(self.inner.generate(denoiser, rest, text_task), text_task):
             confidence = torch.where(rest.open, frame.confidence, state.confidence)
             yield replace(frame, calls=state.calls + frame.calls, confidence=confidence)
 
-    def _over(self, state: SamplerState, eos_id: int) -> Places:
-        """True from the end of a text on. The end is drawn; the strategy deterministic takes its median."""
-        over = torch.zeros(state.z.shape, device=state.z.device)
+    def _after_end(self, state: SamplerState, eos_id: int) -> Places:
+        """True from the end of a text on; the end is drawn, or its median if the strategy is deterministic."""
+        p_ended = torch.zeros(state.z.shape, device=state.z.device)
         for part in state.parts(state.masked):
             view = state.look(part, state.now)
-            over[view.rows, view.columns] = view.log_probabilities[:, eos_id].exp().float()
-        drawn = (1 - state.uniforms("end")[:, :1]).to(over)
-        chance = 0.5 if state.task.strategy == "deterministic" else drawn
-        return state.masked & (over.cummax(1).values >= chance)
+            p_ended[view.rows, view.columns] = view.log_probabilities[:, eos_id].exp().float()
+        drawn = (1 - state.uniforms("end")[:, :1]).to(p_ended)
+        quantile = 0.5 if state.task.strategy == "deterministic" else drawn
+        return state.masked & (p_ended.cummax(1).values >= quantile)
 
 
 def _last(places: Places) -> Places:

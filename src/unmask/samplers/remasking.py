@@ -22,7 +22,7 @@ from unmask.shapes import Places
 RULES = {"cap": 0.008, "rescale": 0.015, "conf": 1.0, "loop": 0.02}  # rule -> default eta
 
 Alpha = Float64[Tensor, ""]
-Chance = Float64[Tensor, "rows length"]  # on the CPU
+Probability = Float64[Tensor, "rows length"]  # on the CPU
 
 
 @SAMPLERS.register("remask")
@@ -30,8 +30,8 @@ Chance = Float64[Tensor, "rows length"]  # on the CPU
 class Remask(Sampler):
     """ReMDM: each step remasks written tokens with probability sigma and reveals as many more.
 
-    The positions of the changes do not depend on the network, except for the confidence of written
-    tokens. So the network reads a row only in steps that reveal tokens in it.
+    Only the rule conf chooses positions by the network's output, the confidence of written tokens.
+    So the network reads a row only in steps that reveal tokens in it.
     """
 
     revises = True
@@ -44,7 +44,7 @@ class Remask(Sampler):
         None, help="scale of sigma; default: cap 0.008, rescale 0.015, conf 1, loop 0.02"
     )
     t_on: float = option(0.55, help="time at which loop begins to remask")
-    t_off: float = option(0.05, help="time at which loop stops to remask and reveals the rest")
+    t_off: float = option(0.05, help="time at which loop stops remasking and reveals the rest")
     alpha_on: float = option(0.9, help="share of unmasked tokens while loop remasks")
 
     def __post_init__(self) -> None:
@@ -80,9 +80,9 @@ class Remask(Sampler):
             revising = self.rule != "loop" or self.t_off < grid[step] <= self.t_on
             sigma = self._sigma(state, alpha_s, alpha_t) if revising else grid.new_zeros(1, 1)
             revealed = unmask_probability(alpha_s, alpha_t) + sigma * alpha_t / (1 - alpha_t)
-            moved = state.uniforms("move", step).cpu()
-            hidden = (moved < sigma).to(state.z.device) & written(state)
-            revealed = (moved < revealed).to(state.z.device) & state.masked
+            u = state.uniforms("move", step).cpu()
+            hidden = (u < sigma).to(state.z.device) & written(state)
+            revealed = (u < revealed).to(state.z.device) & state.masked
             if revealed.any():
                 view = state.look(revealed, t.expand(len(state.z)))
                 state.write(view, state.uniforms("token", step))
@@ -94,15 +94,15 @@ class Remask(Sampler):
     def _clock(
         self, grid: Float64[Tensor, "times"], schedule: Schedule
     ) -> tuple[Float64[Tensor, "times"], Float64[Tensor, "times"]]:
-        """alpha at each time of the grid, and the time t that the network gets for it."""
+        """alpha at each time of the grid, and the time at which the network is called for it."""
         if self.rule != "loop":
-            return closed(schedule.alpha(grid)), grid
+            return ending_at_one(schedule.alpha(grid)), grid
         rising = self.alpha_on * (1 - grid) / (1 - self.t_on)
         ending = 1 - (1 - self.alpha_on) * grid / self.t_off
-        alpha = closed(torch.maximum(rising.clamp(max=self.alpha_on), ending))
+        alpha = ending_at_one(torch.maximum(rising.clamp(max=self.alpha_on), ending))
         return alpha, schedule.inverse(alpha).detach()
 
-    def _sigma(self, state: SamplerState, alpha_s: Alpha, alpha_t: Alpha) -> Chance:
+    def _sigma(self, state: SamplerState, alpha_s: Alpha, alpha_t: Alpha) -> Probability:
         """sigma: the probability that a written token is remasked.
 
         The rule conf remasks `largest` tokens of a row on average, mostly those of low confidence.
@@ -112,7 +112,7 @@ class Remask(Sampler):
             return largest.clamp(max=self.strength).expand(1, 1)
         if self.rule == "rescale":
             return (self.strength * largest).expand(1, 1)
-        # as in the paper: sigma is 0 at masks, so that a text lags behind its schedule
+        # as in the paper: sigma is 0 at masks, so reveals do not make up for remasked tokens
         doubt = torch.exp(-state.confidence.double().cpu()) * written(state).cpu()
         total = doubt.sum(1, keepdim=True)
         return self.strength * largest * torch.where(total > 0, doubt / total, 0.0)
@@ -126,7 +126,9 @@ class PredictorCorrector(Sampler):
     revises = True
     steps: int = option(128, help="denoising steps")
     grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
-    correctors: int = option(1, help="corrector steps per step, each masks and redraws")
+    correctors: int = option(
+        1, help="corrector steps after each step; each masks and redraws tokens"
+    )
 
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
@@ -137,7 +139,7 @@ class PredictorCorrector(Sampler):
         """Frames of the text. A corrector step masks a token with probability 1 - alpha_t / alpha_s."""
         state = SamplerState(denoiser, canvas, task)
         times = grid_times(self.grid, self.steps)
-        alpha = closed(task.schedule.alpha(times))
+        alpha = ending_at_one(task.schedule.alpha(times))
         for number in range(self.steps * (1 + self.correctors)):
             step, correcting = divmod(number, 1 + self.correctors)
             alpha_t, alpha_s = alpha[step], alpha[step + 1]
@@ -160,8 +162,8 @@ def written(state: SamplerState) -> Places:
     return state.canvas.free & ~state.masked
 
 
-def closed(alpha: Float64[Tensor, "times"]) -> Float64[Tensor, "times"]:
-    """alpha on a grid, equal to 1 at the last time only, so that the last step reveals all masks."""
+def ending_at_one(alpha: Float64[Tensor, "times"]) -> Float64[Tensor, "times"]:
+    """alpha on a grid, changed to be 1 at the last time only, so that the last step reveals all masks."""
     alpha = alpha.detach().clamp(max=1 - 1e-12)
     alpha[-1] = 1.0
     return alpha

@@ -30,7 +30,7 @@ class SemiAutoregressive(Sampler):
 
     causal = windowed = True
     window: int = option(1024, help="tokens of a window, with its special tokens")
-    stride: int = option(0, help="new tokens of a window; 0 is half of it")
+    stride: int = option(0, help="new tokens of a window; 0 is half of the window")
     inner: Sampler = field(default_factory=Ancestral)
     lead: int = 0
     end: int | None = None
@@ -52,17 +52,17 @@ class SemiAutoregressive(Sampler):
         return self.inner.unwrapped()
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Frames of the text. It fills a window, then moves on by `stride`; older tokens stay fixed."""
+        """Frames of the text. The window moves by `stride` when it is full; its older tokens stay fixed."""
         state = SamplerState(denoiser, canvas, task)
         length = canvas.tokens.shape[1]
         stride = self.stride or max(self.body // 2, 1)
         last = max(length - self.body, self.lead)
         starts = [*range(self.lead, last, stride), last]
         for number, start in enumerate(starts):
-            view = slice(start, min(start + self.body, length))
-            writing = state.masked[:, view].any(1)
+            span = slice(start, min(start + self.body, length))
+            writing = state.masked[:, span].any(1)
             if writing.any():
-                yield from self._window(state, view, writing, number)
+                yield from self._window(state, span, writing, number)
             if task.eos_id is not None:
                 ended = (canvas.open & (state.z == task.eos_id)).any(1) & state.masked.any(1)
                 if ended.any():
@@ -70,38 +70,39 @@ class SemiAutoregressive(Sampler):
                     yield state.frame()
 
     def _window(
-        self, state: SamplerState, view: slice, writing: Bool[Tensor, "rows"], number: int
+        self, state: SamplerState, span: slice, writing: Bool[Tensor, "rows"], number: int
     ) -> Iterator[Frame]:
         """The frames of one window, for the rows that have masks in it."""
         rows = writing.nonzero()[:, 0]
         seeds = [child_seed(state.task.seeds[row], number, "window") for row in rows.tolist()]
         task = state.task.rows(seeds)
-        whole = _Whole(state.z, rows, view, self.lead)
+        whole = _WholeRows(state.z, rows, span, self.lead)
         if task.allow is not None:
             task = replace(task, allow=whole.allow(task.allow))
         task = replace(task, processors=tuple(map(whole.process, task.processors)))
-        text = slice(self.lead, self.lead + view.stop - view.start)
-        part = Canvas(self._framed(state.z[rows], view), state.canvas.mask_id)
-        done, here = state.calls.clone(), rows.cpu()
+        text = slice(self.lead, self.lead + span.stop - span.start)
+        part = Canvas(self._window_tokens(state.z[rows], span), state.canvas.mask_id)
+        calls_before, cpu_rows = state.calls.clone(), rows.cpu()
         for frame in shown(self.inner.generate(state.denoiser, part, task), task):
-            state.z[rows, view] = frame.tokens[:, text]
-            state.confidence[rows, view] = frame.confidence[:, text]
-            state.calls[here] = done[here] + frame.calls
-            state.t[here] = frame.t
+            state.z[rows, span] = frame.tokens[:, text]
+            state.confidence[rows, span] = frame.confidence[:, text]
+            state.calls[cpu_rows] = calls_before[cpu_rows] + frame.calls
+            state.t[cpu_rows] = frame.t
             yield state.frame()
 
-    def _framed(self, z: Tokens, view: slice) -> Int[Tensor, "rows window"]:
+    def _window_tokens(self, z: Tokens, span: slice) -> Int[Tensor, "rows window"]:
+        """The tokens of a window between its special tokens."""
         end = [] if self.end is None else [torch.full_like(z[:, :1], self.end)]
-        return torch.cat([z[:, : self.lead], z[:, view], *end], 1)
+        return torch.cat([z[:, : self.lead], z[:, span], *end], 1)
 
 
 @dataclass(frozen=True)
-class _Whole:
+class _WholeRows:
     """Passes whole rows to a constraint or logits processor, while a sampler fills a window."""
 
     z: Tokens
     rows: Int[Tensor, "writing"]
-    view: slice
+    span: slice
     lead: int
 
     def allow(self, allow: Allow) -> Allow:
@@ -114,5 +115,5 @@ class _Whole:
         """The whole rows with the window's tokens, and the positions in these rows."""
         rows, columns = at
         whole = self.z[self.rows]
-        whole[:, self.view] = z[:, self.lead : self.lead + self.view.stop - self.view.start]
-        return whole, (rows, columns - self.lead + self.view.start)
+        whole[:, self.span] = z[:, self.lead : self.lead + self.span.stop - self.span.start]
+        return whole, (rows, columns - self.lead + self.span.start)

@@ -16,10 +16,12 @@ from unmask.serve.limits import ServerLimits
 from unmask.serve.middleware import Guard
 from unmask.serve.openai_completions import completions
 from unmask.serve.prometheus import Metrics
-from unmask.serve.responses import Problem, mistake, problem_of
-from unmask.serve.routes import about, our_routes
+from unmask.serve.responses import Problem, internal_error, problem_of
+from unmask.serve.routes import our_routes, status_routes
 
-_ABOUT = "Masked diffusion language models: generation in any order, infilling and likelihoods."
+_DESCRIPTION = (
+    "Masked diffusion language models: generation in any order, infilling and likelihoods."
+)
 
 
 def create_app(
@@ -37,36 +39,36 @@ def create_app(
     app = FastAPI(
         title="unmask",
         version=__version__,
-        description=_ABOUT,
-        docs_url=None,  # FastAPI's pages fetch scripts from other hosts; ours has none
+        description=_DESCRIPTION,
+        docs_url=None,  # FastAPI's pages fetch scripts from other hosts; ours does not
         redoc_url=None,
         redirect_slashes=False,
-        responses={code: {"description": text, **_ERROR} for code, text in _REFUSALS.items()},
+        responses={code: {"description": text, **_ERROR} for code, text in _STATUSES.items()},
     )
     for router in (
         completions(engine, settings),
         our_routes(engine, settings),
-        about(engine, metrics),
+        status_routes(engine, metrics),
         documentation(app),
         *routers,
     ):
         app.include_router(router)
     app.add_middleware(Guard, settings=settings, metrics=metrics)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(Exception, _failed)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unknown_error)
     for kind in _KNOWN:
-        app.add_exception_handler(kind, _known)
+        app.add_exception_handler(kind, _known_error)
     return app
 
 
 _ERROR: dict[str, Any] = {
     "content": {"application/json": {"schema": {"type": "object", "required": ["error"]}}}
 }
-_REFUSALS: dict[int | str, str] = {
+_STATUSES: dict[int | str, str] = {
     400: "Invalid request; the message states the reason",
     401: "Missing or wrong token",
-    403: "No token, and the Host header does not name this machine",
+    403: "The server has no token, and the Host header does not name this machine",
     404: "Unknown model",
     408: "The request did not arrive in time",
     413: "The body is too large",
@@ -77,12 +79,12 @@ _REFUSALS: dict[int | str, str] = {
 _KNOWN: tuple[type[Exception], ...] = (Problem, UnmaskError, Busy, Closing, TimedOut)
 
 
-def _known(request: Request, error: Exception) -> Response:
+def _known_error(request: Request, error: Exception) -> Response:
     return problem_of(error).response()
 
 
 def _invalid(request: Request, error: Exception) -> Response:
-    """The fault of the first invalid field, without its value, which may be large or no text."""
+    """A 400 response with the first validation error, without the value, which may be large."""
     assert isinstance(error, RequestValidationError)
     found = error.errors()[0]
     where = ".".join(str(part) for part in found["loc"][1:])[:100]
@@ -90,10 +92,10 @@ def _invalid(request: Request, error: Exception) -> Response:
     return Problem(400, message[:500].encode("ascii", "backslashreplace").decode()).response()
 
 
-def _refused(request: Request, error: Exception) -> Response:
+def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return Problem(error.status_code, str(error.detail)).response()
 
 
-def _failed(request: Request, error: Exception) -> Response:
-    return mistake().response()  # uvicorn logs the error
+def _unknown_error(request: Request, error: Exception) -> Response:
+    return internal_error().response()  # uvicorn logs the error

@@ -56,8 +56,8 @@ def _routes(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _fields(document: dict[str, Any], reference: str, within: str = "") -> Iterator[str]:
-    """A table row for each field of a body; the fields of an object follow it."""
-    schema = _named(document, reference)
+    """A table row for each field of a request body; the fields of a nested object follow its row."""
+    schema = _schema(document, reference)
     for name, field in schema["properties"].items():
         default = "required" if name in schema.get("required", []) else repr(field.get("default"))
         cells = [f"<code>{escape(within + name)}</code>", _type(field), default]
@@ -74,5 +74,5 @@ def _type(field: dict[str, Any]) -> str:
     return str(field.get("type", field.get("$ref", "").rpartition("/")[2]))
 
 
-def _named(document: dict[str, Any], reference: str) -> dict[str, Any]:
+def _schema(document: dict[str, Any], reference: str) -> dict[str, Any]:
     return document["components"]["schemas"][reference.rpartition("/")[2]]

@@ -1,4 +1,4 @@
-"""Limits of a server: sizes, times, the token and the local-only rule."""
+"""Limits and access rules of a server: sizes, timeouts, the token and the Host check."""
 
 import ipaddress
 import math
@@ -6,22 +6,22 @@ from dataclasses import dataclass
 
 from unmask.errors import UnmaskError
 
-LEAST_TOKEN = 16  # characters: shorter ones can be guessed
+LEAST_TOKEN = 16  # characters; a shorter token can be guessed
 
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """The limits of a request; a request beyond them is refused before any network call."""
+    """Limits and access rules; a request over a size limit is refused before any network call."""
 
     token: str | None = None  # required of every request but /healthz; None = no token
     body: int = 1 << 20  # bytes of a request
     read: float = 10.0  # seconds for a request to arrive
     write: float = 30.0  # seconds for a client to read a part of the response
     grace: float = 10.0  # seconds that running requests have after SIGTERM
-    length: int = 2048  # tokens of a text with its prompt, and of all texts to score
+    length: int = 2048  # tokens of a text with its prompt, and of all texts of a score request
     texts: int = 16  # texts of a request
-    steps: int = 1024
-    draws: int = 64
+    steps: int = 1024  # sampler steps
+    draws: int = 64  # noise draws of a score request
     constraints: bool = True  # allow regex, ban and include, which can take seconds to compile
     local: bool = True  # without a token, accept only requests whose Host is this machine
 
@@ -38,7 +38,7 @@ class ServerLimits:
 def check_capacity(
     active: int = 1, waiting: int = 0, timeout: float | None = None, workers: int | None = None
 ) -> None:
-    """Raises an error for a capacity at which an engine could run no request."""
+    """Raises an error if a setting of the engine is out of range."""
     _check("active", active)
     _check("waiting", waiting, zero=True)
     for name, value in (("timeout", timeout), ("workers", workers)):

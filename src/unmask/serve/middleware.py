@@ -15,15 +15,15 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
-OPEN = "/healthz"  # needs no token, for monitoring
-# A too large body is read and dropped up to this multiple of the limit: a client reads the error
+HEALTH = "/healthz"  # needs no token, for monitoring
+# A body over the limit is still read, up to this multiple of the limit: a client reads the error
 # only after it has sent its body.
 DISCARDED = 64
-GONE: Message = {"type": "http.disconnect"}
+DISCONNECT: Message = {"type": "http.disconnect"}
 
 
 class Guard:
-    """Admits valid requests with their whole body; cancels a request when its client disconnects."""
+    """Checks token, host and body of a request; cancels it when its client disconnects."""
 
     def __init__(self, app: App, settings: ServerLimits, metrics: Metrics) -> None:
         self.app, self.settings, self.metrics = app, settings, metrics
@@ -33,30 +33,31 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
-        begun, status = time.perf_counter(), 499  # the client disconnected before the response
-        unread = False
+        # Status 499 stays if the client disconnects before the response.
+        start, status, timed_out = time.perf_counter(), 499, False
 
-        async def sending(message: Message) -> None:
-            nonlocal status, unread
+        async def send_in_time(message: Message) -> None:
+            nonlocal status, timed_out
             if message["type"] == "http.response.start":
                 status = message["status"]
             try:
-                async with asyncio.timeout(self.settings.write):  # wait_for can lose a cancellation
+                # asyncio.wait_for can lose a cancellation
+                async with asyncio.timeout(self.settings.write):
                     await send(message)
             except TimeoutError:
-                unread = True
+                timed_out = True
                 raise
 
         try:
-            await self._answer(scope, receive, sending)
+            await self._respond(scope, receive, send_in_time)
         except Exception:
-            if not unread:  # otherwise the server closes the connection
+            if not timed_out:  # uvicorn closes the connection of a client that does not read
                 status = 500
                 raise
         finally:
-            self.metrics.request(_path(scope), status, time.perf_counter() - begun)
+            self.metrics.request(_route_path(scope), status, time.perf_counter() - start)
 
-    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def _respond(self, scope: Message, receive: Receive, send: Send) -> None:
         try:
             self._check(scope)
             body = await self._body(scope, receive)
@@ -64,11 +65,11 @@ class Guard:
             await problem.response()(scope, receive, send)
             return
         if body is not None:
-            await self._attended(scope, body, receive, send)
+            await self._run_app(scope, body, receive, send)
 
     def _check(self, scope: Message) -> None:
-        """Raises an error for a wrong token or host; tokens are compared in constant time."""
-        if scope["path"] == OPEN:
+        """Raises an error for a wrong token or host; the token is compared in constant time."""
+        if scope["path"] == HEALTH:
             return
         headers = dict(scope["headers"])
         if self.settings.token is not None:
@@ -85,7 +86,7 @@ class Guard:
                 )
 
     async def _body(self, scope: Message, receive: Receive) -> bytes | None:
-        """The body, or None if the client disconnects; raises an error if it is too large or late."""
+        """The body, or None if the client disconnects; raises an error for a large or late body."""
         most, parts, size = self.settings.body, [], 0
         too_large = Problem(413, f"the body is larger than {most} bytes", closing=True)
         length = dict(scope["headers"]).get(b"content-length", b"0")
@@ -110,35 +111,35 @@ class Guard:
             raise too_large
         return b"".join(parts)
 
-    async def _attended(self, scope: Message, body: bytes, receive: Receive, send: Send) -> None:
-        """Sends the response, or cancels it when the client disconnects."""
-        left: asyncio.Task[None] = asyncio.create_task(_until_gone(receive))
+    async def _run_app(self, scope: Message, body: bytes, receive: Receive, send: Send) -> None:
+        """Runs the application on the request; cancels it when the client disconnects."""
+        disconnected: asyncio.Task[None] = asyncio.create_task(_until_disconnect(receive))
         unread = [body]
 
-        async def once() -> Message:
+        async def receive_body() -> Message:
             if unread:
                 return {"type": "http.request", "body": unread.pop(), "more_body": False}
-            await asyncio.shield(left)
-            return GONE
+            await asyncio.shield(disconnected)
+            return DISCONNECT
 
-        answering = asyncio.ensure_future(self.app(scope, once, send))
+        response = asyncio.ensure_future(self.app(scope, receive_body, send))
         try:
-            await asyncio.wait({answering, left}, return_when=asyncio.FIRST_COMPLETED)
-            if answering.done():
-                answering.result()
+            await asyncio.wait({response, disconnected}, return_when=asyncio.FIRST_COMPLETED)
+            if response.done():
+                response.result()
         finally:
-            left.cancel()
-            answering.cancel()
-            await asyncio.wait({answering, left})
-            if not answering.cancelled():
-                answering.exception()  # marks it as retrieved, or asyncio would log it
+            disconnected.cancel()
+            response.cancel()
+            await asyncio.wait({response, disconnected})
+            if not response.cancelled():
+                response.exception()  # otherwise asyncio logs it as never retrieved
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _until_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def _path(scope: Message) -> str:
-    """The pattern of the route: unknown paths must not become labels of a metric."""
+def _route_path(scope: Message) -> str:
+    """The path pattern of the route, or "other": each unknown path would add a label to the metrics."""
     return getattr(scope.get("route"), "path", "other")

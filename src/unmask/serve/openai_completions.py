@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -14,8 +14,8 @@ from unmask.serve.execution.engine import Engine
 from unmask.serve.limits import ServerLimits
 from unmask.serve.responses import Events, Json, event, problem_of
 from unmask.serve.schemas import Completing, with_options
-from unmask.serve.served_models import STREAMED, chosen
-from unmask.serve.text_stream import Piece, completing
+from unmask.serve.served_models import STREAMED, model_name
+from unmask.serve.text_stream import Piece, completion_pieces
 
 DONE = "data: [DONE]\n\n"
 
@@ -25,27 +25,29 @@ def completions(engine: Engine, settings: ServerLimits) -> APIRouter:
     routes = APIRouter(tags=["openai"])
 
     @routes.post("/v1/completions", responses=STREAMED, response_model=None)
-    async def complete(question: with_options(Completing)) -> Response:  # type: ignore[valid-type]
+    async def complete(request: with_options(Completing)) -> Response:  # type: ignore[valid-type]
         """Generates text after a prompt, or between a prompt and a suffix."""
-        name = chosen(engine, question.model)
-        job = partial(completing, question=question, settings=settings, seed=question.drawn_seed)
+        name = model_name(engine, request.model)
+        job = partial(
+            completion_pieces, request=request, settings=settings, seed=request.drawn_seed
+        )
         pieces = engine.run(name, job)
-        answer = _Answer(name, question)
-        if question.stream:
+        completion = _Completion(name, request)
+        if request.stream:
             first = await anext(pieces)  # an error before the stream is a plain response
-            return Events(answer.events(first, pieces))
+            return Events(completion.events(first, pieces))
         async with aclosing(pieces):
-            return Json(answer.whole([piece async for piece in pieces]))
+            return Json(completion.whole([piece async for piece in pieces]))
 
     return routes
 
 
-class _Answer:
+class _Completion:
     """The response to one request: its texts in one body or in chunks."""
 
-    def __init__(self, model: str, question: Completing) -> None:
-        self._question = question
-        self._texts = len(question.prompts) * question.n
+    def __init__(self, model: str, request: Completing) -> None:
+        self._request = request
+        self._texts = len(request.prompts) * request.n
         self._head = {
             "id": f"cmpl-{uuid.uuid4().hex}",
             "object": "text_completion",
@@ -66,26 +68,24 @@ class _Answer:
         self, first: Piece, rest: AsyncGenerator[Piece, None]
     ) -> AsyncGenerator[str, None]:
         """The pieces as events; an error ends the stream with an error event."""
-        seen: list[Piece] = []
+        finished: list[Piece] = []
         async with aclosing(rest):
             try:
-                for sent in self._chunks(first, seen):
-                    yield sent
+                yield self._chunk(first, finished)
                 async for piece in rest:
-                    for sent in self._chunks(piece, seen):
-                        yield sent
+                    yield self._chunk(piece, finished)
             except Exception as error:
                 yield event(problem_of(error).content)
                 return
-        options = self._question.stream_options
+        options = self._request.stream_options
         if options is not None and options.include_usage:
-            yield event({**self._head, "choices": [], "usage": _usage(seen)})
+            yield event({**self._head, "choices": [], "usage": _usage(finished)})
         yield DONE
 
-    def _chunks(self, piece: Piece, seen: list[Piece]) -> Iterator[str]:
+    def _chunk(self, piece: Piece, finished: list[Piece]) -> str:
         if piece.finish:
-            seen.append(piece)
-        yield event({**self._head, "choices": [_choice(piece, piece.text)]})
+            finished.append(piece)
+        return event({**self._head, "choices": [_choice(piece, piece.text)]})
 
 
 def _choice(piece: Piece, text: str) -> dict[str, Any]:
@@ -95,6 +95,6 @@ def _choice(piece: Piece, text: str) -> dict[str, Any]:
 
 
 def _usage(last: Iterable[Piece]) -> dict[str, int]:
-    written = sum(piece.tokens for piece in last)
-    read = sum(piece.prompt_tokens for piece in last)
-    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    new = sum(piece.tokens for piece in last)
+    prompt = sum(piece.prompt_tokens for piece in last)
+    return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}

@@ -23,7 +23,7 @@ class Metrics:
         )
         self._seconds = Histogram(
             "unmask_request_seconds",
-            "Seconds from the first byte of a request to the last byte of its response",
+            "Seconds from the headers of a request to the end of its response",
             ["path"],
             registry=self._registry,
         )

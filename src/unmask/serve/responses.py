@@ -87,11 +87,11 @@ def problem_of(error: Exception) -> Problem:
         case TimedOut():
             return Problem(504, str(error), "timeout")
     logging.getLogger("uvicorn.error").error("a request failed", exc_info=error)
-    return mistake()
+    return internal_error()
 
 
-def mistake() -> Problem:
-    """The error for all internal errors, without details."""
+def internal_error() -> Problem:
+    """The HTTP error for all internal errors; it has no details."""
     return Problem(500, "internal error: see the server's log")
 
 

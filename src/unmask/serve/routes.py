@@ -18,8 +18,8 @@ from unmask.serve.limits import ServerLimits
 from unmask.serve.prometheus import Metrics
 from unmask.serve.responses import Events, Json, event, problem_of
 from unmask.serve.schemas import Filling, Scoring, Watching, with_options
-from unmask.serve.served_models import STREAMED, chosen, described
-from unmask.serve.text_stream import check_sampler, resolved
+from unmask.serve.served_models import STREAMED, model_entry, model_name
+from unmask.serve.text_stream import check_sampler, sampling_params
 
 
 def our_routes(engine: Engine, settings: ServerLimits) -> APIRouter:
@@ -27,37 +27,37 @@ def our_routes(engine: Engine, settings: ServerLimits) -> APIRouter:
     routes = APIRouter(tags=["unmask"])
 
     @routes.post("/v1/fill", response_model=None)
-    async def fill(question: with_options(Filling)) -> Response:  # type: ignore[valid-type]
+    async def fill(request: with_options(Filling)) -> Response:  # type: ignore[valid-type]
         """Fills the gaps of a text, in `n` ways."""
-        name, seed = chosen(engine, question.model), question.drawn_seed
+        name, seed = model_name(engine, request.model), request.drawn_seed
 
         def job(model: Model) -> Iterator[list[dict[str, Any]]]:
-            options = question.options(seed)
-            check_text(model, question.text, settings)
-            check_sampler(model, resolved(model, options, writes=False), settings)
-            results = model.fill(question.text, **options)
-            wanted = ("text", "ids", "calls", "seed")
-            yield [{key: getattr(result, key) for key in wanted} for result in results]
+            options = request.options(seed)
+            check_text(model, request.text, settings)
+            check_sampler(model, sampling_params(model, options, writes=False), settings)
+            results = model.fill(request.text, **options)
+            keys = ("text", "ids", "calls", "seed")
+            yield [{key: getattr(result, key) for key in keys} for result in results]
 
         return Json({"object": "fill", "model": name, "results": await engine.one(name, job)})
 
     @routes.post("/v1/score", response_model=None)
-    async def score(question: Scoring) -> Response:
+    async def score(request: Scoring) -> Response:
         """The likelihood of texts, or a bound on it, in nats per token with its standard error."""
-        name = chosen(engine, question.model)
+        name = model_name(engine, request.model)
 
         def job(model: Model) -> Iterator[dict[str, Any]]:
-            yield scored(model, question, settings)
+            yield score_texts(model, request, settings)
 
         return Json({"object": "score", "model": name, **await engine.one(name, job)})
 
     @routes.post("/v1/stream", responses=STREAMED, response_model=None)
-    async def stream(question: with_options(Watching)) -> Response:  # type: ignore[valid-type]
+    async def stream(request: with_options(Watching)) -> Response:  # type: ignore[valid-type]
         """The sampler steps of a text as server-sent events: a `frame` per step, then `done`."""
-        name, seed = chosen(engine, question.model), question.drawn_seed
+        name, seed = model_name(engine, request.model), request.drawn_seed
 
         def job(model: Model) -> Iterator[dict[str, Any]]:
-            yield from watched(model, question, seed, settings)
+            yield from stream_frames(model, request, seed, settings)
 
         frames = engine.run(name, job)
         first = await anext(frames)  # an error before the stream is a plain response
@@ -66,19 +66,21 @@ def our_routes(engine: Engine, settings: ServerLimits) -> APIRouter:
     return routes
 
 
-def about(engine: Engine, metrics: Metrics) -> APIRouter:
+def status_routes(engine: Engine, metrics: Metrics) -> APIRouter:
     """A router with /v1/models, /healthz and /metrics."""
     routes = APIRouter(tags=["about"])
 
     @routes.get("/v1/models", response_model=None)
     async def models() -> Response:
         """The served models."""
-        return Json({"object": "list", "data": [described(engine, name) for name in engine.models]})
+        return Json(
+            {"object": "list", "data": [model_entry(engine, name) for name in engine.models]}
+        )
 
     @routes.get("/v1/models/{name:path}", response_model=None)
     async def model(name: str) -> Response:
         """One served model."""
-        return Json(described(engine, chosen(engine, name)))
+        return Json(model_entry(engine, model_name(engine, name)))
 
     @routes.get("/healthz", response_model=None)
     async def health() -> Response:
@@ -94,15 +96,15 @@ def about(engine: Engine, metrics: Metrics) -> APIRouter:
     return routes
 
 
-def scored(model: Model, question: Scoring, settings: ServerLimits) -> dict[str, Any]:
-    """The bound of the texts; an unknown number is null."""
-    texts = [question.texts] if isinstance(question.texts, str) else question.texts
-    if question.draws > settings.draws:
-        raise UnmaskError(f"draws must be {settings.draws} or less here, not {question.draws}")
+def score_texts(model: Model, request: Scoring, settings: ServerLimits) -> dict[str, Any]:
+    """The likelihood of the texts, or its bound, as plain data; infinity and NaN are None."""
+    texts = [request.texts] if isinstance(request.texts, str) else request.texts
+    if request.draws > settings.draws:
+        raise UnmaskError(f"draws must be {settings.draws} or less here, not {request.draws}")
     pairs = [isinstance(text, tuple) for text in texts]
     if any(pairs) != model.conditional or any(pairs) != all(pairs):
         kind = "pairs of source and target" if model.conditional else "texts, not pairs"
-        raise UnmaskError(f"this model measures {kind}")
+        raise UnmaskError(f"this model scores {kind}")
     parts = [part for text in texts for part in ([text] if isinstance(text, str) else text)]
     if sum(map(len, parts)) > MOST_TOKENS:
         raise UnmaskError("the texts are too long: score fewer or shorter ones")
@@ -111,39 +113,41 @@ def scored(model: Model, question: Scoring, settings: ServerLimits) -> dict[str,
         raise UnmaskError(
             f"the texts have {tokens} tokens, more than {settings.length} tokens: score fewer texts"
         )
-    return model.perplexity(texts, draws=question.draws, seed=question.seed).to_dict()
+    return model.perplexity(texts, draws=request.draws, seed=request.seed).to_dict()
 
 
-def watched(
-    model: Model, question: Watching, seed: int, settings: ServerLimits
+def stream_frames(
+    model: Model, request: Watching, seed: int, settings: ServerLimits
 ) -> Iterator[dict[str, Any]]:
-    """Frames of a text as plain data."""
-    asked = [question.prompt, question.fill, question.edit]
-    if sum(text is not None for text in asked) > 1:
+    """The frames of a text as plain data."""
+    texts = [request.prompt, request.fill, request.edit]
+    if sum(text is not None for text in texts) > 1:
         raise UnmaskError("give one of prompt, fill and edit")
-    if question.edit is None and any(
+    if request.edit is None and any(
         value is not None
-        for value in (question.remask, question.remask_span, question.remask_uncertain)
+        for value in (request.remask, request.remask_span, request.remask_uncertain)
     ):
-        raise UnmaskError("remask, remask_span and remask_uncertain need edit: give it, or none")
-    writes = question.fill is None and question.edit is None
-    options = question.options(seed)
-    length: Length = question.length
+        raise UnmaskError(
+            "remask, remask_span and remask_uncertain need edit: give edit, or leave them out"
+        )
+    writes = request.fill is None and request.edit is None
+    options = request.options(seed)
+    length: Length = request.length
     if writes:
         length = params_to_generate(model.defaults, options, length)[1] or model.length
     if isinstance(length, int) and length > settings.length:
         raise UnmaskError(f"length must be {settings.length} or less here, not {length}")
-    check_text(model, next((text for text in asked if text is not None), ""), settings)
-    sampling = resolved(model, options, writes)
+    check_text(model, next((text for text in texts if text is not None), ""), settings)
+    sampling = sampling_params(model, options, writes)
     check_sampler(model, sampling, settings)
     frames = model.stream(
-        question.prompt,
-        fill=question.fill,
-        edit=question.edit,
+        request.prompt,
+        fill=request.fill,
+        edit=request.edit,
         length=length,
-        remask=question.remask,
-        remask_span=question.remask_span,
-        remask_uncertain=question.remask_uncertain,
+        remask=request.remask,
+        remask_span=request.remask_span,
+        remask_uncertain=request.remask_uncertain,
         **vars(sampling),
     )
     for number, frame in enumerate(frames):
@@ -151,41 +155,42 @@ def watched(
 
 
 def frame_data(model: Model, number: int, frame: Frame) -> dict[str, Any]:
-    """A frame as plain data: the ids of each row with masks, its changed columns, and confidences."""
+    """A frame as plain data: of each row its ids, changed columns and their confidences."""
     rows = []
-    for ids, changed, sure in zip(
+    for ids, changed, confidences in zip(
         frame.tokens.tolist(), frame.changed, frame.confidence, strict=True
     ):
         columns = changed.nonzero()[:, 0]
-        confidence = [round(value, 4) for value in sure[columns].tolist()]
+        confidence = [round(value, 4) for value in confidences[columns].tolist()]
         text = model.tokenizer.decode(ids)
         rows.append(
             {"text": text, "ids": ids, "changed": columns.tolist(), "confidence": confidence}
         )
-    figures = {"calls": frame.calls.tolist(), "t": frame.t.tolist(), "seconds": frame.seconds}
     return {
         "number": number,
         "mask_id": model.tokenizer.vocabulary.mask_id,
-        **figures,
+        "calls": frame.calls.tolist(),
+        "t": frame.t.tolist(),
+        "seconds": frame.seconds,
         "rows": rows,
     }
 
 
 def check_text(model: Model, text: str, settings: ServerLimits) -> None:
-    """Raises an error for a too long text; counts gaps first, because one may be huge."""
+    """Raises an error for a too long text; counts masks before it expands gaps (`[MASK:999999]`)."""
     if len(text) > MOST_TOKENS:
         raise UnmaskError(f"the text has {len(text)} characters, more than {MOST_TOKENS}")
     tokens = count_blanks(text)
     if tokens <= settings.length:
         tokens = len(parse_blanks(text, model.tokenizer))
     if tokens > settings.length:
-        raise UnmaskError(f"a text has {settings.length} tokens at most here, not {tokens}")
+        raise UnmaskError(f"a text may have {settings.length} tokens here, not {tokens}")
 
 
 async def _events(
     name: str, seed: int, first: dict[str, Any], frames: AsyncGenerator[dict[str, Any], None]
 ) -> AsyncGenerator[str, None]:
-    """Frames as events; closing the generator stops the job, and an error ends the stream."""
+    """Frames as server-sent events; an error ends them with an error event. Closing it stops the job."""
     last = first
     async with aclosing(frames):
         try:

@@ -44,7 +44,7 @@ class ApiRequest(BaseModel):
 
 
 class Sampled(ApiRequest):
-    """A request for text; `with_options` adds the options of the samplers."""
+    """A request for text; `with_options` adds the sampling options."""
 
     n: int = 1
     seed: int | None = Field(
@@ -61,8 +61,8 @@ class Sampled(ApiRequest):
 
     def options(self, seed: int) -> dict[str, Any]:
         """The options of the request as arguments of the Python API."""
-        own = {*(one.name for one in options_of(SamplingParams, "http")), *LOGITS_PROCESSORS}
-        return {**self.model_dump(include=own, exclude_unset=True), "seed": seed}
+        names = {*(one.name for one in options_of(SamplingParams, "http")), *LOGITS_PROCESSORS}
+        return {**self.model_dump(include=names, exclude_unset=True), "seed": seed}
 
 
 class Usage(BaseModel):
@@ -74,7 +74,7 @@ class Usage(BaseModel):
 
 
 class Completing(Sampled):
-    """OpenAI's /v1/completions with the options of our samplers."""
+    """A request to OpenAI's /v1/completions, with our sampling options."""
 
     prompt: str | list[StrictStr] = Field("", description="start of the text, or several starts")
     suffix: str | None = Field(
@@ -120,7 +120,9 @@ class Watching(Sampled):
         None, gt=0, le=1, description="share of the tokens of edit to rewrite"
     )
     remask_span: tuple[int, int] | None = Field(
-        None, description="first and last token + 1 of edit to rewrite", strict=False
+        None,
+        description="first token of edit to rewrite, and the token after the last",
+        strict=False,
     )
     remask_uncertain: int | None = Field(
         None, ge=1, description="number of the least likely tokens of edit to rewrite"
@@ -162,7 +164,7 @@ def with_options(request: type[M]) -> type[M]:
     Called when the application is made, after plugins have registered processors and samplers.
     """
     options = {one.name: one for one in options_of(SamplingParams, "http")}
-    del options["seed"]  # the server draws one: `Sampled` declares it
+    del options["seed"]  # `Sampled` declares it: the default is a random seed
     about = f"{options['sampler'].help}: {spelled_samplers()}"
     options["sampler"] = replace(options["sampler"], help=about)
     fields: dict[str, Any] = _fields(options.values(), usual=USUAL)
@@ -174,7 +176,7 @@ def with_options(request: type[M]) -> type[M]:
 
 
 def _fields(options: Iterable[Option], usual: Iterable[str] = ()) -> dict[str, tuple[Any, Any]]:
-    """Type and field of each option; an option in `usual` has the model's default."""
+    """Type and field of each option; those in `usual` default to None, the model's own default."""
     found = {}
     for one in options:
         kind: Any = Literal[one.choices] if one.choices else Name if one.kind is str else one.kind

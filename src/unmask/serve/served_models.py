@@ -1,4 +1,4 @@
-"""Looks served models up by name; a name never becomes a path."""
+"""Finds served models by name; a name is never used as a file path."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ STREAMED: dict[int | str, dict[str, Any]] = {
 }
 
 
-def chosen(engine: Engine, name: str | None) -> str:
+def model_name(engine: Engine, name: str | None) -> str:
     """The name of the requested model, by default the first; raises an error for an unknown one."""
     if name is None:
         return next(iter(engine.models))
@@ -26,8 +26,8 @@ def chosen(engine: Engine, name: str | None) -> str:
     return name
 
 
-def described(engine: Engine, name: str) -> dict[str, Any]:
-    """A model as an entry of OpenAI's list, with its method, size and abilities."""
+def model_entry(engine: Engine, name: str) -> dict[str, Any]:
+    """A model as an entry of OpenAI's list, with its method, size and capabilities."""
     model = engine.models[name]
     parameters = sum(p.numel() for p in model.method.parameters())
     return {

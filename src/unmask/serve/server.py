@@ -14,7 +14,7 @@ from unmask.serve.execution.engine import Engine
 from unmask.serve.limits import ServerLimits
 
 MOST_PORT = 65535
-LAST_WORDS = 5.0  # seconds for the last events of cancelled streams
+LAST_EVENTS = 5.0  # seconds for the last events of cancelled streams
 
 
 def protocol(read: float, write: float) -> type[H11Protocol]:
@@ -25,50 +25,50 @@ def protocol(read: float, write: float) -> type[H11Protocol]:
         write: seconds for a client to read a part of the response.
     """
 
-    class Impatient(H11Protocol):
-        _late: asyncio.TimerHandle | None = None
-        _unread: asyncio.TimerHandle | None = None
+    class TimedProtocol(H11Protocol):
+        _read_timer: asyncio.TimerHandle | None = None
+        _write_timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self._wait()
+            self._start_read_timer()
 
         def data_received(self, data: bytes) -> None:
             before = self.cycle
-            if self._late is None and (before is None or before.response_complete):
-                self._wait()  # first bytes of the next request
+            if self._read_timer is None and (before is None or before.response_complete):
+                self._start_read_timer()  # first bytes of the next request
             super().data_received(data)
             if self.cycle is not before:
-                self._begun()
+                self._cancel_read_timer()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._begun()
-            self._taken()
+            self._cancel_read_timer()
+            self._cancel_write_timer()
             super().connection_lost(exc)
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            # close() would wait without limit for the client to read
-            self._unread = self.loop.call_later(write, self.transport.abort)
+            # close() would wait for the client without a limit
+            self._write_timer = self.loop.call_later(write, self.transport.abort)
 
         def resume_writing(self) -> None:
-            self._taken()
+            self._cancel_write_timer()
             super().resume_writing()
 
-        def _wait(self) -> None:
-            self._late = self.loop.call_later(read, self.transport.close)
+        def _start_read_timer(self) -> None:
+            self._read_timer = self.loop.call_later(read, self.transport.close)
 
-        def _begun(self) -> None:
-            if self._late is not None:
-                self._late.cancel()
-                self._late = None
+        def _cancel_read_timer(self) -> None:
+            if self._read_timer is not None:
+                self._read_timer.cancel()
+                self._read_timer = None
 
-        def _taken(self) -> None:
-            if self._unread is not None:
-                self._unread.cancel()
-                self._unread = None
+        def _cancel_write_timer(self) -> None:
+            if self._write_timer is not None:
+                self._write_timer.cancel()
+                self._write_timer = None
 
-    return Impatient
+    return TimedProtocol
 
 
 class Server(uvicorn.Server):
@@ -77,15 +77,15 @@ class Server(uvicorn.Server):
     def __init__(
         self, app: FastAPI, engine: Engine, settings: ServerLimits, started: Callable[[], None]
     ) -> None:
-        # After this time every stream has sent its last event, or its client does not read.
-        patience = round(settings.grace + LAST_WORDS)
+        # After this time each stream has sent its last event, unless its client does not read.
+        timeout = round(settings.grace + LAST_EVENTS)
         super().__init__(
             uvicorn.Config(
                 app,
                 http=protocol(settings.read, settings.write),
                 ws="none",
                 log_level="warning",
-                timeout_graceful_shutdown=patience,
+                timeout_graceful_shutdown=timeout,
                 server_header=False,
             )
         )
@@ -98,7 +98,7 @@ class Server(uvicorn.Server):
 
     async def _serve(self, sockets: list[socket.socket] | None = None) -> None:
         await super()._serve(sockets)
-        self._captured_signals.clear()  # otherwise uvicorn raises the signal again: exit code 0
+        self._captured_signals.clear()  # so that uvicorn does not raise it again: exit code 0
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         draining = asyncio.create_task(self._engine.drain(self._grace))

@@ -1,4 +1,4 @@
-"""Models that ship with the package, one folder each, from `unmask export` and `unmask card`."""
+"""Models that ship with the package, one folder each, made with `unmask export` and `unmask card`."""
 
 import json
 from difflib import get_close_matches

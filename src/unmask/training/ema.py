@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 def decay_at(step: int, decay: float) -> float:
-    """The decay after `step` updates: smaller at first, so that short runs forget their start."""
+    """The decay after `step` updates: smaller at first, so that the initial weights fade quickly."""
     return min(decay, (1 + step) / (10 + step))
 
 
@@ -26,21 +26,21 @@ class EMA:
         self.decay = decay
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self.average = [p.detach().clone() for p in self.parameters]
-        # This process's shards: an update needs no communication.
-        self._own = [local(p) for p in self.parameters]
-        self._own_average = [local(average) for average in self.average]
-        place = {id(p): index for index, p in enumerate(self.parameters)}
+        # An update of this process's shards needs no communication.
+        self._shards = [local(p) for p in self.parameters]
+        self._average_shards = [local(average) for average in self.average]
+        index_of = {id(p): index for index, p in enumerate(self.parameters)}
         state = model.state_dict(keep_vars=True)  # lists a tied parameter under each of its names
-        self.names = {name: place[id(p)] for name, p in state.items() if id(p) in place}
+        self.names = {name: index_of[id(p)] for name, p in state.items() if id(p) in index_of}
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         """average ← decay · average + (1 − decay) · weights, after update number `step`."""
-        torch._foreach_lerp_(self._own_average, self._own, 1 - decay_at(step, self.decay))
+        torch._foreach_lerp_(self._average_shards, self._shards, 1 - decay_at(step, self.decay))
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
-        """Puts the averages into the model, and afterwards its own weights back, bit for bit."""
+        """A context with the averages in the model; on exit its own weights return, bit for bit."""
         own = [p.detach().clone() for p in self.parameters]
         self._put(self.average)
         try:

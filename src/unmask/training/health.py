@@ -8,8 +8,8 @@ from torch import Tensor
 from unmask.training.train_state import TrainingState
 from unmask.training.training_config import TrainingConfig
 
-_SETTLED = 100  # losses before spikes are detected
-_REACH = 100  # losses in the running average
+_FIRST_LOSSES = 100  # number of losses before spikes are detected
+_WINDOW = 100  # number of losses in the running mean
 
 
 class Diverged(Exception):
@@ -20,7 +20,7 @@ class Diverged(Exception):
         self.steps = steps
 
 
-def unusable(loss: Tensor, norm: Tensor) -> Tensor:
+def not_finite(loss: Tensor, norm: Tensor) -> Tensor:
     """1 if the loss or the gradient norm is not finite, else 0.
 
     The result stays on the device, so the host does not wait for it.
@@ -29,12 +29,12 @@ def unusable(loss: Tensor, norm: Tensor) -> Tensor:
 
 
 def longest(state: TrainingState) -> int:
-    """The longest sequence of skipped steps since the last log line, with those just before it."""
-    most, row = 0, state.streak
+    """The longest sequence of skipped steps since the last log line; it may begin before the line."""
+    result, streak = 0, state.streak
     for pair in state.pending:
-        row = 0 if finite(*pair) else row + 1
-        most = max(most, row)
-    return most
+        streak = 0 if finite(*pair) else streak + 1
+        result = max(result, streak)
+    return result
 
 
 @dataclass(frozen=True)
@@ -64,22 +64,22 @@ def review(state: TrainingState, config: TrainingConfig) -> Review:
     The result depends on the state only, so a resumed run computes the same.
     """
     skipped = sum(not finite(*pair) for pair in state.pending)
-    found = Review([], [], skipped, longest(state), [])
+    summary = Review([], [], skipped, longest(state), [])
     first = state.step - len(state.pending) + 1
     for step, (loss, norm) in enumerate(state.pending, first):
         if not finite(loss, norm):
             state.streak += 1
             continue
         state.streak = 0
-        found.losses.append(loss)
-        found.norms.append(norm)
-        if _jumps(loss, state, config.spike):
-            found.spikes.append({"step": step, "loss": loss, "usual": state.level})
+        summary.losses.append(loss)
+        summary.norms.append(norm)
+        if _is_spike(loss, state, config.spike):
+            summary.spikes.append({"step": step, "loss": loss, "usual": state.level})
         else:
-            _learn(loss, state)
-    state.skipped += found.skipped
+            _update_statistics(loss, state)
+    state.skipped += summary.skipped
     state.pending.clear()
-    return found
+    return summary
 
 
 def finite(loss: float, norm: float) -> bool:
@@ -95,25 +95,25 @@ def in_a_row(state: TrainingState) -> int:
     return state.streak + len(state.pending)
 
 
-def settled(state: TrainingState, limit: int) -> bool:
+def healthy(state: TrainingState, limit: int) -> bool:
     """True if the newest step is finite and fewer than `limit` skipped steps came in a row.
 
-    Only such a state gives a checkpoint for rollbacks: the run would diverge again from others.
+    Only such a state is saved for rollbacks: from another one the run would diverge again.
     """
     return not in_a_row(state) and not 0 < limit <= longest(state)
 
 
-def _jumps(loss: float, state: TrainingState, limit: float) -> bool:
-    """True if a loss lies more than `limit` standard deviations above the running average."""
-    if not limit or state.counted < _SETTLED:
+def _is_spike(loss: float, state: TrainingState, limit: float) -> bool:
+    """True if a loss is more than `limit` standard deviations above the running mean."""
+    if not limit or state.counted < _FIRST_LOSSES:
         return False
     return loss > state.level + limit * math.sqrt(state.spread)
 
 
-def _learn(loss: float, state: TrainingState) -> None:
-    """Updates the running mean and variance of the losses that are no spikes."""
+def _update_statistics(loss: float, state: TrainingState) -> None:
+    """Updates the running mean and variance with a loss that is not a spike."""
     state.counted += 1
-    share = 1 / min(state.counted, _REACH)
-    away = loss - state.level
-    state.level += share * away
-    state.spread = (1 - share) * (state.spread + share * away * away)
+    share = 1 / min(state.counted, _WINDOW)
+    deviation = loss - state.level
+    state.level += share * deviation
+    state.spread = (1 - share) * (state.spread + share * deviation * deviation)

@@ -10,20 +10,20 @@ from unmask.errors import UnmaskError
 
 T = TypeVar("T")
 
-# Texts of out-of-memory errors that have no class of their own.
-_SAID = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
+# Texts of out-of-memory errors without a class of their own.
+_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
 
 
 def out_of_memory(error: BaseException) -> bool:
     """True if an error means that memory ran out."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(said in str(error) for said in _SAID)
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
 @contextmanager
 def out_of_memory_error(rows: Callable[[], int]) -> Iterator[None]:
-    """Turns an out-of-memory error into advice; `rows` returns the rows of a backward pass."""
+    """Turns an out-of-memory error into one with advice; `rows` returns the rows of a backward pass."""
     try:
         yield
     except Exception as error:
@@ -51,25 +51,25 @@ class MicroBatch:
         """The rows of the next backward pass."""
         return -(-self.rows // self.pieces) if self.search else self.fixed
 
-    def run(self, attempt: Callable[[int], T], forget: Callable[[], None]) -> T:
+    def run(self, attempt: Callable[[int], T], clear: Callable[[], None]) -> T:
         """The result of `attempt` at a size that fits.
 
         Args:
             attempt: computes the gradient in micro-batches of the given size.
-            forget: clears the gradient that a failed attempt left.
+            clear: clears the gradient that a failed attempt left.
         """
         if not self.search:
             return attempt(self.fixed)
         while True:
             try:
-                done = attempt(self.size)
+                result = attempt(self.size)
             except Exception as error:
                 if not out_of_memory(error):
                     raise
             else:
                 self._fits()
-                return done
-            forget()  # outside the except block, where the error no longer keeps tensors alive
+                return result
+            clear()  # outside the except block, where the error no longer keeps tensors alive
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             self._fails()

@@ -1,7 +1,8 @@
 """Muon for the matrices of a network's blocks, AdamW for all other parameters.
 
 Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) replaces the momentum of a matrix by the nearest
-matrix whose singular values are all alike. Five steps of a quintic Newton-Schulz iteration find it roughly.
+semi-orthogonal matrix, whose singular values are all 1. Five steps of a quintic Newton-Schulz iteration
+approximate it.
 """
 
 import math
@@ -18,9 +19,9 @@ from unmask.training.ema import local
 from unmask.training.optimizer import NamedAdamW
 from unmask.training.training_config import TrainingConfig
 
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: the steepest slope at 0 that stays near 1
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: a steep slope at 0 with results near 1
 STEPS = 5
-TOGETHER = 1 << 27  # numbers in one batch of matrices: more would only take memory
+STACK_SIZE = 1 << 27  # numbers in a stack at most: larger ones take memory and are not faster
 
 Matrices = Float[Tensor, "matrices rows columns"]
 
@@ -29,7 +30,7 @@ def orthogonalize(x: Matrices) -> Matrices:
     """Brings the singular values of each matrix near 1, in the precision of `x`.
 
     Args:
-        x: matrices of one shape; few rows and many columns are the cheapest form.
+        x: matrices of one shape; fewer rows than columns are cheaper.
 
     Returns:
         U S V' for each x = U T V', with S between 0.68 and 1.21 where T is above 0.003 of x's norm.
@@ -50,45 +51,47 @@ def orthogonalize(x: Matrices) -> Matrices:
 class _Stack:
     """Parameters of one shape, each made of `parts` matrices, with their momentum in one tensor.
 
-    Of parameters in shards, this process holds the momentum of its own shards.
+    If the parameters are sharded, the momentum is that of this process's shards.
     """
 
     def __init__(self, named: Mapping[str, Tensor], parts: int) -> None:
         self.named = dict(named)
         self.first: Any = next(iter(named.values()))
         self.sharded = hasattr(self.first, "to_local")
-        self.own = [local(parameter) for parameter in named.values()]
-        self.momentum = torch.stack([torch.zeros_like(own) for own in self.own])
+        self.shards = [local(parameter) for parameter in named.values()]
+        self.momentum = torch.stack([torch.zeros_like(shard) for shard in self.shards])
         rows, columns = self.first.shape
-        self.whole = (len(named), rows, columns)
+        self.full_shape = (len(named), rows, columns)
         self.shape = (len(named) * parts, rows // parts, columns)
         self.wide = tuple(sorted(self.shape[1:]))  # stacks of one such shape share a batch
-        # A step of length 1 changes the output of a matrix by as much as its input is long, whatever
-        # the width (arXiv 2310.17813): one learning rate serves all shapes and all widths.
+        # With this scale a step changes the output of a matrix by an amount that does not depend on
+        # the width (arXiv 2310.17813): one learning rate fits all shapes.
         self.scale = math.sqrt(max(1.0, self.shape[1] / self.shape[2]))
 
     def direction(self, momentum: float, keep: Tensor, dtype: torch.dtype) -> Matrices:
-        """Nesterov's momentum as whole, wide matrices; a step that is not kept leaves it alone."""
-        pairs = zip(self.named.values(), self.own, strict=True)
+        """Nesterov momentum as unsharded, wide matrices; the momentum is unchanged if `keep` is 0."""
+        pairs = zip(self.named.values(), self.shards, strict=True)
         gradient = torch.stack(
-            [torch.zeros_like(own) if p.grad is None else local(p.grad) for p, own in pairs]
+            [torch.zeros_like(shard) if p.grad is None else local(p.grad) for p, shard in pairs]
         )
-        gradient = torch.where(keep > 0, gradient, 0.0)  # 0 times infinity is no number
+        gradient = torch.where(keep > 0, gradient, 0.0)  # 0 times infinity is NaN
         self.momentum.lerp_(gradient, (1 - momentum) * keep)
-        found = self._gathered(gradient.lerp_(self.momentum, momentum).to(dtype)).view(self.shape)
+        found = self._unsharded(gradient.lerp_(self.momentum, momentum).to(dtype)).view(self.shape)
         return found if self.shape[1] <= self.shape[2] else found.mT
 
-    def move(self, direction: Matrices, lr: float, decay: float, keep: Tensor) -> None:
-        """Shrinks the parameters and takes a step, or none where `keep` is 0."""
+    def move(self, direction: Matrices, lr: float | Tensor, decay: float, keep: Tensor) -> None:
+        """Applies weight decay and a step to the parameters, or nothing if `keep` is 0."""
         if self.shape[1] > self.shape[2]:
             direction = direction.mT
-        step = self._shared(direction.reshape(self.whole)).float() * (keep * (-lr * self.scale))
+        step = self._to_shards(direction.reshape(self.full_shape)).float() * (
+            keep * (-lr * self.scale)
+        )
         if decay:
-            torch._foreach_mul_(self.own, 1 - keep * (lr * decay))
-        torch._foreach_add_(self.own, list(step.unbind()))
+            torch._foreach_mul_(self.shards, 1 - keep * (lr * decay))
+        torch._foreach_add_(self.shards, list(step.unbind()))
 
     def tensors(self) -> dict[str, Tensor]:
-        """The momentum of each parameter, in shards if the parameter is."""
+        """The momentum of each parameter, sharded like the parameter."""
         if not self.sharded:
             return dict(zip(self.named, self.momentum.unbind(), strict=True))
         from torch.distributed.tensor import DTensor
@@ -101,35 +104,40 @@ class _Stack:
         }
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Takes up what `tensors` gave."""
-        for name, own in zip(self.named, self.momentum.unbind(), strict=True):
-            own.copy_(local(tensors[name]))
+        """Restores a state that `tensors` returned."""
+        for name, shard in zip(self.named, self.momentum.unbind(), strict=True):
+            shard.copy_(local(tensors[name]))
 
-    def _gathered(self, stacked: Tensor) -> Tensor:
-        """Whole matrices of the shards of all processes."""
+    def _unsharded(self, stacked: Tensor) -> Tensor:
+        """Unsharded matrices, gathered from all processes."""
         if not self.sharded:
             return stacked
         from torch.distributed.tensor import DTensor
 
-        size = torch.Size(self.whole)
+        size = torch.Size(self.full_shape)
         stride = (size[1] * size[2], size[2], 1)
         shards = DTensor.from_local(
-            stacked, self.first.device_mesh, self._stacked(), run_check=False, shape=size, stride=stride
-        )  # fmt: skip
+            stacked,
+            self.first.device_mesh,
+            self._stack_placements(),
+            run_check=False,
+            shape=size,
+            stride=stride,
+        )
         return shards.full_tensor()
 
-    def _shared(self, whole: Tensor) -> Tensor:
-        """This process's shards of whole matrices, which all processes have."""
+    def _to_shards(self, full: Tensor) -> Tensor:
+        """This process's shards of unsharded matrices, which all processes hold."""
         if not self.sharded:
-            return whole
+            return full
         from torch.distributed.tensor import DTensor, Replicate
 
         mesh = self.first.device_mesh
-        everywhere = DTensor.from_local(whole, mesh, [Replicate()] * mesh.ndim, run_check=False)
-        return everywhere.redistribute(placements=self._stacked()).to_local()
+        replicated = DTensor.from_local(full, mesh, [Replicate()] * mesh.ndim, run_check=False)
+        return replicated.redistribute(placements=self._stack_placements()).to_local()
 
-    def _stacked(self) -> list[Any]:
-        """The placements of a parameter, with one more dimension before its own."""
+    def _stack_placements(self) -> list[Any]:
+        """The placements of a parameter, with one more dimension at the front."""
         from torch.distributed.tensor import Shard
 
         at = self.first.placements
@@ -139,7 +147,7 @@ class _Stack:
 class NamedMuon(NamedAdamW):
     """Muon over the matrices that a network's blocks name, AdamW over all other parameters.
 
-    A method's own parameter groups stay with AdamW. Both learning rates follow the schedule in proportion.
+    The parameter groups of a method stay with AdamW. Warm-up and decay scale both learning rates alike.
     """
 
     def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
@@ -153,8 +161,8 @@ class NamedMuon(NamedAdamW):
         self.batches = _batches({name: named[name] for name in parts}, parts)
 
     @torch.no_grad()
-    def step(self, lr: float, skip: Tensor) -> None:
-        """One update, or none where `skip` is 1, which the device itself reads; the gradients are spent."""
+    def step(self, lr: float | Tensor, skip: Tensor) -> None:
+        """Makes one update, or none if `skip` is 1, and clears the gradients."""
         keep = 1 - skip
         for batch in self.batches:
             wide = [stack.direction(self.momentum, keep, self.dtype) for stack in batch]
@@ -163,16 +171,16 @@ class NamedMuon(NamedAdamW):
                 stack.move(part, lr * self.ratio, self.decay, keep)
         super().step(lr, skip)
 
-    def forget(self) -> None:
-        super().forget()
+    def zero_grad(self) -> None:
+        super().zero_grad()
         for stack in self._stacks():
             for parameter in stack.named.values():
                 parameter.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
         """AdamW's state, and the momentum of Muon's matrices as `parameter.momentum`."""
-        own = {f"{name}.momentum": x for s in self._stacks() for name, x in s.tensors().items()}
-        return super().tensors() | own
+        momenta = {f"{name}.momentum": x for s in self._stacks() for name, x in s.tensors().items()}
+        return super().tensors() | momenta
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         super().load(tensors)
@@ -187,15 +195,15 @@ OPTIMIZERS: dict[str, type[NamedAdamW]] = {"adamw": NamedAdamW, "muon": NamedMuo
 
 
 def block_matrices(model: nn.Module) -> dict[str, int]:
-    """The trained matrices that Muon takes, each with the number of matrices that are stacked in it.
+    """The names of the weights that Muon updates, with the number of matrices stacked in each.
 
-    A block names them in `matrices`: `{"qkv": 3, "out": 1}` are the weights of its layers qkv and out.
+    A block lists them in `matrices`: `{"qkv": 3, "out": 1}` are the weights of its layers qkv and out.
     """
-    groups = [own.prefix for own in getattr(model, "parameter_groups", ())]
+    groups = [group.prefix for group in getattr(model, "parameter_groups", ())]
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
     found = {
-        f"{place}.{layer}.weight": parts
-        for place, module in model.named_modules()
+        f"{path}.{layer}.weight": parts
+        for path, module in model.named_modules()
         for layer, parts in getattr(module, "matrices", {}).items()
     }
     found = {
@@ -205,19 +213,20 @@ def block_matrices(model: nn.Module) -> dict[str, int]:
     }
     if not found:
         raise UnmaskError(
-            "training.optimizer muon needs a network whose blocks name their matrices: set adamw"
+            "training.optimizer muon needs a network whose blocks list their matrices: "
+            "set training.optimizer adamw"
         )
     return found
 
 
 def _batches(named: Mapping[str, Tensor], parts: Mapping[str, int]) -> list[list[_Stack]]:
-    """Stacks of equal parameters, and batches of stacks whose matrices have one shape."""
-    alike: dict[tuple[int, ...], list[str]] = {}
+    """Stacks of parameters of one shape, in batches whose wide matrices have one shape."""
+    by_shape: dict[tuple[int, ...], list[str]] = {}
     for name, parameter in named.items():
-        alike.setdefault((*parameter.shape, parts[name]), []).append(name)
+        by_shape.setdefault((*parameter.shape, parts[name]), []).append(name)
     batches: dict[tuple[object, int], list[_Stack]] = {}
-    for names in alike.values():
-        size = max(1, TOGETHER // named[names[0]].numel())
+    for names in by_shape.values():
+        size = max(1, STACK_SIZE // named[names[0]].numel())
         for start in range(0, len(names), size):
             some = names[start : start + size]
             stack = _Stack({name: named[name] for name in some}, parts[some[0]])

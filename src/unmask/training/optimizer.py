@@ -14,10 +14,10 @@ _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 def learning_rate(step: int, config: TrainingConfig) -> float:
-    """Linear warm-up to `lr`, then as `decay` has it: constant, or down to `min_lr` at the last step.
+    """The learning rate of a step: linear warm-up to `lr`, then constant, or a decay to `min_lr`.
 
-    `cosine` is half a cosine and `linear` a line from the end of the warm-up; `wsd` (warm-up, stable,
-    decay: arXiv 2404.06395) stays at `lr` and is a line over the last `decay_share` of all steps.
+    `cosine` and `linear` decay from the end of the warm-up. `wsd` (warm-up, stable, decay: arXiv
+    2404.06395) stays at `lr` and decays linearly over the last `decay_share` of all steps.
     """
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
@@ -32,7 +32,7 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
 
 
 class NamedAdamW:
-    """AdamW over the trainable parameters of a model, by name; `without` leaves some out."""
+    """AdamW over the trainable parameters of a model, except those named in `without`."""
 
     def __init__(
         self, model: nn.Module, config: TrainingConfig, without: Collection[str] = ()
@@ -40,7 +40,7 @@ class NamedAdamW:
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         named = {name: p for name, p in trained.items() if name not in without}
         self.fused = any(p.is_cuda for p in named.values())
-        self.named: dict[str, Tensor] = {}  # in the order of torch's own numbering
+        self.named: dict[str, Tensor] = {}  # in the order of torch's parameter indices
         groups: list[dict[str, Any]] = []
         for own in getattr(model, "parameter_groups", ()):
             chosen = {name: p for name, p in named.items() if name.startswith(own.prefix)}
@@ -55,15 +55,17 @@ class NamedAdamW:
             betas=config.betas,
             eps=config.eps,
             fused=self.fused or None,
+            capturable=self.fused,  # by a CUDA graph
             foreach=None if self.fused else True,
         )
 
     def _groups(
         self, named: Mapping[str, Tensor], lr: float, decay: float | None, config: TrainingConfig
     ) -> list[dict[str, Any]]:
-        """Parameters as groups of AdamW, which are numbered after those before them.
+        """Groups of AdamW: matrices with weight decay, and other parameters without.
 
-        Decay shrinks matrices only: pulling gains, biases or a schedule's scalars to 0 means nothing.
+        Decay towards 0 makes no sense for gains, biases and the scalars of a schedule. The names are
+        added to `self.named` in the order of the groups.
         """
         matrices = {name: p for name, p in named.items() if p.ndim >= 2}
         others = {name: p for name, p in named.items() if p.ndim < 2}
@@ -74,19 +76,24 @@ class NamedAdamW:
             {"params": list(others.values()), "weight_decay": 0.0, "scale": lr},
         ]
 
-    def step(self, lr: float, skip: Tensor) -> None:
-        """One update, or none where `skip` is 1; the gradients are dropped."""
+    def step(self, lr: float | Tensor, skip: Tensor) -> None:
+        """Makes one update, or none if `skip` is 1, and clears the gradients.
+
+        Args:
+            lr: the learning rate; a CUDA graph reads it from a tensor.
+            skip: 1 or 0, on the device.
+        """
         for group in self.adamw.param_groups:
-            group["lr"] = lr * group["scale"]
+            group["lr"] = (lr if self.fused else float(lr)) * group["scale"]
         if self.fused:
             vars(self.adamw)["found_inf"] = skip  # the kernel reads it; the host does not wait
             self.adamw.step()
         elif not skip:
             self.adamw.step()
-        self.forget()
+        self.zero_grad()
 
-    def forget(self) -> None:
-        """Drops the gradients."""
+    def zero_grad(self) -> None:
+        """Clears the gradients."""
         self.adamw.zero_grad(set_to_none=True)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -102,7 +109,7 @@ class NamedAdamW:
         return flat
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Restores a state of `tensors`."""
+        """Restores a state that `tensors` returned."""
         state: dict[str, Any] = self.adamw.state_dict()
         state["state"] = {
             index: {moment: tensors[f"{name}.{moment}"] for moment in _MOMENTS}

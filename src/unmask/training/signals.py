@@ -1,8 +1,9 @@
 """Handlers of Ctrl-C and SIGTERM, which stop training between two steps."""
 
 import signal
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -15,7 +16,7 @@ class Interrupted(KeyboardInterrupt):
         self.step = step
 
 
-class CutShort(BaseException):
+class Aborted(BaseException):
     """Raised by a signal during validation or sampling, to abort it. A resumed run repeats it."""
 
 
@@ -24,35 +25,63 @@ class Signals:
 
     def __init__(self) -> None:
         self.caught: list[int] = []
-        self._cutting = False
+        self._abortable = False
 
     def __bool__(self) -> bool:
         return bool(self.caught)
 
     def note(self, number: int) -> None:
-        """Records a signal; raises `CutShort` inside `cutting`."""
+        """Records a signal; raises `Aborted` inside `abortable`."""
         self.caught.append(number)
-        if self._cutting:
-            self._cutting = False  # raises once: clean-up code must not be interrupted
-            raise CutShort
+        if self._abortable:
+            self._abortable = False  # raises once: clean-up code must not be interrupted
+            raise Aborted
 
     @contextmanager
-    def cutting(self) -> Iterator[None]:
-        """A context in which a signal raises `CutShort` at once, as does an earlier one on entry."""
-        self._cutting = True
+    def abortable(self) -> Iterator[None]:
+        """A context in which a signal raises `Aborted`. An earlier signal raises it on entry."""
+        self._abortable = True
         try:
             if self.caught:
-                raise CutShort
+                raise Aborted
             yield
         finally:
-            self._cutting = False
+            self._abortable = False
+
+
+class _Answer:
+    """A thread that prints a line when the first signal arrives, also during a long computation.
+
+    Python runs signal handlers only between two calls of torch, and a backward pass is one call.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self.given = threading.Event()
+        self._sent, self._received = socket.socketpair()
+        self._sent.setblocking(False)
+        self._before = signal.set_wakeup_fd(self._sent.fileno(), warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while number := self._received.recv(1):
+            if number[0] in (signal.SIGINT, signal.SIGTERM) and not self.given.is_set():
+                self._say("stopping after this step; press again to stop now")
+                self.given.set()
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(self._before)
+        self._sent.close()
+        self._thread.join()
+        self._received.close()
 
 
 @contextmanager
-def interruptible() -> Iterator[Signals]:
+def interruptible(say: Callable[[str], None] = print) -> Iterator[Signals]:
     """A context in which Ctrl-C and SIGTERM are recorded and do not end the program.
 
-    A second Ctrl-C runs the handler that was set before. A second SIGTERM is recorded, too.
+    A second Ctrl-C runs the handler that was set before. A second SIGTERM is recorded like the first.
     """
     signals = Signals()
     if threading.current_thread() is not threading.main_thread():
@@ -66,12 +95,15 @@ def interruptible() -> Iterator[Signals]:
     def note(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:  # not for SIGTERM, which job schedulers repeat
             signal.signal(number, before[signal.SIGINT])
+        answer.given.wait(1.0)  # the answer comes before all other lines
         signals.note(number)
 
-    for number in before:
-        signal.signal(number, note)
+    answer = _Answer(say)
     try:
+        for number in before:
+            signal.signal(number, note)
         yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        answer.close()

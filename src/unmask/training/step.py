@@ -31,8 +31,8 @@ class TrainStep:
         """Adds the gradient of this process's rows, in micro-batches of `size` rows.
 
         Args:
-            step: the number of the batch.
-            units: tokens or rows of the global batch, over which the loss is a mean.
+            step: the number of the batch, which seeds noise and dropout.
+            units: divisor of the loss: the tokens or the rows of the global batch.
             size: rows of a backward pass.
 
         Returns:
@@ -44,12 +44,12 @@ class TrainStep:
         loss = torch.zeros((), device=device)
         for first in range(0, len(self.rows), size):
             part, here = self.rows[first : first + size], slice(first, first + size)
-            seen = None if given is None else given[here]
+            given_part = None if given is None else given[here]
             stream = RowStream(self.seed, step, part, self.config.batch)
             method.backbone.dropout_keys = dropout_keys(stream, device)
             with strategy.accumulating(last=first + size >= len(self.rows)):
                 with autocast(device, self.config.precision):
-                    total = strategy.module(x[here], valid[here], seen, stream)
+                    total = strategy.module(x[here], valid[here], given_part, stream)
                 share = total / max(1, units)
                 strategy.backward(share)
             method.backbone.dropout_keys = None  # the keys belong to this micro-batch only

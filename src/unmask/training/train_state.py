@@ -36,18 +36,18 @@ class TrainingState:
     best_error: float = 0.0
     stale: int = 0  # validations since the best one
     last_nats: float | None = None  # the newest validation
-    owed: str = ""  # work after this step that a signal aborted: "validate" or "sample"
+    owed: str = ""  # work that a signal aborted after this step: "validate" or "sample"
     skipped: int = 0  # non-finite steps, which did not change the weights
     streak: int = 0  # skipped steps in a row up to the last log line
     rollbacks: int = 0
     passed: int = 0  # batches that rollbacks skipped
-    counted: int = 0  # losses in the next two statistics
-    level: float = 0.0  # running average of the loss
-    spread: float = 0.0  # its variance
+    counted: int = 0  # losses in `level` and `spread`
+    level: float = 0.0  # running mean of the loss
+    spread: float = 0.0  # running variance of the loss
     # (loss, gradient norm) of the steps since the last log line
     pending: list[tuple[float, float]] = field(default_factory=list)
 
-    def judge(self, result: ValidationResult) -> bool:
+    def record_validation(self, result: ValidationResult) -> bool:
         """Records a validation; returns True if its bound is the best so far."""
         better = result.nats < self.best_nats
         self.last_nats = result.nats
@@ -57,12 +57,12 @@ class TrainingState:
         return better
 
     @property
-    def drawn(self) -> int:
-        """The number that seeds batch, noise and dropout of the next step."""
+    def batch_number(self) -> int:
+        """The number of the next batch, which also seeds its noise and dropout."""
         return self.step + self.passed
 
-    def go_on_after(self, failed: "TrainingState") -> dict[str, Any]:
-        """Skips the batches of a failed attempt that began here; returns the record for the log."""
+    def skip_batches_of(self, failed: "TrainingState") -> dict[str, Any]:
+        """Skips the batches that a failed attempt used since this step; returns the log record."""
         self.passed = failed.passed + failed.step - self.step
         self.rollbacks, self.skipped = failed.rollbacks + 1, failed.skipped
         return {"step": self.step, "rollback": {"from": failed.step, "passed": self.passed}}
@@ -73,7 +73,7 @@ class TrainingState:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "TrainingState":
-        """The state from a dict that `to_dict` returned; anything else raises an error."""
+        """The state from a dict that `to_dict` returned; any other content is an error."""
         best = content["best_nats"] if content["best_step"] else float("inf")
         content = {**content, "best_nats": best}
         for each in fields(cls):

@@ -21,6 +21,7 @@ from unmask.data.loader import BatchSource
 from unmask.data.rows.stream_rows import StreamLoader
 from unmask.errors import UnmaskError
 from unmask.files.storage import full_disk
+from unmask.imports import install_command
 from unmask.methods.method import Method
 from unmask.runtime.device import (
     autocast,
@@ -36,7 +37,8 @@ from unmask.training.checkpoints.snapshot import Snapshot
 from unmask.training.distributed.process_group import ProcessGroup, local_device
 from unmask.training.distributed.strategy import choose_strategy
 from unmask.training.ema import EMA
-from unmask.training.health import Diverged, review, settled, unusable
+from unmask.training.graph_step import GraphStep
+from unmask.training.health import Diverged, healthy, not_finite, review
 from unmask.training.logs.loggers import open_loggers
 from unmask.training.logs.loss_curve import draw_curve
 from unmask.training.logs.progress import ProgressDisplay, bound
@@ -44,7 +46,7 @@ from unmask.training.logs.run_log import Log
 from unmask.training.micro_batch import MicroBatch, out_of_memory_error
 from unmask.training.muon import OPTIMIZERS
 from unmask.training.optimizer import clip_gradients, learning_rate
-from unmask.training.signals import CutShort, Interrupted, Signals, interruptible
+from unmask.training.signals import Aborted, Interrupted, Signals, interruptible
 from unmask.training.step import TrainStep
 from unmask.training.train_state import TrainingState, ValidationResult
 from unmask.training.training_config import DistributedConfig, TrainingConfig
@@ -111,19 +113,21 @@ class Trainer:
         self.saver = BackgroundWriter(
             run, Retention(config.keep, config.keep_best, config.keep_every)
         )
-        self.keeper = Checkpointer(
+        self.checkpointer = Checkpointer(
             run, fingerprint, snapshot, self.saver, self.group, self.say, stream
         )
         self.micro = MicroBatch(len(rows), config.micro_batch, auto_batch, say)
+        self.graph_step = self._graph_step() if config.cuda_graph else None
         self.signals = Signals()
+        self.start: float | None = None  # the bound of the initial weights, if it was measured
         self.clock = time.perf_counter()
-        self.mark = (0, 0.0)  # tokens and seconds at the last log line
+        self.logged = (0, 0.0)  # tokens and seconds at the last log line
 
     def fit(self, begun: Path | None = None) -> TrainingState:
         """Trains from the newest checkpoint to the last step, the end of patience or a signal.
 
         Args:
-            begun: the newest checkpoint, if its hashes and configuration are checked already.
+            begun: the newest checkpoint, if the caller has checked its hashes and configuration.
 
         Returns:
             The counters of the run at its end.
@@ -137,23 +141,40 @@ class Trainer:
                 self.say(f"{self.run} is already trained: {self._finished()}")
                 return self.state
             self._prepare()
-            with interruptible() as self.signals:  # outside `_loop`: a rollback keeps the signals
+            with interruptible(
+                self.say
+            ) as self.signals:  # outside `_loop`: a rollback keeps the signals
                 while skipped := self._loop():
                     self._roll_back(skipped)
             self.say(f"finished at step {self.state.step}: {self._finished()}")
+            if self.start is not None:
+                best = self.state.best_nats
+                self.say(f"held-out text: {self.start:.4f} nats/token before, {best:.4f} after")
             if self.group.main and draw_curve(self.run) is None:
-                self.say("no loss curve: matplotlib is missing; pip install 'unmask[log]'")
+                self.say(f"no loss curve: matplotlib is missing; {install_command('log')}")
         return self.state
 
     def weights(self) -> dict[str, Tensor]:
-        """The averaged weights, or the trained ones if `training.ema` is 0.
+        """The averaged (EMA) weights, or the trained weights if `training.ema` is 0.
 
         All processes must call it.
 
         Returns:
             Unsharded tensors by name in the main process.
         """
-        return self.keeper.snapshot.averaged()
+        return self.checkpointer.snapshot.averages()
+
+    def measure_start(self) -> None:
+        """Measures the validation bound of the initial weights, for a run that starts from a model."""
+        if self.validate is None:
+            return
+        with self._evaluating():
+            result = self.validate()
+        self.start = result.nats
+        measured = {**result.to_dict(), "nats": result.nats, "error": result.error}
+        with closing(Log(self.run, enabled=self.group.main)) as log:
+            log.numbers({"step": 0, "validation": measured})
+        self.say(f"before training: {bound(result.nats, result.error)} nats/token")
 
     def _prepare(self) -> None:
         """Compiles the network for its micro-batch size, or for any size during a search."""
@@ -166,8 +187,8 @@ class Trainer:
         config, state, signals = self.config, self.state, self.signals
         with ExitStack() as stack:
             names = config.log_to if self.group.main else ()
-            kept = self.keeper.fingerprint
-            loggers = open_loggers(names, self.run, state.step, kept, self.say)
+            fingerprint = self.checkpointer.fingerprint
+            loggers = open_loggers(names, self.run, state.step, fingerprint, self.say)
             log = stack.enter_context(closing(Log(self.run, loggers, self.group.main)))
             stack.enter_context(deterministic(config.deterministic))
             stack.enter_context(emulation(self.device, config.precision))
@@ -179,17 +200,17 @@ class Trainer:
             stop = False
             try:
                 if state.owed:
-                    self.saver.asked = None  # the saved checkpoint lacks this work: save again
+                    self.saver.requested = None  # the saved checkpoint lacks this work: save again
                     self._between_steps(log, bar)
                 while not (stop := self.group.any(bool(signals))) and not self._finished():
                     with self.group.stepping():
                         self._step()
                     self.saver.check()
-                    bar.advance(state.step)
+                    bar.advance(state.step, self._last_loss)
                     self._between_steps(log, bar)
             except Diverged as diverged:
                 return diverged.steps
-            if self.saver.asked != state.step:
+            if self.saver.requested != state.step:
                 self._save()
             self.saver.wait()
             if stop:
@@ -201,23 +222,33 @@ class Trainer:
     def _step(self) -> None:
         """Takes one optimizer step over the global batch."""
         config, state = self.config, self.state
-        tokens = self.loader.count(state.drawn, range(config.batch))  # of all processes
+        tokens = self.loader.count(state.batch_number, range(config.batch))  # of all processes
         units = config.batch if self.method.capabilities.per_row else tokens
-        add = partial(self.train_step.add, state.drawn, units)
-        share = self.micro.run(add, self.optimizer.forget)
-        loss = self.strategy.total(share)
-        norm = clip_gradients(self.trained, config.clip)
-        self.optimizer.step(learning_rate(state.step, config), unusable(loss, norm))
+        lr = learning_rate(state.step, config)
+        result = self.graph_step.run(state.batch_number, units, lr) if self.graph_step else None
+        if result is None:
+            add = partial(self.train_step.add, state.batch_number, units)
+            loss = self.strategy.total(self.micro.run(add, self.optimizer.zero_grad))
+            norm = clip_gradients(self.trained, config.clip)
+            self.optimizer.step(lr, not_finite(loss, norm))
+            result = torch.stack([loss, norm])
         state.step += 1
         state.tokens += tokens
         if self.ema:
             self.ema.update(state.step)
-        self.losses.append(torch.stack([loss, norm]))
+        self.losses.append(result)
+
+    def _graph_step(self) -> GraphStep | None:
+        """The step as a CUDA graph; None if the device, the strategy or micro-batches exclude it."""
+        whole = self.micro.pieces == 1 and not self.micro.search
+        if self.device.type != "cuda" or not self.strategy.graphs or not whole:
+            return None
+        return GraphStep(self.train_step, self.optimizer)
 
     def _between_steps(self, log: Log, bar: ProgressDisplay) -> None:
-        """Logs, validates, samples and saves where due, or where an aborted run left it undone.
+        """Logs, validates, samples and saves if due, or if an interrupted run left it undone.
 
-        Saving is last, so that the checkpoint covers the rest.
+        Saving is last, so that the checkpoint includes the effects of the others.
         """
         config, state = self.config, self.state
         if self._due(config.log_every) and not state.owed:
@@ -229,13 +260,17 @@ class Trainer:
             if self.sample and config.sample_every and self._due(config.sample_every):
                 state.owed = "sample"
                 self._sample(log, self.sample)
-        except CutShort:
+        except Aborted:
             return  # a resumed run repeats it
         state.owed = ""
         if state.step % config.save_every == 0:
-            self._settle()
-            if settled(state, config.max_skips):
+            self._collect_losses()
+            if healthy(state, config.max_skips):
                 self._save(good=True)
+
+    def _last_loss(self) -> float:
+        """The loss of the last step; waits for the device."""
+        return float(self.losses[-1][0]) if self.losses else self.state.pending[-1][0]
 
     def _due(self, every: int) -> bool:
         """True after each multiple of `every` steps and after the last step."""
@@ -243,32 +278,32 @@ class Trainer:
         return step == self.config.steps or (every > 0 and step % every == 0)
 
     def _log(self, log: Log, bar: ProgressDisplay) -> None:
-        self._settle()
+        self._collect_losses()
         state = self.state
-        tokens, seconds = state.tokens - self.mark[0], state.seconds - self.mark[1]
-        self.mark = (state.tokens, state.seconds)
-        seen = review(state, self.config)
-        for spike in seen.spikes:
+        tokens, seconds = state.tokens - self.logged[0], state.seconds - self.logged[1]
+        self.logged = (state.tokens, state.seconds)
+        summary = review(state, self.config)
+        for spike in summary.spikes:
             log.numbers({"step": state.step, "spike": spike})
-        if seen.skipped:
-            self.say(f"step {state.step}: {seen.skipped} steps were not finite and are skipped")
+        if summary.skipped:
+            self.say(f"step {state.step}: {summary.skipped} steps were not finite and are skipped")
         rate = tokens / max(seconds, 1e-9)
         lr = learning_rate(state.step - 1, self.config)
-        line = {"step": state.step, "tokens": state.tokens, **seen.to_dict(), "lr": lr}
+        line = {"step": state.step, "tokens": state.tokens, **summary.to_dict(), "lr": lr}
         weight = self.method.loss_weight
         log.numbers(line | ({"loss_weight": weight} if weight else {}))
         log.times({"step": state.step, "seconds": state.seconds, "tokens_per_second": rate})
         best = bound(state.best_nats, state.best_error) if state.best_step else ""
-        bar.show(state.step, seen.loss, best, rate)
-        if 0 < self.config.max_skips <= seen.longest:
-            raise Diverged(seen.longest)
+        bar.show(state.step, summary.loss, best, rate)
+        if 0 < self.config.max_skips <= summary.longest:
+            raise Diverged(summary.longest)
 
     def _validate(self, log: Log, validate: Callable[[], ValidationResult]) -> None:
-        with self._resting(), self._cutting():
+        with self._evaluating(), self._abortable():
             result = validate()
         state = self.state
         measured = {**result.to_dict(), "nats": result.nats, "error": result.error}
-        better = state.judge(result)
+        better = state.record_validation(result)
         log.numbers({"step": state.step, "validation": measured})
         value = bound(result.nats, result.error)
         self.say(f"step {state.step}: {value} nats/token{', the best so far' if better else ''}")
@@ -278,30 +313,30 @@ class Trainer:
                 self.saver.save_best(weights, {"step": state.step, **measured})
 
     def _sample(self, log: Log, sample: Callable[[], list[str]]) -> None:
-        with self._resting(), self._cutting():
+        with self._evaluating(), self._abortable():
             texts = sample()
         log.samples({"step": self.state.step, "samples": texts})
 
-    def _cutting(self) -> AbstractContextManager[None]:
+    def _abortable(self) -> AbstractContextManager[None]:
         """Lets a signal abort validation or sampling, in a run of one process.
 
         With several processes the work completes: the others wait for it.
         """
-        return self.signals.cutting() if self.group.world == 1 else nullcontext()
+        return self.signals.abortable() if self.group.world == 1 else nullcontext()
 
     @contextmanager
-    def _resting(self) -> Iterator[None]:
-        """Averaged weights in evaluation mode; the time inside does not count as training time."""
-        self._settle()
+    def _evaluating(self) -> Iterator[None]:
+        """A context with averaged weights in evaluation mode; its time is not training time."""
+        self._collect_losses()
         self.method.eval()
-        shown = self.strategy.shown(self.method, self.trained, self.ema)
-        with shown, torch.no_grad(), autocast(self.device, self.config.precision):
+        averaged = self.strategy.averages_loaded(self.method, self.trained, self.ema)
+        with averaged, torch.no_grad(), autocast(self.device, self.config.precision):
             yield
         self.trained.train()
         self.clock = time.perf_counter()
 
-    def _settle(self) -> None:
-        """Waits for the device and moves its losses to the state."""
+    def _collect_losses(self) -> None:
+        """Waits for the device, then moves the losses and the elapsed time to the state."""
         state = self.state
         if self.losses:
             state.pending += [(loss, norm) for loss, norm in torch.stack(self.losses).tolist()]
@@ -311,35 +346,35 @@ class Trainer:
 
     def _save(self, good: bool = False) -> None:
         """Saves a checkpoint; a rollback may use a good one."""
-        self._settle()
-        self.keeper.keep(self.state, good)
+        self._collect_losses()
+        self.checkpointer.save(self.state, good)
         self.clock = time.perf_counter()
 
     def _resume(self, begun: Path | None) -> None:
         """Resumes at the newest intact checkpoint, if there is one."""
-        if self._stand(self.keeper.newest(begun)) and not self._finished():
+        if self._adopt(self.checkpointer.newest(begun)) and not self._finished():
             self.say(f"resuming {self.run} at step {self.state.step}")
 
-    def _stand(self, found: TrainingState | None) -> bool:
+    def _adopt(self, found: TrainingState | None) -> bool:
         """Adopts the state of a loaded checkpoint; returns False if there is none."""
         if found:
             self.state = found
-            self.mark = (found.tokens, found.seconds)
+            self.logged = (found.tokens, found.seconds)
         return found is not None
 
     def _roll_back(self, skipped: int) -> None:
         """Returns to the last good checkpoint and continues with the next batches."""
         self.saver.wait()
         failed = self.state
-        again = failed.rollbacks < self.config.max_rollbacks
-        if not (again and self._stand(self.keeper.last_good())):
+        allowed = failed.rollbacks < self.config.max_rollbacks
+        if not (allowed and self._adopt(self.checkpointer.last_good())):
             raise UnmaskError(
                 f"training stopped at step {failed.step}: {skipped} steps in a row had a loss or "
                 "gradient that is not finite; try a lower training.lr, a longer training.warmup, "
                 f"training.clip 1 or training.precision fp32; {self._last_good()}"
             )
-        note = self.state.go_on_after(failed)
-        Log(self.run, written=self.group.main).numbers(note)
+        note = self.state.skip_batches_of(failed)
+        Log(self.run, enabled=self.group.main).numbers(note)
         self.say(
             f"step {failed.step}: {skipped} steps in a row were not finite; the run returns to step "
             f"{self.state.step} and continues with later batches"

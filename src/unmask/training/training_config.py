@@ -29,29 +29,28 @@ class TrainingConfig:
     warmup: int = 100  # steps
     decay: str = "constant"  # constant | cosine | linear | wsd (stable, then linear)
     decay_share: float = 0.2  # share of the steps in which wsd decays
-    min_lr: float = 0.0  # learning rate at the last step of cosine, linear and wsd
+    min_lr: float = 0.0  # learning rate at the end of cosine, linear and wsd
     clip: float = 1.0  # global gradient norm; 0 = off
     ema: float = 0.9999  # 0 = off
 
     precision: str = "fp32"  # fp32 | bf16 (autocast) | auto, the fastest that is native
     compile: bool = False
-    checkpoint_activations: bool = (
-        False  # the backward pass reruns blocks: less memory, a third more work
-    )
-    deterministic: bool = False  # the same bits on a GPU and with compile; slower
+    cuda_graph: bool = True  # a GPU runs a step as one CUDA graph, if the method allows it
+    checkpoint_activations: bool = False  # recompute blocks in the backward pass: less memory
+    deterministic: bool = False  # the same bits in each run, also on a GPU and with compile; slower
     device: str = "auto"  # auto | cpu | cuda | mps
 
     validate_every: int = 200  # steps; 0 = only after the last step
-    validation_rows: int = 0  # 0 = all
+    validation_rows: int = 256  # chosen by the seed; 0 = all
     validation_draws: int = 1  # noise draws per row
     patience: int = 0  # validations without improvement before stopping; 0 = off
     sample_every: int = 0  # steps; 0 = off
     save_every: int = 200  # steps
-    keep: int = 2  # last checkpoints kept
-    keep_best: int = 0  # further checkpoints, those with the best bounds
+    keep: int = 2  # number of newest checkpoints to keep
+    keep_best: int = 0  # number of checkpoints with the best bounds to keep
     keep_every: int = 0  # steps between checkpoints that are never deleted; 0 = off
     max_skips: int = 10  # non-finite steps in a row before a rollback; 0 = no rollback
-    max_rollbacks: int = 3  # rollbacks of a run at most
+    max_rollbacks: int = 3  # largest number of rollbacks of a run
     spike: float = 6.0  # standard deviations above the mean loss that count as a spike; 0 = off
     log_every: int = 10  # steps
     log_to: tuple[str, ...] = ()  # loggers by name: tensorboard, wandb

@@ -41,7 +41,7 @@ def test_the_name_leads_to_the_class(run):
 
 
 def test_it_says_what_the_answers_say(adapter):
-    inside = adapter._answers
+    inside = adapter._runner
     asked = requests("loglikelihood", PAIRS)
     assert adapter.loglikelihood(asked, disable_tqdm=True) == inside.loglikelihood(PAIRS)
     rolled = adapter.loglikelihood_rolling(requests("loglikelihood_rolling", [("The cat",)]))

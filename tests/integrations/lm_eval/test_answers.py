@@ -221,7 +221,7 @@ def test_mistakes_are_told_before_anything_is_asked(model, left_to_right):
         assert words in one_line(caught), arguments
     with pytest.raises(UnmaskError, match="one order: left_to_right"):
         answers(left_to_right, order="random")
-    with pytest.raises(UnmaskError, match="takes the sampler left_to_right only"):
+    with pytest.raises(UnmaskError, match="cannot use this sampler: give left_to_right"):
         answers(left_to_right, sampler="ancestral")
 
 

@@ -6,14 +6,15 @@ from types import SimpleNamespace
 import pytest
 
 from unmask.cli import main
-from unmask.cli.commands.harness import completed
+from unmask.cli.commands.harness import with_model
+from unmask.imports import install_command
 
 
 def test_without_lm_eval_it_is_one_line(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     assert main(["harness", "--tasks", "x"]) == 2
     error = capsys.readouterr().err
-    assert error == ("unmask: error: unmask harness needs lm_eval: pip install 'unmask[harness]'\n")
+    assert error == f"unmask: error: unmask harness needs lm_eval: {install_command('harness')}\n"
 
 
 def test_all_arguments_are_lm_eval_s(monkeypatch):
@@ -41,7 +42,7 @@ def test_all_arguments_are_lm_eval_s(monkeypatch):
     ],
 )
 def test_the_model_is_ours_unless_another_is_named(arguments, added):
-    assert completed(arguments) == arguments + (["--model", "unmask"] if added else [])
+    assert with_model(arguments) == arguments + (["--model", "unmask"] if added else [])
 
 
 @pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])

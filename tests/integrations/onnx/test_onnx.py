@@ -189,4 +189,4 @@ def test_mistakes_are_told_first(tmp_path, monkeypatch, capsys):
     assert "there is no folder" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     message = refused(lambda: export(tiny("bytes"), tmp_path / "a.onnx"))
-    assert "pip install 'unmask[onnx]'" in message
+    assert "pip install '.[onnx]'" in message

@@ -15,6 +15,8 @@ from transformers import AutoModelForMaskedLM, GenerationConfig
 import unmask
 import unmask.integrations.transformers
 from unmask.backbones import backbone as base
+from unmask.config.components import build_method
+from unmask.config.run_config import from_dict, to_dict
 from unmask.errors import UnmaskError
 from unmask.integrations.transformers.modeling import UnmaskForMaskedLM, UnmaskModel
 
@@ -317,6 +319,24 @@ def test_embeddings_are_resized(model, folder, tmp_path):
     assert again.config.vocab_size == again.method.vocabulary.size == size + 3
     assert unmask.load(tmp_path, device="cpu").tokenizer.vocabulary.size == size + 3
     assert "lies outside" in refused(lambda: auto.resize_token_embeddings(3))
+
+
+def test_a_tied_head_stays_tied(model, tmp_path):
+    settings = {"width": 16, "depth": 1, "heads": 2, "tied_head": True}
+    config = from_dict(to_dict(model.config) | {"backbone": {"name": "dit", **settings}})
+    method = build_method(config, model.tokenizer.vocabulary)
+    auto = UnmaskForMaskedLM.from_model(unmask.Model(method, model.tokenizer, config))
+    size, x = model.tokenizer.vocabulary.size, some_tokens(model)
+    auto.resize_token_embeddings(size + 3)
+    auto.save_pretrained(tmp_path)
+    again = AutoModelForMaskedLM.from_pretrained(tmp_path)
+    loaded = unmask.load(tmp_path, device="cpu").method
+    with torch.no_grad():
+        expected = auto(x).logits
+        torch.testing.assert_close(again(x).logits, expected)
+    for network in (auto.backbone, again.backbone, loaded.backbone):
+        assert network.head.weight is network.embedding.weight
+        assert network.head.bias.shape == (size + 3,)
 
 
 def test_auto_classes_refuse_weights_that_are_not_finite(model, tmp_path):

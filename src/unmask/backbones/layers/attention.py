@@ -26,14 +26,14 @@ class Rotation(NamedTuple):
         return cls(angles.cos(), angles.sin())
 
     def __call__(self, x: Float[Tensor, "rows length two heads width"]) -> Tensor:
-        """Rotates queries and keys: the two halves of each head form the pairs. In float32 at least."""
+        """Rotates queries and keys, in float32 or float64; element i of a head pairs with i + width / 2."""
         a, b = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, -1)
         cos, sin = self.cos[:, None, None], self.sin[:, None, None]
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)
 
 
 class AttentionInputs(NamedTuple):
-    """Arguments of attention besides its input, the same for all layers."""
+    """Arguments of attention besides queries, keys and values; the same for all layers."""
 
     rotation: Rotation
     mask: Bool[Tensor, "#rows 1 #queries keys"] | None
@@ -61,20 +61,23 @@ def attention_inputs(
 ) -> AttentionInputs:
     """Rotation and mask of one forward pass, for all layers."""
     cache = state
-    assert cache is None or isinstance(cache, KVState), "attention keeps keys and values"
+    assert cache is None or isinstance(cache, KVState), "attention needs a KVState"
     start = cache.length if cache else 0
     reach = cache.reach(length) if cache else length
     from_the_start = positions is None and not start
     if positions is None:
         positions = torch.arange(start, start + length, device=device)
-    plain = causal and rule is None and valid is None and reach == length
-    if causal and rule is None and not plain:
-        rule = sees_the_past
+    # a plain causal mask needs no tensor: the kernel has the option `is_causal`
+    plain_causal = causal and rule is None and valid is None and reach == length
+    if causal and rule is None and not plain_causal:
+        rule = causal_rule
     keys = torch.arange(reach, device=device) if cache else positions
-    mask = None if plain else attention_mask(positions, keys, valid, rule)
+    mask = None if plain_causal else attention_mask(positions, keys, valid, rule)
     if from_the_start:
-        return AttentionInputs(_first_positions(length, head_width, device), mask, plain, cache)
-    return AttentionInputs(Rotation.at(positions, head_width), mask, plain, cache)
+        return AttentionInputs(
+            _first_positions(length, head_width, device), mask, plain_causal, cache
+        )
+    return AttentionInputs(Rotation.at(positions, head_width), mask, plain_causal, cache)
 
 
 def _first_positions(length: int, head_width: int, device: torch.device) -> Rotation:
@@ -89,7 +92,7 @@ def _table(length: int, head_width: int, device: torch.device) -> Rotation:
         return Rotation.at(torch.arange(length, device=device), head_width)
 
 
-def sees_the_past(query: Tensor, key: Tensor) -> Tensor:
+def causal_rule(query: Tensor, key: Tensor) -> Tensor:
     """The causal rule: True at keys up to the query's position."""
     return key <= query
 
@@ -104,8 +107,8 @@ def attention_mask(
     rule: AttentionRule | None,
 ) -> Bool[Tensor, "#rows 1 #queries keys"] | None:
     """Attention mask: the rule, and False at padding; None if all queries attend to all keys."""
-    seen = None if rule is None else rule(queries[:, None], keys[None, :])[None, None]
+    allowed = None if rule is None else rule(queries[:, None], keys[None, :])[None, None]
     if valid is None:
-        return seen
+        return allowed
     real = valid[:, None, None, :]
-    return real if seen is None else torch.logical_and(real, seen)
+    return real if allowed is None else torch.logical_and(real, allowed)

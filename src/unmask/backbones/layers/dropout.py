@@ -30,7 +30,7 @@ def dropout(
         x: Features of all rows, or of the tokens `at`. A token has the same mask in both cases.
         p: Probability of a zero.
         keys: Keys of the rows; None for no dropout.
-        site: Number of the place in the network. Each site has its own mask.
+        site: Number of the dropout call in the network. Each site has its own mask.
         at: Indices of the tokens of `x`, into the flattened batch.
         length: Length of a row; read with `at` only.
 
@@ -67,9 +67,9 @@ def _row_keys(keys: Keys, site: int) -> tuple[Int32[Tensor, "rows"], Int32[Tenso
     return first, _scramble(keys[:, 1] ^ first)
 
 
-def _bits(place: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """32 random bits per position: a hash of two rounds, with a key before each."""
-    bits = (place ^ first) * _A
+def _bits(element: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """32 random bits per element: a hash of two rounds, each with its own key."""
+    bits = (element ^ first) * _A
     bits = ((bits ^ _shifted(bits, 15)) ^ second) * _B
     return (bits ^ _shifted(bits, 16)) * _A
 

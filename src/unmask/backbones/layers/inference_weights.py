@@ -1,12 +1,14 @@
 """Precomputed inference weights, dropped when the trained weights change."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-_PLAIN = {nn.Linear, nn.LayerNorm, nn.GELU, nn.Sequential}
+from unmask.backbones.layers.ops import SwiGLU
+
+_PLAIN = {nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.GELU, SwiGLU, nn.Sequential}
 _WEIGHTS = {nn.Parameter, Tensor, type(None)}
 
 
@@ -31,11 +33,23 @@ def is_plain(*modules: nn.Module) -> bool:
     return True
 
 
-class InferenceWeights(nn.Module):
+class Compilable(nn.Module):
+    """A module whose `forward` may be compiled in place; copies get the plain one.
+
+    The compiled function reads the original's weights.
+    """
+
+    compiled: ClassVar[str] = "forward"  # name of the function
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != self.compiled}
+
+
+class InferenceWeights(Compilable):
     """A module with `frozen` inference weights.
 
-    A move, a load of other weights and training mode drop them. Each drop raises `edition`, by
-    which a CUDA graph that reads the weights detects that it is out of date.
+    The module drops them when it moves to a device, loads weights or enters training mode. Each
+    drop increments `edition`. The owner of a CUDA graph makes a new one if the edition has changed.
     """
 
     frozen: Any = None
@@ -43,7 +57,7 @@ class InferenceWeights(nn.Module):
 
     @property
     def usable(self) -> Any:
-        """The frozen weights; None while gradients are on, since they would not reach the weights."""
+        """The frozen weights; None if gradients are enabled, which must reach the trained weights."""
         return None if torch.is_grad_enabled() else self.frozen
 
     def thaw(self) -> None:

@@ -1,18 +1,19 @@
-"""Operations of transformer blocks: linear maps, layer norm, GELU, token selection."""
+"""Operations of transformer blocks: linear maps, layer norm, GELU, SwiGLU, token selection."""
 
 import math
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-ALIGNED = 64  # columns: a GPU's matrix units need rows at aligned addresses
+EPS = 1e-5  # of layer norm and RMS norm
+ALIGNED = 64  # columns are padded to a multiple: a GPU's matrix units need aligned rows
 
-_SLOPE = 2 * (2 / math.pi) ** 0.5  # slope at 0 of 2 u, where GELU(x) = x (1 + tanh u) / 2
-_PART = 1 << 16  # elements of one part
+_SLOPE = 2 * (2 / math.pi) ** 0.5  # slope of 2 u at 0; GELU(x) = x (1 + tanh u) / 2
+_PART = 1 << 16  # elements of a part, which fits into the CPU's cache
 
 
 class BlockWeights(NamedTuple):
@@ -36,18 +37,29 @@ class BlockWeights(NamedTuple):
 
 
 def feed_forward(h: Tensor, w: BlockWeights) -> Tensor:
-    """The MLP: up, GELU, down."""
+    """The MLP: up, GELU, down; SwiGLU if the first matrix has two rows for each hidden value."""
+    if len(w.up) != w.down.shape[1]:
+        gate, value = linear(h, w.up, w.up_bias).chunk(2, -1)
+        return linear(F.silu(gate) * value, w.down, w.down_bias)
     if h.is_cuda and not torch.is_grad_enabled() and h.dtype == w.up.dtype:
-        # one kernel for product, bias and GELU, without a backward pass
+        # one kernel for product, bias and GELU; it has no backward pass
         flat = torch._addmm_activation(w.up_bias, h.flatten(0, -2), w.up.t(), use_gelu=True)
         return linear(flat.unflatten(0, h.shape[:-1]), w.down, w.down_bias)
     return linear(gelu(linear(h, w.up, w.up_bias)), w.down, w.down_bias)
 
 
+class SwiGLU(nn.Module):
+    """silu(gate) * value, from a last axis with all gates before all values."""
+
+    def forward(self, x: Float[Tensor, "*tokens doubled"]) -> Float[Tensor, "*tokens hidden"]:
+        gate, value = x.chunk(2, -1)
+        return F.silu(gate) * value
+
+
 def gelu(x: Tensor) -> Tensor:
     """GELU in its tanh form; on a CPU without gradients, in place as x sigmoid(2 u).
 
-    torch's own CPU kernel takes twice as long. Here each part stays in the CPU's cache.
+    torch's own CPU kernel takes twice as long. Here x is computed in parts that fit into the cache.
     """
     plain = x.device.type == "cpu" and x.dtype == torch.float32
     # a trace would fix the number of parts
@@ -67,10 +79,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return F.linear(x if cast else x.to(weight.dtype), weight, bias)
 
 
-def normal(x: Tensor, w: BlockWeights) -> Tensor:
-    """Layer norm without gain and bias, in the precision of the linear map that follows."""
+def normal(x: Tensor, w: BlockWeights, rms: bool = False) -> Tensor:
+    """Layer norm or RMS norm without gain, in the precision of the linear map that follows."""
     kind = x.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else w.up.dtype
+    if rms:
+        return F.rms_norm(x, x.shape[-1:], eps=EPS).to(dtype)
     if dtype == x.dtype and torch.compiler.is_compiling():
         # torch 2.11's tracer computes wrong gradients if a function saves its own output
         return F.layer_norm(x, x.shape[-1:])
@@ -101,11 +115,11 @@ class _Taken(torch.autograd.Function):
 
 
 class _Normal(torch.autograd.Function):
-    """Layer norm that saves its output only, which the linear map behind it saves too."""
+    """Layer norm that saves its output, not its input: the next linear map saves that tensor too."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
-        n, _, rstd = torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-5)
+        n, _, rstd = torch.native_layer_norm(x, x.shape[-1:], None, None, EPS)
         n = n.to(dtype)
         ctx.save_for_backward(n, rstd)
         return n
@@ -117,8 +131,8 @@ class _Normal(torch.autograd.Function):
             saved.to(torch.promote_types(saved.dtype, torch.float32)) for saved in ctx.saved_tensors
         )
         d_n = grads[0].to(n.dtype)
-        along = (d_n * n).mean(-1, keepdim=True)
-        return rstd * (d_n - d_n.mean(-1, keepdim=True) - n * along), None
+        projection = (d_n * n).mean(-1, keepdim=True)
+        return rstd * (d_n - d_n.mean(-1, keepdim=True) - n * projection), None
 
 
 def modulate(x: Tensor, shift: Tensor | int, scale: Tensor | int) -> Tensor:

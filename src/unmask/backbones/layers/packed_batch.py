@@ -1,7 +1,7 @@
 """Packed batches: calls of different lengths in one forward pass, with separate attention.
 
 On a CPU in float32 with one thread, a call gives the same bits alone and in a packed batch. From
-`LEAST` rows on, the rounding of a matrix product does not depend on its number of rows.
+`MIN_ROWS` rows on, the rounding of a matrix product does not depend on its number of rows.
 """
 
 import os
@@ -29,11 +29,11 @@ class Call(NamedTuple):
     at: Int[Tensor, "tokens"] | None = None
 
 
-LEAST = 16  # below this number of rows, MKL uses kernels with another rounding
+MIN_ROWS = 16  # below this number of rows, MKL uses kernels with another rounding
 
 
-def round_alike() -> None:
-    """Makes MKL round alike at any number of rows on a CPU without AVX-512.
+def set_strict_mkl_rounding() -> None:
+    """Makes the rounding of MKL independent of the number of rows, on a CPU without AVX-512.
 
     Call it before the first matrix product of the process.
     """
@@ -42,17 +42,17 @@ def round_alike() -> None:
 
 
 class PackedBatch(NamedTuple):
-    """Attention arguments of several calls, concatenated into one row of tokens."""
+    """Attention inputs of several calls, whose tokens form one packed row."""
 
     parts: tuple[AttentionInputs, ...]
     shapes: tuple[tuple[int, int], ...]  # rows and length of each part
-    row: Int[Tensor, "tokens"]  # row of each token; rows are numbered through all parts
+    row: Int[Tensor, "tokens"]  # original row of each token, numbered over all parts
     rotation: Rotation  # of all tokens
 
     def split(self, x: Float[Tensor, "1 tokens *width"]) -> list[Tensor]:
         """The parts of a packed tensor, each as [rows, length, …]."""
-        apart = x[0].split([rows * length for rows, length in self.shapes])
-        return [part.unflatten(0, shape) for part, shape in zip(apart, self.shapes, strict=True)]
+        parts = x[0].split([rows * length for rows, length in self.shapes])
+        return [part.unflatten(0, shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def join(self, parts: Sequence[Tensor]) -> Float[Tensor, "1 tokens width"]:
         """The inverse of `split`: all parts in one row of tokens."""
@@ -66,7 +66,8 @@ class PackedBatch(NamedTuple):
 class PackedForward:
     """The input of one packed forward pass.
 
-    Calls of one length without positions and state form one part. Zeros pad the tokens to LEAST.
+    Calls of one length without positions and state form one part. A part of zeros pads the tokens
+    to MIN_ROWS.
     """
 
     def __init__(self, calls: Sequence[Call], head_width: int, causal: bool) -> None:
@@ -74,17 +75,17 @@ class PackedForward:
         device = calls[0].tokens.device
         self._groups = _groups(calls)
         tokens = [torch.cat([calls[i].tokens for i in group]) for group in self._groups]
-        missing = LEAST - sum(part.numel() for part in tokens)
-        if missing > 0:
-            tokens.append(tokens[0].new_zeros(1, missing))
+        padding = MIN_ROWS - sum(part.numel() for part in tokens)
+        if padding > 0:
+            tokens.append(tokens[0].new_zeros(1, padding))
         firsts = [calls[group[0]] for group in self._groups]
-        places = [(call.positions, call.state) for call in firsts]
-        places += [(None, None)] * (missing > 0)
+        cursors = [(call.positions, call.state) for call in firsts]
+        cursors += [(None, None)] * (padding > 0)
         parts = [
             attention_inputs(
                 part.shape[1], head_width, device, None, positions, None, state, causal
             )
-            for part, (positions, state) in zip(tokens, places, strict=True)
+            for part, (positions, state) in zip(tokens, cursors, strict=True)
         ]
         shapes = [(part.shape[0], part.shape[1]) for part in tokens]
         lengths = torch.tensor([length for rows, length in shapes for _ in range(rows)])
@@ -95,46 +96,46 @@ class PackedForward:
         ]
         rotation = Rotation(*map(torch.cat, zip(*angles, strict=True)))
         self.tokens = torch.cat([part.flatten() for part in tokens])[None]
-        self.seen = PackedBatch(tuple(parts), tuple(shapes), row, rotation)
+        self.attention = PackedBatch(tuple(parts), tuple(shapes), row, rotation)
         self._rows = len(lengths)
 
     @property
     def condition(self) -> Float[Tensor, "rows"]:
-        """The noise level of each row, and zeros for padding."""
-        asked = [self._calls[i].condition for group in self._groups for i in group]
-        known = torch.cat([part for part in asked if part is not None])
-        missing = max(LEAST, self._rows) - len(known)
-        return torch.cat([known, known.new_zeros(missing)])
+        """The noise level of each row, then zeros for padding."""
+        by_call = [self._calls[i].condition for group in self._groups for i in group]
+        levels = torch.cat([level for level in by_call if level is not None])
+        padding = max(MIN_ROWS, self._rows) - len(levels)
+        return torch.cat([levels, levels.new_zeros(padding)])
 
     @cached_property
-    def at(self) -> Int[Tensor, "places"] | None:
-        """Indices of the tokens to compute, call by call, padded to LEAST; None for all tokens."""
+    def at(self) -> Int[Tensor, "tokens"] | None:
+        """Indices of the tokens to compute, call by call, padded to MIN_ROWS; None for all tokens."""
         order = [i for group in self._groups for i in group]
         sizes = [self._calls[i].tokens.numel() for i in order]
         starts = dict(zip(order, accumulate(sizes, initial=0), strict=False))
         at = [call.at + starts[i] for i, call in enumerate(self._calls) if call.at is not None]
-        return filled(torch.cat(at)) if at else None
+        return pad_rows(torch.cat(at)) if at else None
 
-    def apart(self, h: Float[Tensor, "*tokens width"]) -> list[Tensor]:
+    def unpack(self, h: Float[Tensor, "*tokens width"]) -> list[Tensor]:
         """The features of each call."""
         if self.at is not None:
             counts = [len(call.at) for call in self._calls if call.at is not None]
             return list(h[: sum(counts)].split(counts))
-        found: dict[int, Tensor] = {}
-        for group, part in zip(self._groups, self.seen.split(h), strict=False):
+        features: dict[int, Tensor] = {}
+        for group, part in zip(self._groups, self.attention.split(h), strict=False):
             sizes = [len(self._calls[i].tokens) for i in group]
-            found.update(zip(group, part.split(sizes), strict=True))
-        return [found[i] for i in range(len(self._calls))]
+            features.update(zip(group, part.split(sizes), strict=True))
+        return [features[i] for i in range(len(self._calls))]
 
 
-def filled(x: Shaped[Tensor, "rows *rest"]) -> Shaped[Tensor, "more *rest"]:
-    """The rows, padded with zeros to LEAST rows."""
-    missing = LEAST - len(x)
-    return torch.cat([x, x.new_zeros(missing, *x.shape[1:])]) if missing > 0 else x
+def pad_rows(x: Shaped[Tensor, "rows *rest"]) -> Shaped[Tensor, "more *rest"]:
+    """The rows, padded with zeros to MIN_ROWS rows."""
+    padding = MIN_ROWS - len(x)
+    return torch.cat([x, x.new_zeros(padding, *x.shape[1:])]) if padding > 0 else x
 
 
 def _groups(calls: Sequence[Call]) -> list[list[int]]:
-    """Indices of the calls of each part: calls of one length without positions and state share one."""
+    """Indices of the calls in each part; calls of one length without positions and state share a part."""
     plain: dict[int, list[int]] = {}
     others: list[list[int]] = []
     for i, call in enumerate(calls):

@@ -18,7 +18,7 @@ class State(ABC):
         self.length = 0
 
     def advance(self, tokens: int) -> None:
-        """Adds to the length, after all layers have stored the tokens."""
+        """Increases the length. The caller does this after all layers have stored the tokens."""
         self.length += tokens
 
     @abstractmethod
@@ -72,8 +72,8 @@ class KVState(State):
         """
         end = self.length + k.shape[2]
         held = self.held(layer, k)
-        for all_of_them, new in zip(held, (k, v), strict=True):
-            all_of_them[:, :, self.length : end] = new
+        for buffer, new in zip(held, (k, v), strict=True):
+            buffer[:, :, self.length : end] = new
         return held[0][:, :, :end], held[1][:, :, :end]
 
     def held(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,7 +101,7 @@ class KVState(State):
 class GraphKVState(KVState):
     """A KV cache inside a CUDA graph: appends one token at a position read from a device tensor.
 
-    Attention reads its first `span` keys.
+    Attention reads the first `span` keys.
     """
 
     def __init__(self, cache: KVState, position: Int[Tensor, "1"], span: int) -> None:
@@ -114,6 +114,6 @@ class GraphKVState(KVState):
 
     def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         held = self.held(layer, k)
-        for all_of_them, new in zip(held, (k, v), strict=True):
-            all_of_them.index_copy_(2, self._position, new)
+        for buffer, new in zip(held, (k, v), strict=True):
+            buffer.index_copy_(2, self._position, new)
         return held[0][:, :, : self._span], held[1][:, :, : self._span]

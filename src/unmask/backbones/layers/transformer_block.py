@@ -1,7 +1,9 @@
 """Residual block and configuration of the DiT and the causal transformer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -13,7 +15,10 @@ from unmask.backbones.layers.attention import AttentionInputs, Features
 from unmask.backbones.layers.dropout import Keys, dropout
 from unmask.backbones.layers.inference_weights import InferenceWeights, is_plain
 from unmask.backbones.layers.ops import (
+    ALIGNED,
+    EPS,
     BlockWeights,
+    SwiGLU,
     feed_forward,
     linear,
     modulate,
@@ -26,6 +31,13 @@ from unmask.errors import UnmaskError, unknown
 # width, depth, heads; the names are those of MDLM's authors
 SIZES = {"tiny": (512, 8, 8), "small": (768, 12, 12), "medium": (1024, 24, 16)}
 
+NORMS: dict[str, Callable[[int], Any]] = {
+    "layer": partial(nn.LayerNorm, bias=False),
+    "rms": partial(nn.RMSNorm, eps=EPS),
+}
+MLPS = ("gelu", "swiglu")
+# linear layers that Muon optimizes, with the number of matrices stacked in each weight
+MATRICES = {"attention.qkv": 3, "attention.out": 1, "mlp.0": 1, "mlp.2": 1}
 _LARGEST = {"width": 2**17, "depth": 2**10, "heads": 2**10}  # limits for untrusted files
 
 
@@ -64,6 +76,29 @@ class TransformerConfig:
             raise UnmaskError(f"dropout must lie in [0, 1), not {self.dropout}")
 
 
+@dataclass(frozen=True)
+class BlockConfig(TransformerConfig):
+    """Shape of a transformer, and the form of its blocks; the defaults are the MDLM paper's."""
+
+    qk_norm: bool = False  # RMS norm of the queries and keys of each head
+    norm: str = "layer"  # layer | rms
+    mlp: str = "gelu"  # gelu | swiglu
+    tied_head: bool = False  # the head's matrix is the embedding's
+    zero_out: bool = False  # the blocks' output matrices start at zero; needs open gates
+
+    def __post_init__(self) -> None:
+        TransformerConfig.__post_init__(self)
+        for name, known in (("norm", tuple(NORMS)), ("mlp", MLPS)):
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
+
+    @property
+    def block(self) -> dict[str, Any]:
+        """The arguments of a block."""
+        names = ("width", "heads", "dropout", "qk_norm", "norm", "mlp", "zero_out")
+        return {name: getattr(self, name) for name in names}
+
+
 class Attention(nn.Module):
     """Weights of multi-head attention; `Block` computes it."""
 
@@ -78,15 +113,13 @@ class Block(InferenceWeights):
     """Pre-norm attention and MLP with residual connections, and adaLN if there is a condition.
 
     Without a condition per row, norm gains and adaLN are the same for all tokens. The block folds
-    them into its matrices: they cost no time per token, and their gradients no sum over tokens.
+    them into its matrices. They then cost no time per token, forward or backward.
     With adapters, quantised layers or hooks it calls its modules instead.
     """
 
     frozen: BlockWeights | None
     c: Tensor | None = None  # the condition of the frozen weights
     recomputed: bool = False  # activation checkpointing: the backward pass reruns the block
-    # layers whose weights Muon takes, with the number of matrices that are stacked in each
-    matrices: ClassVar = {"attention.qkv": 3, "attention.out": 1, "mlp.0": 1, "mlp.2": 1}
 
     def __init__(
         self,
@@ -97,14 +130,17 @@ class Block(InferenceWeights):
         gate: float = 0.0,
         by_row: bool = False,  # True if each row has its own condition
         zero_out: bool = False,  # True: output matrices start at zero
+        qk_norm: bool = False,
+        norm: str = "layer",
+        mlp: str = "gelu",
     ) -> None:
         super().__init__()
-        self.attention_norm = nn.LayerNorm(width, bias=False)
+        self.qk_norm, self.rms = qk_norm, norm == "rms"
+        self.attention_norm = NORMS[norm](width)
         self.attention = Attention(width, heads)
-        self.mlp_norm = nn.LayerNorm(width, bias=False)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width)
-        )
+        self.mlp_norm = NORMS[norm](width)
+        self.mlp = _mlp(width, mlp)
+        self.matrices = MATRICES | {"mlp.0": 1 if mlp == "gelu" else 2}
         self.dropout, self.by_row = dropout, by_row
         self.modulation = zero_linear(condition_width, 6 * width) if condition_width else None
         if self.modulation is not None:
@@ -118,37 +154,38 @@ class Block(InferenceWeights):
         self,
         x: Features,
         layer: int,
-        seen: AttentionInputs | PackedBatch,
+        attention: AttentionInputs | PackedBatch,
         c: Float[Tensor, "times condition"] | None,
         keys: Keys | None,
         at: Int[Tensor, "tokens"] | None = None,
     ) -> Float[Tensor, "*tokens width"]:
         """Features of all tokens, or of the tokens `at` (indices into the flattened batch)."""
         if not self.recomputed or not torch.is_grad_enabled():
-            return self._features(x, layer, seen, c, keys, at)
+            return self._features(x, layer, attention, c, keys, at)
         # dropout is a function of its keys, so no generator state is saved
-        kept = (x, layer, seen, c, keys, at)
-        return checkpoint(self._features, *kept, use_reentrant=False, preserve_rng_state=False)
+        args = (x, layer, attention, c, keys, at)
+        return checkpoint(self._features, *args, use_reentrant=False, preserve_rng_state=False)
 
     def _features(
         self,
         x: Features,
         layer: int,
-        seen: AttentionInputs | PackedBatch,
+        attention: AttentionInputs | PackedBatch,
         c: Tensor | None,
         keys: Keys | None,
         at: Tensor | None,
     ) -> Float[Tensor, "*tokens width"]:
         length, drop = x.shape[1], self.dropout
         if (self.by_row and c is not None) or not self.plain:
-            x = self._unfolded(x, layer, seen, c, keys)
+            x = self._unfolded(x, layer, attention, c, keys)
             return x if at is None else taken(x, at)
         w = self.usable or self.folded(c)
-        y = self._attend(_products(normal(x, w), w), layer, seen)
+        y = self._attend(_products(normal(x, w, self.rms), w), layer, attention)
         if at is not None:
             x, y = taken(x, at), taken(y, at)
         x = x + dropout(linear(y, w.out, None), drop, keys, 2 * layer, at, length)
-        return x + dropout(feed_forward(normal(x, w), w), drop, keys, 2 * layer + 1, at, length)
+        y = feed_forward(normal(x, w, self.rms), w)
+        return x + dropout(y, drop, keys, 2 * layer + 1, at, length)
 
     @property
     def plain(self) -> bool:
@@ -160,7 +197,10 @@ class Block(InferenceWeights):
         return is_plain(*(part for part in own.values() if part is not attention), *inner)
 
     def freeze(self, c: Float[Tensor, "1 condition"] | None, dtype: torch.dtype) -> None:
-        """Folds and casts the weights once, for inference; a block that is not plain keeps `c` only."""
+        """Casts the weights once for inference; folds them first unless each row has its own condition.
+
+        A block that is not plain stores `c` only.
+        """
         self.c = c
         if self.plain:
             self.frozen = (self._plain() if self.by_row else self.folded(c)).frozen(dtype)
@@ -174,12 +214,12 @@ class Block(InferenceWeights):
         if self.modulation is None:
             qkv = tuple(part * gain for part in plain.qkv)
             return plain._replace(qkv=qkv, up=plain.up * mlp_gain)
-        assert c is not None, "a network is frozen as a whole"
+        assert c is not None, "the backbone is frozen, but this block is not"
         with torch.autocast(c.device.type, enabled=False):
             parts = self.modulation(c.to(gain.dtype))[0].chunk(6)
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts
         gain, mlp_gain = gain * (1 + scale), mlp_gain * (1 + mlp_scale)
-        # W shift, written as a sum, so that a compiler fuses it with the scaling
+        # W @ shift, written as a sum, so that a compiler fuses it with the scaling
         return BlockWeights(
             qkv=tuple(part * gain for part in plain.qkv),
             qkv_bias=tuple((part * shift).sum(1) for part in plain.qkv),
@@ -193,7 +233,8 @@ class Block(InferenceWeights):
     def _plain(self) -> BlockWeights:
         """The weights as they are, with one matrix for queries and keys and one for values.
 
-        In one tensor, the values would keep the unrotated queries and keys in memory.
+        With one matrix for all three, the values would be a view of a tensor that keeps the unrotated
+        queries and keys in memory.
         """
         width, up, down = self.attention.width, self.mlp[0], self.mlp[2]
         assert isinstance(up, nn.Linear) and isinstance(down, nn.Linear)
@@ -205,16 +246,16 @@ class Block(InferenceWeights):
         self,
         x: Features,
         layer: int,
-        seen: AttentionInputs | PackedBatch,
+        attention: AttentionInputs | PackedBatch,
         c: Float[Tensor, "times condition"] | None,
         keys: Keys | None,
     ) -> Features:
         """The block with norms and adaLN apart from its matrices, and through its modules if not plain."""
         w = (self.usable or self._plain()) if self.plain else None
-        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = self._condition(c, seen)
+        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = self._condition(c, attention)
         h = modulate(self.attention_norm(x), shift, scale)
         products = [self.attention.qkv(h)] if w is None else _products(h, w)
-        h = self._attend(products, layer, seen)
+        h = self._attend(products, layer, attention)
         h = self.attention.out(h) if w is None else linear(h, w.out, None)
         x = x + gate * dropout(h, self.dropout, keys, 2 * layer)
         h = modulate(self.mlp_norm(x), mlp_shift, mlp_scale)
@@ -222,40 +263,58 @@ class Block(InferenceWeights):
         return x + mlp_gate * dropout(h, self.dropout, keys, 2 * layer + 1)
 
     def _condition(
-        self, c: Tensor | None, seen: AttentionInputs | PackedBatch
+        self, c: Tensor | None, attention: AttentionInputs | PackedBatch
     ) -> tuple[Tensor, ...] | tuple[int, ...]:
         """Shift, scale and gate of attention and MLP; those that change nothing without adaLN."""
         if self.modulation is None:
             return 0, 0, 1, 0, 0, 1
         values = self.modulation(self.c if c is None else c)
-        return (seen.by_token(values) if self.by_row else values[:, None]).chunk(6, -1)
+        return (attention.by_token(values) if self.by_row else values[:, None]).chunk(6, -1)
 
     def _attend(
-        self, products: list[Tensor], layer: int, seen: AttentionInputs | PackedBatch
+        self, products: list[Tensor], layer: int, attention: AttentionInputs | PackedBatch
     ) -> Features:
         """Output of all attention heads; the texts of a packed batch attend separately."""
         width, heads = self.attention.width, self.attention.heads
-        apart = [part.unflatten(2, (-1, heads, width // heads)) for part in products]
-        qk, v = apart if len(apart) == 2 else apart[0].split([2, 1], 2)
-        qk = seen.rotation(qk)
-        if isinstance(seen, AttentionInputs):
-            return self._heads(qk, v, layer, seen)
-        parts = zip(seen.split(qk), seen.split(v), seen.parts, strict=True)
-        return seen.join([self._heads(qk, v, layer, part) for qk, v, part in parts])
+        by_head = [part.unflatten(2, (-1, heads, width // heads)) for part in products]
+        qk, v = by_head if len(by_head) == 2 else by_head[0].split([2, 1], 2)
+        if self.qk_norm:
+            qk = F.rms_norm(qk, qk.shape[-1:], eps=EPS)
+        qk = attention.rotation(qk)
+        if isinstance(attention, AttentionInputs):
+            return self._heads(qk, v, layer, attention)
+        parts = zip(attention.split(qk), attention.split(v), attention.parts, strict=True)
+        return attention.join([self._heads(qk, v, layer, part) for qk, v, part in parts])
 
-    def _heads(self, qk: Tensor, v: Tensor, layer: int, seen: AttentionInputs) -> Features:
+    def _heads(self, qk: Tensor, v: Tensor, layer: int, attention: AttentionInputs) -> Features:
         """Attention of rotated queries and keys, with torch's fused kernel."""
         q, k = (part.transpose(1, 2) for part in qk.unbind(2))
         v = v.squeeze(2).transpose(1, 2)
-        if seen.cache is not None:
-            k, v = seen.cache.append(layer, k, v)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen.mask, is_causal=seen.causal)
+        if attention.cache is not None:
+            k, v = attention.cache.append(layer, k, v)
+        y = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=attention.mask, is_causal=attention.causal
+        )
         return y.transpose(1, 2).flatten(2)
 
 
 def _products(h: Features, w: BlockWeights) -> list[Tensor]:
     """Queries, keys and values as one tensor, or queries and keys apart from values."""
     return [linear(h, part, bias) for part, bias in zip(w.qkv, w.qkv_bias, strict=True)]
+
+
+def _mlp(width: int, form: str) -> nn.Sequential:
+    """Layers of a GELU or SwiGLU MLP (arXiv 2002.05202) with about 8 width^2 weights.
+
+    A plain block computes the MLP from the weights with `feed_forward`. Other blocks call the Sequential.
+    """
+    if form == "gelu":
+        hidden = 4 * width
+        return nn.Sequential(
+            nn.Linear(width, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, width)
+        )
+    hidden = -(-8 * width // 3 // ALIGNED) * ALIGNED
+    return nn.Sequential(nn.Linear(width, 2 * hidden), SwiGLU(), nn.Linear(hidden, width))
 
 
 def zero_linear(inputs: int, outputs: int) -> nn.Linear:
@@ -271,3 +330,11 @@ def embedding(vocabulary: int, width: int) -> nn.Embedding:
     table = nn.Embedding(vocabulary, width)
     nn.init.kaiming_uniform_(table.weight, a=5**0.5)
     return table
+
+
+def head(config: BlockConfig, table: nn.Embedding) -> nn.Linear:
+    """The vocabulary projection: zero at first, or with the embedding's matrix."""
+    projection = zero_linear(config.width, table.num_embeddings)
+    if config.tied_head:
+        projection.weight = table.weight
+    return projection

@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
     add(
         "--recipe",
         metavar="NAME",
-        help="recipe of the training; by default the one of the folder's name",
+        help="recipe that trained the model; by default the one with the folder's name",
     )
     add("--device", metavar="NAME", help="cpu, cuda or mps; by default the fastest available")
     add_examples(

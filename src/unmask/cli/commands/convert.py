@@ -146,18 +146,18 @@ def convert(args: Namespace) -> None:
     )
 
 
-def _check_target(folder: Path, layout: str) -> None:
-    """Raises an error, before any weights are read, if the folder cannot be written in that format."""
+def _check_target(folder: Path, name: str) -> None:
+    """Raises an error, before any weights are read, if the folder cannot be written in format `name`."""
     from unmask.formats.format import FORMATS
 
-    wanted = FORMATS[layout]
+    target = FORMATS[name]
     parents = folder.resolve().parents
     parent = next((parent for parent in parents if parent.exists()), folder)
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise UnmaskError(
             f"{folder} cannot be written: {parent} is no writable folder; give another"
         )
-    wanted.check_target(folder)
+    target.check_target(folder)
 
 
 def _card(model: Path) -> str | None:

@@ -21,11 +21,11 @@ from unmask.evaluation.suites.suite import SUITES
 from unmask.files.storage import check_place
 from unmask.options import options_of
 
-USUAL = "likelihood"
+DEFAULT_SUITE = "likelihood"
 _LOADING = ("device", "precision", "compile")
 _MORE = f"""\
 'unmask evaluate SUITE --help' shows the options of a suite. 'unmask evaluate MODEL' is short for
-'unmask evaluate {USUAL} MODEL'; the name of a suite wins over a folder of the same name.
+'unmask evaluate {DEFAULT_SUITE} MODEL'. A suite takes precedence over a folder of the same name.
 """
 
 
@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
         description=summary,
         usage="%(prog)s [SUITE] MODEL [options]",
         epilog=_MORE,
-        usual=USUAL,
+        default_command=DEFAULT_SUITE,
     )
     add_examples(
         parser,
@@ -59,9 +59,9 @@ def _add_suite(parser: Parser, name: str) -> None:
     if suite.examples:
         add_examples(parser, *(f"{parser.prog} {example}" for example in suite.examples))
     group = parser.add_argument_group("model", argument_default=argparse.SUPPRESS)
-    place = "shipped model ('unmask models'), run folder or exported model"
-    place = ", ".join(filter(None, (place, suite.reads)))
-    group.add_argument("model", metavar="MODEL", nargs="?", default=None, help=place)
+    about = "shipped model ('unmask models'), run folder or exported model"
+    about = ", ".join(filter(None, (about, suite.reads)))
+    group.add_argument("model", metavar="MODEL", nargs="?", default=None, help=about)
     group.add_argument("--device", help="cpu, cuda or mps; by default the fastest available")
     add_arithmetic(group)
     for title in ("measurement", "judge", "output"):
@@ -77,7 +77,7 @@ def execute(args: Namespace) -> None:
     options = suite.Options(**given(args, *(one.name for one in options_of(suite.Options))))
     if args.save is not None:
         check_place(args.save)
-    found: list[Any] = []
+    measured: list[Any] = []
     lines: list[str] = []
     name = {} if args.model is None else {"model": args.model}
     saved = suite.saved(args.model, options)
@@ -90,19 +90,19 @@ def execute(args: Namespace) -> None:
         with Bar(quiet=args.json) as bar:
             rows = suite.rows(_load(args), options, bar) if saved is None else saved
             for row in rows:
-                found.append(row)
+                measured.append(row)
                 lines.append(json.dumps({**name, **suite.to_dict(row)}))
                 if args.json:
                     print(lines[-1], flush=True)
                 bar.done(suite.cells(row))
     except UnmaskError:
         if not args.json:
-            show(suite, found, args.model)  # rows that were measured before the error
+            show(suite, measured, args.model)
         raise
     if args.save is not None:
         args.save.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     if not args.json:
-        show(suite, found, args.model)
+        show(suite, measured, args.model)
 
 
 def _load(args: Namespace) -> Any:

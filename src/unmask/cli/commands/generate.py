@@ -114,14 +114,14 @@ def fill(args: Namespace) -> None:
             line.stylize("bold green", start, end)
         return line
 
-    _write(args, "fill", args.text, {}, marked, gap="")
+    _write(args, "fill", args.text, {}, marked, separator="")
 
 
 def edit(args: Namespace) -> None:
-    what = given(args, "remask", "remask_uncertain")
+    options = given(args, "remask", "remask_uncertain")
     if hasattr(args, "remask_span"):
-        what["remask_span"] = _span(args.remask_span)
-    _write(args, "edit", _text(args.file), what)
+        options["remask_span"] = _span(args.remask_span)
+    _write(args, "edit", _text(args.file), options)
 
 
 def _write(
@@ -129,10 +129,10 @@ def _write(
     verb: str,
     text: Any,
     options: dict[str, Any],
-    form: Callable[["Result"], Any] = str,
-    gap: str = "\n",
+    render: Callable[["Result"], Any] = str,
+    separator: str = "\n",
 ) -> None:
-    """Prints the texts of the model's `verb`, with `gap` between them, as JSON, or step by step.
+    """Calls the model's method `verb` and prints its texts: plain, as JSON, or step by step.
 
     In a terminal a single text is shown step by step by default: its first tokens appear after one step.
     """
@@ -147,13 +147,13 @@ def _write(
     if "guide" in options:
         options["guide"] = load(options["guide"], **given(args, "device"))
     clock = Stopwatch()
-    source = {"prompts" if verb == "generate" else verb: text}
+    arguments = {"prompts" if verb == "generate" else verb: text}
     several = options.get("n", 1) > 1 or (isinstance(text, list) and len(text) > 1)
-    usual = form is str and not several and not args.json and _on_a_screen()
-    if args.watch or (args.watch is None and usual):
+    watchable = render is str and not several and not args.json and _interactive()
+    if args.watch or (args.watch is None and watchable):
         from unmask.generation.display import watch
 
-        frames = model.stream(**source, **options)
+        frames = model.stream(**arguments, **options)
         last = watch(
             frames,
             model.tokenizer,
@@ -163,25 +163,25 @@ def _write(
         )
         if args.time and last is not None:
             calls = [int(last.calls.max())] * len(last.tokens)
-            clock.tell(last.tokens.numel(), calls, last.seconds)
+            clock.print_times(last.tokens.numel(), calls, last.seconds)
         return
     console = Console(highlight=False, soft_wrap=True)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     written: list["Result"] = []
-    for result in model.texts(**source, **options):
+    for result in model.texts(**arguments, **options):
         if args.json:
             print(json.dumps(asdict(result)), flush=True)
         else:
-            console.print(gap * bool(written), end="")
-            console.print(form(result), markup=False)
+            console.print(separator * bool(written), end="")
+            console.print(render(result), markup=False)
         clock.shown()
         written.append(result)
     if args.time:
-        seconds = time.perf_counter() - begun
-        clock.tell(sum(len(r.ids) for r in written), [r.calls for r in written], seconds)
+        seconds = time.perf_counter() - start
+        clock.print_times(sum(len(r.ids) for r in written), [r.calls for r in written], seconds)
 
 
-def _on_a_screen() -> bool:
+def _interactive() -> bool:
     """True if standard output is a terminal that can replace printed text."""
     return bool(sys.stdout and sys.stdout.isatty()) and os.environ.get("TERM", "dumb") != "dumb"
 
@@ -198,21 +198,21 @@ def _length(text: str) -> int | str:
 def filled_spans(template: str, text: str) -> list[tuple[int, int]]:
     """The spans of the filled gaps in the text; empty if the tokenizer changed the text around them."""
     *before, last = _GAP.split(template)
-    # a space before a gap counts as part of the gap: a token may include its own, or none
+    # a space before a gap counts as part of the gap, because a token may or may not include it
     kept = [re.escape(piece.removesuffix(" ")) for piece in before] + [re.escape(last)]
     match = re.fullmatch("(.*?)".join(kept), text, re.DOTALL)
     return [match.span(gap + 1) for gap in range(match.re.groups)] if match else []
 
 
 def _span(text: str) -> tuple[int, int]:
-    places = re.fullmatch(r"(\d{1,9}):(\d{1,9})", text, re.ASCII)
-    if places is None:
+    match = re.fullmatch(r"(\d{1,9}):(\d{1,9})", text, re.ASCII)
+    if match is None:
         raise UnmaskError(f"--remask-span is {text[:40]!r}: give two positions such as 10:40")
-    return int(places[1]), int(places[2])
+    return int(match[1]), int(match[2])
 
 
 def _text(file: str) -> str:
-    """The text of a file, without the line end at its end."""
+    """The text of a file, without its last line break."""
     if file != "-" and not Path(file).is_file():
         raise UnmaskError(f"no file {file}: give a text to edit, or - for standard input")
     try:

@@ -19,7 +19,7 @@ _OTHER_MODEL = ("--model", "-M", "--config", "-C")
 
 
 def add(commands: Commands) -> None:
-    summary = "run the tasks of lm-evaluation-harness (pip install 'unmask[harness]')"
+    summary = "run the tasks of lm-evaluation-harness (extra harness)"
     parser = commands.add_parser(
         "harness",
         help=summary,
@@ -40,14 +40,14 @@ def execute(parser: Parser, args: Namespace) -> None:
 
     command = extra("lm_eval.__main__", "unmask harness", "harness")
     import_module("unmask.integrations.lm_eval.adapter")  # registers the model
-    before, sys.argv = sys.argv, ["lm_eval", *completed(args.arguments)]
+    before, sys.argv = sys.argv, ["lm_eval", *with_model(args.arguments)]
     try:
         command.cli_evaluate()
     finally:
         sys.argv = before
 
 
-def completed(arguments: list[str]) -> list[str]:
+def with_model(arguments: list[str]) -> list[str]:
     """The arguments of lm_eval, with `--model unmask` added if they run tasks and name no model."""
     runs = arguments[0] == "run" or arguments[0].startswith("-")
     named = any(argument.partition("=")[0] in _OTHER_MODEL for argument in arguments)

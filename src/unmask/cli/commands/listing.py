@@ -24,7 +24,7 @@ _REGISTRIES = {
     "sources": ("unmask.data.sources.corpus", "SOURCES"),
     "formats": ("unmask.formats.format", "FORMATS"),
 }
-_EXAMPLES = {  # the use of a listed name
+_EXAMPLES = {  # a command that uses an entry of the list
     "recipes": "unmask train demo",
     "methods": "unmask train demo --method sedd",
     "samplers": "unmask samplers confidence",
@@ -50,7 +50,7 @@ def add(commands: Commands) -> None:
                 "name",
                 nargs="?",
                 metavar="NAME",
-                help="sampler whose fields to list; by default none",
+                help="sampler whose fields to list; by default all samplers are listed",
             )
         add_examples(parser, f"unmask {name}", _EXAMPLES[name])
         parser.set_defaults(execute=partial(names, name))
@@ -65,16 +65,16 @@ def _add_models(commands: Commands) -> None:
 
 
 def models(args: Namespace) -> None:
-    held = shipped.names()
-    facts = {name: {**shipped.card(name), "bytes": shipped.size(name)} for name in held}
+    installed = shipped.names()
+    facts = {name: {**shipped.card(name), "bytes": shipped.size(name)} for name in installed}
     if args.json:
-        for name in held:
+        for name in installed:
             print(json.dumps({"name": name, **facts[name]}))
         return
-    if held:
+    if installed:
         _show(facts)
     for name in shipped.NAMES:
-        if name not in held:
+        if name not in installed:
             recipe = shipped.recipe(name)
             print(f"{name} is not in this installation; 'unmask train {recipe}' trains it")
 
@@ -109,19 +109,19 @@ def _show(facts: dict[str, dict[str, Any]]) -> None:
     from rich.table import Table
 
     table = Table(*_HEADINGS)
-    for name, known in facts.items():
-        size = f"{known['bytes'] / 1e6:.1f} MB"
-        if "bound" not in known:
+    for name, card in facts.items():
+        size = f"{card['bytes'] / 1e6:.1f} MB"
+        if "bound" not in card:
             table.add_row(name, *["?"] * (len(_HEADINGS) - 2), size)
             continue
-        bound = known["bound"]
+        bound = card["bound"]
         table.add_row(
             name,
-            f"{known['parameters'] / 1e6:.1f}M",
-            f"{known['vocabulary']:,}",
-            str(known["length"]),
+            f"{card['parameters'] / 1e6:.1f}M",
+            f"{card['vocabulary']:,}",
+            str(card["length"]),
             signed(bound["certificate"], f"{bound['bits_per_byte']:.3f} bits/byte"),
-            known["licence"],
+            card["licence"],
             size,
         )
     print_whole(table)

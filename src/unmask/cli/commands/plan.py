@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from unmask.runs.plan import Option, Plan
 
 _ASSUMED = """\
-measured (one H200, torch 2.11, bf16, compiled; benchmarks/plan.py holds 19 rows against this):
+measured (one H200, torch 2.11, bf16, compiled; benchmarks/plan.py compares 19 runs with it):
   the matrix rate, the share of it that attention reaches, bytes moved and kept per token
 assumed: the traffic of FSDP; {usable:.0%} of the memory usable; {network:g} GB/s between GPUs,
   hidden behind the computation at best and after it at worst; no failures
@@ -58,14 +58,14 @@ def add(commands: Commands) -> None:
 
 
 def execute(args: Namespace) -> None:
-    from unmask.config.run_config import load_recipe, resolve
     from unmask.errors import UnmaskError
+    from unmask.runs.auto_recipe import fitted
     from unmask.runs.plan import USABLE, Machine, plan
 
     for name in ("memory", "rate", "bandwidth", "network"):
         if not 0 < getattr(args, name) < float("inf"):
             raise UnmaskError(f"--{name} must be above 0 and finite, not {getattr(args, name)}")
-    config = resolve(load_recipe(args.recipe), args.overrides)
+    config = fitted(args.recipe, args.overrides, say=lambda line: None)
     machine = Machine(args.memory, args.rate, args.bandwidth, args.network)
     found = plan(config, args.gpus, machine, args.vocabulary)
     _print(found)
@@ -88,8 +88,8 @@ def _print(found: "Plan") -> None:
             "smaller backbone"
         )
         return
-    held = {name: value / GIB for name, value in vars(best.memory).items() if value}
-    print(f"\n{_name(best)}, GiB per GPU: " + ", ".join(f"{n} {v:.2f}" for n, v in held.items()))
+    parts = {name: value / GIB for name, value in vars(best.memory).items() if value}
+    print(f"\n{_name(best)}, GiB per GPU: " + ", ".join(f"{n} {v:.2f}" for n, v in parts.items()))
     rates = [found.tokens / found.steps / seconds for seconds in (best.most, best.least)]
     print(
         f"{rates[0]:,.0f} to {rates[1]:,.0f} tokens per second; the run takes "

@@ -6,7 +6,7 @@ import webbrowser
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from unmask.cli.commands.serve import listen, named, needs, start
+from unmask.cli.commands.serve import check_installed, listen, models_by_name, start
 from unmask.cli.parser import Commands, add_examples, given
 from unmask.errors import UnmaskError
 
@@ -52,8 +52,8 @@ def add(commands: Commands) -> None:
 def execute(args: Namespace) -> None:
     from unmask.serve.limits import ServerLimits
 
-    models = named(args.models or _shipped())
-    needs("the playground")
+    models = models_by_name(args.models or _shipped())
+    check_installed("the playground")
 
     def ready(address: str) -> None:
         print(f"the playground is at {address} (Ctrl-C ends it)", flush=True)
@@ -83,7 +83,7 @@ def _shipped() -> list[str]:
 
 
 def _listen(port: int | None) -> "socket.socket":
-    """A socket at `port`. None stands for the default port, or a free port if that is taken."""
+    """A socket at `port`. None is the default port, or a free port if that is taken."""
     if port is not None:
         return listen(HOST, port)
     from unmask.serve.server import bind

@@ -88,9 +88,9 @@ def _write(html: Path, reports: "Sequence[RunReport]") -> None:
     from unmask.report.sections import sections
 
     names = ", ".join(report.run.name for report in reports)
-    building = html.with_name(f".{html.name}.building")
-    building.write_text(page(f"Report: {names}", sections(reports)), encoding="utf-8")
-    os.replace(building, html)
+    temporary = html.with_name(f".{html.name}.building")
+    temporary.write_text(page(f"Report: {names}", sections(reports)), encoding="utf-8")
+    os.replace(temporary, html)
     print(f"wrote {html}")
 
 
@@ -104,8 +104,8 @@ def _show(reports: "Sequence[RunReport]") -> None:
         console.print(f"\n{section.title}", style="bold", markup=False)
         console.print(section.note, style="dim", markup=False)
         show_tables(section.tables)
-        for whose, text in section.texts:
-            console.print(f"\n{whose}:", style="dim", markup=False)
+        for name, text in section.texts:
+            console.print(f"\n{name}:", style="dim", markup=False)
             console.print(text, markup=False)
 
 

@@ -96,7 +96,7 @@ def _show(found: "Reproduction") -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"paper: {found.published.setting}", markup=False)
     for each in found.agreement:
-        if line := str(each):  # empty for a single row, which has no other to agree with
+        if line := str(each):  # empty for a single row
             console.print(line, markup=False)
 
 
@@ -115,10 +115,10 @@ def _runs(found: "Reproduction") -> "Table":
         for run in found.runs
     ]
     if len(rows) > len(found.lines):  # a line may be the mean of several runs
-        own = {name: value for line in found.lines for name, value in line.facts.items()}
+        facts = {name: value for line in found.lines for name, value in line.facts.items()}
         columns.append("nats / token")
         for row in rows:
-            row.append(f"{own[f'nats_{row[0]}']:.4f}")
+            row.append(f"{facts[f'nats_{row[0]}']:.4f}")
     return Table("Runs", columns, rows)
 
 

@@ -98,21 +98,23 @@ def check(args: Namespace) -> None:
     parts = inspect(shipped.locate(args.folder))
     damaged = [part for part in parts if part.problems]
     for part in parts if not args.json else ():
-        print(f"{'damaged' if part.problems else 'intact':<8} {part.name}{_listed(part.problems)}")
+        print(
+            f"{'damaged' if part.problems else 'intact':<8} {part.name}{_problem_list(part.problems)}"
+        )
     if args.json:
         print(json.dumps({part.name: list(part.problems) for part in parts}, indent=1))
     if damaged:
         raise UnmaskError(
-            f"{args.folder}: {len(damaged)} of {len(parts)} parts are damaged{_outlook(args.folder)}"
+            f"{args.folder}: {len(damaged)} of {len(parts)} parts are damaged{_resume_note(args.folder)}"
         )
 
 
-def _listed(problems: tuple[str, ...]) -> str:
+def _problem_list(problems: tuple[str, ...]) -> str:
     return ": " + "; ".join(problems) if problems else ""
 
 
-def _outlook(folder: Path) -> str:
-    """The checkpoint that training would resume from, as the end of an error; empty without checkpoints."""
+def _resume_note(folder: Path) -> str:
+    """The end of the error: the step that training would resume from; empty without checkpoints."""
     from unmask.runs.inspect import last_step
     from unmask.training.checkpoints.checkpoint import by_step
 

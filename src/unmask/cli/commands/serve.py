@@ -74,7 +74,7 @@ def add_limits(parser: Parser) -> None:
     add(
         "--waiting", type=int, metavar="N", help="requests that may wait; further ones get 429 (32)"
     )
-    add("--timeout", type=float, metavar="SECONDS", help="seconds of a request (300)")
+    add("--timeout", type=float, metavar="SECONDS", help="time limit of a request, seconds (300)")
     for name, (option, kind, metavar, text) in _LIMITS.items():
         add(option, dest=name, type=kind, metavar=metavar, help=text)
     add(
@@ -102,7 +102,7 @@ def add_limits(parser: Parser) -> None:
 def execute(args: Namespace) -> None:
     from unmask.serve.limits import ServerLimits, check_capacity, is_loopback
 
-    models = named(args.models)
+    models = models_by_name(args.models)
     token = read_token(args.token_file)
     local = is_loopback(args.host)
     if not local and token is None and not args.no_token:
@@ -119,13 +119,13 @@ def execute(args: Namespace) -> None:
     def ready(address: str) -> None:
         print(f"serving {', '.join(models)} at {address} (documentation: {address}/docs)")
 
-    needs("serving")
+    check_installed("serving")
     with listen(args.host, args.port) as listening:
         start(models, listening, settings, ready, given(args, "device", "precision"), limits)
 
 
-def needs(purpose: str) -> None:
-    """Raises an error with the package to install if a package of the server is missing."""
+def check_installed(purpose: str) -> None:
+    """Raises an error with the extra to install if a package of the server is missing."""
     from unmask.imports import extra
 
     for module in ("fastapi", "uvicorn", "prometheus_client"):
@@ -133,7 +133,7 @@ def needs(purpose: str) -> None:
 
 
 def listen(host: str, port: int) -> "socket.socket":
-    """A socket at the address; raises an error before any model is loaded."""
+    """A socket at the address; called before models are loaded, so that an error comes at once."""
     from unmask.serve.server import bind
 
     try:
@@ -156,20 +156,20 @@ def start(
     routers: "Callable[[Engine], Sequence[APIRouter]]" = lambda engine: (),
 ) -> None:
     """Serves models by name until a stop signal; `ready` is called with the address."""
-    from unmask.backbones.layers.packed_batch import round_alike
+    from unmask.backbones.layers.packed_batch import set_strict_mkl_rounding
     from unmask.model import load
     from unmask.serve.app import create_app
     from unmask.serve.execution.engine import Engine
     from unmask.serve.server import address, serve
 
-    round_alike()
+    set_strict_mkl_rounding()
     loaded = {name: load(path, **loading) for name, path in models.items()}
     engine = Engine(loaded, **{"timeout": TIMEOUT, **limits})
     app = create_app(engine, settings, routers(engine))
     serve(app, engine, settings, listening, lambda: ready(address(listening)))
 
 
-def named(models: Sequence[str]) -> dict[str, str]:
+def models_by_name(models: Sequence[str]) -> dict[str, str]:
     """Paths of models by their names for clients: the last part of a path, or NAME of NAME=MODEL."""
     found: dict[str, str] = {}
     for model in models:
@@ -185,7 +185,7 @@ def named(models: Sequence[str]) -> dict[str, str]:
 
 
 def read_token(file: str | None) -> str | None:
-    """The token from a file or the environment. It is no argument: all users of a machine see these."""
+    """The token from a file or the environment; other users could read it among the arguments."""
     if file is None:
         return os.environ.get(TOKEN) or None
     try:

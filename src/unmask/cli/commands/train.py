@@ -7,6 +7,7 @@ from pathlib import Path
 
 from unmask.cli.parser import Commands, add_examples
 from unmask.errors import UnmaskError
+from unmask.recipes import locate
 
 
 def add(commands: Commands) -> None:
@@ -17,10 +18,13 @@ def add(commands: Commands) -> None:
 def _add_train(commands: Commands) -> None:
     summary = "train a model, or resume an interrupted run"
     parser = commands.add_parser("train", overrides=True, help=summary, description=summary)
-    place = parser.add_mutually_exclusive_group()
-    place.add_argument("--run", type=Path, metavar="DIR", help="run folder (runs/RECIPE)")
-    place.add_argument(
-        "--resume", type=Path, metavar="DIR", help="run folder; an error if it has no checkpoint"
+    folder = parser.add_mutually_exclusive_group()
+    folder.add_argument("--run", type=Path, metavar="DIR", help="run folder (runs/RECIPE)")
+    folder.add_argument(
+        "--resume",
+        type=Path,
+        metavar="DIR",
+        help="run folder to resume; an error if it has no checkpoint",
     )
     parser.add_argument(
         "--auto-batch", action="store_true", help="find the largest micro-batch that fits in memory"
@@ -28,6 +32,8 @@ def _add_train(commands: Commands) -> None:
     add_examples(
         parser,
         "unmask train demo",
+        "unmask train auto --data.train mytext.txt --run runs/mine",
+        "unmask train finetune --data.train mytext.txt --run runs/mine",
         "unmask train demo --run runs/cosine --schedule cosine --training.steps 300",
     )
     parser.set_defaults(execute=train)
@@ -45,43 +51,53 @@ def _add_config(commands: Commands) -> None:
 
 
 def train(args: Namespace) -> None:
-    from unmask.config.run_config import load_recipe, resolve
+    run = args.run or args.resume or Path("runs") / Path(args.recipe).stem
+    locate(args.recipe)  # an unknown recipe raises an error before the first line
+    if _is_main():
+        # before the import of torch, which takes seconds
+        _say(f"recipe {args.recipe}, run folder {run}")
+    from unmask.runs.auto_recipe import fitted
     from unmask.runs.train import train as start
     from unmask.training.checkpoints.checkpoint import begun
 
-    config = resolve(load_recipe(args.recipe), args.overrides)
-    run = args.run or args.resume or Path("runs") / Path(args.recipe).stem
+    config = fitted(args.recipe, args.overrides, run, _say if _is_main() else lambda line: None)
     if args.resume and not begun(run):
         raise UnmaskError(f"{run} has no checkpoint to resume: start a run with --run {run}")
     try:
-        start(config, run, say=print, auto_batch=args.auto_batch)
+        start(config, run, say=_say, auto_batch=args.auto_batch)
     except KeyboardInterrupt as stop:
-        how = [f"resume with: {_command(args, run)}"] if _first() else []
-        raise KeyboardInterrupt(*stop.args, *how) from None
-    if _first():
+        hint = [f"resume with: {_command(args, run)}"] if _is_main() else []
+        raise KeyboardInterrupt(*stop.args, *hint) from None
+    if _is_main():
         print(f"next: unmask generate {run}{' --prompt TEXT' if config.data.paired else ''}")
 
 
 def config(args: Namespace) -> None:
-    from unmask.config.run_config import dump_yaml, load_recipe, resolve
+    from unmask.config.run_config import dump_yaml
+    from unmask.runs.auto_recipe import fitted
 
-    print(dump_yaml(resolve(load_recipe(args.recipe), args.overrides)), end="")
+    print(dump_yaml(fitted(args.recipe, args.overrides, say=lambda line: None)), end="")
 
 
-def _first() -> bool:
+def _say(line: str) -> None:
+    """Prints a line at once, also into a pipe."""
+    print(line, flush=True)
+
+
+def _is_main() -> bool:
     """True on rank 0, the only rank that prints."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def _command(args: Namespace, run: Path) -> str:
-    """The command that resumes the run, with torchrun but without its rendezvous options."""
+    """The command that resumes the run, with its torchrun launch but without rendezvous options."""
     overrides = [part for name, value in args.overrides for part in (f"--{name}", value)]
     own = ["--auto-batch"] if args.auto_batch else []
-    several = []
+    launcher = []
     if "TORCHELASTIC_RUN_ID" in os.environ:
         machines = os.environ.get("GROUP_WORLD_SIZE", "1")
-        several = ["torchrun", "--nproc-per-node", os.environ.get("LOCAL_WORLD_SIZE", "1")]
-        several += [*(["--nnodes", machines] if machines != "1" else []), "-m", "--"]
+        launcher = ["torchrun", "--nproc-per-node", os.environ.get("LOCAL_WORLD_SIZE", "1")]
+        launcher += [*(["--nnodes", machines] if machines != "1" else []), "-m", "--"]
     return shlex.join(
-        [*several, "unmask", "train", args.recipe, "--run", str(run), *own, *overrides]
+        [*launcher, "unmask", "train", args.recipe, "--run", str(run), *own, *overrides]
     )

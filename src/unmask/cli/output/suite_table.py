@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unmask.cli.output.tables import facts, print_whole, say
+from unmask.cli.output.tables import fact_table, print_whole, say
 from unmask.evaluation.suites.suite import Progress, Suite
 
 _NOTES = 48  # least width of the text in the last column
@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"[≤≈]? ?[-+]?[\d.]*\d")
 
 
 class Bar(Progress):
-    """A progress bar on standard error; without a terminal, a line for each row. Remarks go above it."""
+    """A progress bar on standard error; without a terminal, a line for each row."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
@@ -29,6 +29,7 @@ class Bar(Progress):
             self._bar.stop()
 
     def say(self, line: str) -> None:
+        """Prints a line, above the bar if there is one."""
         if self._bar is None:
             say(line)
         else:
@@ -63,8 +64,8 @@ class Bar(Progress):
         if self.count > len(self.names):  # more rows than `expect` named
             return
         if self._bar is not None:
-            following = [*self.names, ""][self.count]
-            self._bar.update(self._task, completed=self.count, description=following)
+            next_name = [*self.names, ""][self.count]
+            self._bar.update(self._task, completed=self.count, description=next_name)
         elif not self.quiet and len(self.names) > 1:
             name = self.names[self.count - 1]
             figures = [f"{title} {text}" for title, text in cells.items() if text not in name]
@@ -78,9 +79,11 @@ def show(suite: Suite, rows: Sequence[Any], title: str | None) -> None:
 
     if not rows:
         return
+    if summary := suite.summary(rows):
+        Console(highlight=False).print(summary, markup=False, soft_wrap=True)
     if suite.tall:
         for row in rows:
-            table = facts(title or suite.to_dict(row).get("model") or "")
+            table = fact_table(title or suite.to_dict(row).get("model") or "")
             for name, text in suite.cells(row).items():
                 if text:
                     table.add_row(name, Text(text))

@@ -27,13 +27,13 @@ def show_tables(tables: "Sequence[PageTable]") -> None:
 
 
 def say(line: str) -> None:
-    """Prints a remark on standard error."""
+    """Prints a line to standard error."""
     from rich.console import Console
 
     Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
 
 
-def facts(title: str) -> "Table":
+def fact_table(title: str) -> "Table":
     """An empty table of names and values without a header; long values wrap."""
     from rich.table import Table
     from rich.text import Text

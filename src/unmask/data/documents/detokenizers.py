@@ -1,7 +1,7 @@
 """Detokenizers: undo the word splitting of benchmark corpora.
 
 A zero-shot perplexity depends on the detokenizer. These reproduce those of the MDLM authors with
-their oddities, which docs/zero-shot.md lists. `text8` normalises text instead.
+their oddities, which docs/reference/zero-shot.md lists. `text8` normalises text instead.
 """
 
 import re
@@ -12,7 +12,7 @@ from unmask.registry import Registry
 
 
 class Detokenizer(Protocol):
-    """A function from a stored document to the document that is tokenised."""
+    """A function from the text of a corpus to the text that is tokenised."""
 
     def __call__(self, text: str) -> str: ...
 
@@ -20,14 +20,14 @@ class Detokenizer(Protocol):
 DETOKENIZERS: Registry[Detokenizer] = Registry("detokenizer")
 
 _LONE_N = re.compile(r"(?<= )N(?= )")
-# the text between a pair of signs, without the space next to the signs
+# brackets or quotes around a text; the group leaves out spaces next to them
 _ENCLOSED = tuple(
     re.compile(rf"\{first}\s*([^\{last}]*?)\s*\{last}")
     for first, last in ("()", "[]", "{}", '""', "''")
 )
 _CLITIC = re.compile(r" '(\w+)")
 _FULL_STOPS = (re.compile(r" (\w+) \. "), r" \1. "), (re.compile(r" (\w+) \.$"), r" \1.")
-_PAIRS = (  # the same with exactly one space on either side
+_PAIRS = (  # the same, but only with one space on either side
     (re.compile(r'" ([^"]+) "'), r'"\1"'),
     (re.compile(r"' ([^']+) '"), r"'\1'"),
     (re.compile(r"\( ([^()]+) \)"), r"(\1)"),
@@ -49,7 +49,7 @@ class PennTreebank:
 
 @DETOKENIZERS.register("wikitext")
 class WikiText:
-    """WikiText: @-@ becomes -; spaces around punctuation, brackets, quotes and headings go."""
+    """WikiText: @-@ becomes -; spaces before punctuation and inside brackets and quotes are removed."""
 
     def __call__(self, text: str) -> str:
         text = text.replace("s '", "s'")
@@ -68,7 +68,7 @@ class WikiText:
 
 @DETOKENIZERS.register("lm1b")
 class OneBillionWords:
-    """One Billion Words: spaces at clitics, punctuation, brackets, quotes and currency signs go."""
+    """One Billion Words: spaces at clitics, punctuation, brackets, quotes and currency are removed."""
 
     def __call__(self, text: str) -> str:
         text = text.replace("http : / / ", "http://").replace("https : / / ", "https://")
@@ -109,7 +109,7 @@ _LETTERS = bytes(code if code in ascii_lowercase.encode() else ord(" ") for code
 
 @DETOKENIZERS.register("text8")
 class Text8:
-    """Any text in the form of text8: lower case, digits spelled out, one space for all else."""
+    """The form of text8: lower case, digits spelled out, one space in place of other characters."""
 
     def __call__(self, text: str) -> str:
         plain = text.lower().encode("ascii", "replace")  # bytes are much faster than str here

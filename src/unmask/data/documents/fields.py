@@ -18,43 +18,47 @@ class Fields:
     source_field: str = ""  # "": records are not pairs
     target_field: str = ""
     corrupt: float = 0.0  # largest share of unreadable lines or records; they are skipped
+    one_of_many: bool = False  # the file is one of many in a folder
 
-    def columns(self, names: Sequence[str], place: str) -> list[str]:
+    def columns(self, names: Sequence[str], location: str) -> list[str]:
         """The fields to read; an error if one is not among `names`."""
         settings = ("text_field", "label_field")
         if self.source_field:
             settings = ("source_field", "target_field")
-        wanted = {setting: getattr(self, setting) for setting in settings}
-        for setting, field in wanted.items():
+        chosen = {setting: getattr(self, setting) for setting in settings}
+        for setting, field in chosen.items():
             if field and field not in names:
                 raise UnmaskError(
-                    f"{place} has no field {field!r}; it has {', '.join(names)}: set data.{setting}"
+                    f"{location} has no field {field!r}; it has {', '.join(names)}: set data.{setting}"
                 )
-        return [field for field in wanted.values() if field]
+        return [field for field in chosen.values() if field]
 
-    def document(self, record: Mapping[str, object], place: str) -> str:
-        """The document of a record: its text with a class label if there is one, or its pair."""
+    def document(self, record: Mapping[str, object], location: str) -> str:
+        """The document of a record: a pair, or a text with its class label if one is configured.
+
+        `location` names the record in errors.
+        """
         if self.source_field:
             fields = self.source_field, self.target_field
-            source, target = (text_of(record[field], place, field) for field in fields)
-            return pair_of(source, target, place, fields)
-        text = text_of(record[self.text_field], place, self.text_field)
+            source, target = (text_of(record[field], location, field) for field in fields)
+            return pair_of(source, target, location, fields)
+        text = text_of(record[self.text_field], location, self.text_field)
         if not self.label_field:
             return text
-        label = class_name(record[self.label_field], place, self.label_field)
-        return Labelled(text, label and text_of(label, place, self.label_field))
+        label = class_name(record[self.label_field], location, self.label_field)
+        return Labelled(text, label and text_of(label, location, self.label_field))
 
 
-def text_of(value: object, place: str, field: str) -> str:
+def text_of(value: object, location: str, field: str) -> str:
     """The text of a field; null gives an empty text."""
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise UnmaskError(f"{place}: field {field!r} is {type(value).__name__}, not text")
+        raise UnmaskError(f"{location}: field {field!r} is {type(value).__name__}, not text")
     try:
         value.encode()
     except UnicodeEncodeError:
         raise UnmaskError(
-            f"{place}: field {field!r} holds a lone surrogate, which is not Unicode text"
+            f"{location}: field {field!r} holds a lone surrogate, which is not Unicode text"
         ) from None
     return value

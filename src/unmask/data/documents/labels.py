@@ -1,7 +1,7 @@
 """Class labels of documents. A labelled row begins with its class token, another row with BOS.
 
-A network of such rows models p(text | class) and p(text). Its prediction at the first position is
-p(class | text).
+A network trained on such rows models p(text | class) and p(text). Its prediction at the first
+position is p(class | text).
 """
 
 import json
@@ -28,7 +28,7 @@ def label_of(document: str) -> str | None:
     return document.label if isinstance(document, Labelled) else None
 
 
-def class_name(value: object, place: str, field: str) -> str | None:
+def class_name(value: object, location: str, field: str) -> str | None:
     """The class label of a field's value: a text, or an integer or boolean in JSON notation."""
     if value is None or value == "":
         return None
@@ -36,7 +36,7 @@ def class_name(value: object, place: str, field: str) -> str | None:
         return json.dumps(value)
     if not isinstance(value, str):
         raise UnmaskError(
-            f"{place}: field {field!r} is {type(value).__name__}; "
+            f"{location}: field {field!r} is {type(value).__name__}; "
             "a class label is a text or an integer"
         )
     return value

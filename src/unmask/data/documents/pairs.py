@@ -23,11 +23,11 @@ def source_of(document: str) -> str:
     return document.source
 
 
-def pair_of(source: str, target: str, place: str, fields: tuple[str, str]) -> str:
+def pair_of(source: str, target: str, location: str, fields: tuple[str, str]) -> str:
     """A pair; an empty document if both sides are blank; an error if only one is blank."""
     blank = [name for name, side in zip(fields, (source, target), strict=True) if not side.strip()]
     if len(blank) == 1:
-        raise UnmaskError(f"{place}: {blank[0]!r} is empty; a pair needs both sides")
+        raise UnmaskError(f"{location}: {blank[0]!r} is empty; a pair needs both sides")
     return "" if blank else Pair(source, target)
 
 

@@ -8,7 +8,7 @@ from unmask.errors import UnmaskError
 
 P = ParamSpec("P")
 
-_ENOUGH = 1000  # records after which the share is checked before the end of the corpus
+_ENOUGH = 1000  # from this many records on, the share is checked at each read error
 _NAMED = 20  # damaged files that are listed one by one
 
 
@@ -16,7 +16,7 @@ _NAMED = 20  # damaged files that are listed one by one
 class ReadErrors:
     """Read errors of one pass over a corpus: skipped records, records in all, first reason.
 
-    Truncated files are listed apart, since the number of records behind the damage is unknown.
+    Damaged files are listed apart, since the number of records after the damage is unknown.
     """
 
     allowed: float = 0.0  # share of records; with 0 the first read error is raised
@@ -36,14 +36,14 @@ class ReadErrors:
         if not self.allowed or self.seen >= _ENOUGH:
             self.check()
 
-    def break_off(self, file: str) -> None:
-        """Records a file that is damaged from some place on; `file` is the message."""
-        self.files.append(file)
+    def break_off(self, message: str) -> None:
+        """Records the message about a file that cannot be read to its end."""
+        self.files.append(message)
         if not self.allowed:
             self.check()
 
     def document(self, read: Callable[P, str], *args: P.args, **options: P.kwargs) -> str:
-        """The document that `read` returns; an empty one, and a read error, if it raises."""
+        """The document that `read` returns. An error is counted and gives an empty document."""
         try:
             return read(*args, **options)
         except UnmaskError as error:
@@ -65,7 +65,7 @@ class ReadErrors:
 
 
 def read_error_notes(source: str, faults: ReadErrors) -> Iterator[str]:
-    """Notes for the user on the read errors of a source: one for all records, one per file."""
+    """Notes for the user: one for all unreadable records of a source, one per damaged file."""
     if faults.passed:
         yield (
             f"skipped {faults.passed:,} of {faults.seen:,} lines or records of {source}, which cannot "

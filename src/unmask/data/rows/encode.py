@@ -23,7 +23,7 @@ Encode = Callable[[Iterable[list[str]]], Iterator[list[Ids]]]
 _BLOCK = 4_000_000  # characters of a block
 _TEXTS = 4096  # most texts of a block
 _PIECE = 1_000_000  # characters; a longer document is encoded in pieces
-_AHEAD = 2  # blocks per worker in the queue
+_AHEAD = 2  # blocks per worker that are submitted before the oldest result is awaited
 # No token spans a word and the space after it, so a cut there changes no token.
 _CUT = re.compile(r"(?<=\S)(?= \S)")
 
@@ -139,14 +139,14 @@ _tokenizer: list[Tokenizer] = []  # the tokenizer of a worker process
 
 
 def _begin(files: dict[str, str]) -> None:
-    """Initialises a worker process and its tokenizer, which uses one thread: there are many workers."""
+    """Initialises a worker process. Its tokenizer uses one thread, since there are many workers."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     _tokenizer.append(parse_tokenizer(files))
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
 def _leave_with_parent() -> None:
-    """Ends a worker when its parent dies; otherwise it would wait for work forever."""
+    """Ends a worker process when its parent dies; otherwise it would wait for work forever."""
     parent = parent_process()
     assert parent is not None
     wait([parent.sentinel])

@@ -23,17 +23,21 @@ from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
 
 
+class TooShort(UnmaskError):
+    """Raised if a text has too few tokens for one row of the packing wrap or join."""
+
+
 def best_fit(sizes: Sequence[int], room: int) -> list[list[int]]:
     """Best-fit bin packing: the items of each bin.
 
-    Each item, in order, goes into the fullest bin with enough room, or else into a new bin.
+    Each item, in order, is put into the fullest bin with enough room, or else into a new bin.
     """
     bins: list[list[int]] = []
     left: list[tuple[int, int]] = []  # (room, bin) of bins that are not full, sorted
     for item, size in enumerate(sizes):
-        place = bisect_left(left, (size, 0))
-        if place < len(left):
-            free, chosen = left.pop(place)
+        fullest = bisect_left(left, (size, 0))
+        if fullest < len(left):
+            free, chosen = left.pop(fullest)
         else:
             free, chosen = room, len(bins)
             bins.append([])
@@ -53,9 +57,9 @@ def pack(
     place: Place | None = None,
     encode: Encode | None = None,
 ) -> Iterator[Table]:
-    """Yields blocks of rows and adds them to `totals`. `limit` ends wrap and join early.
+    """Yields blocks of rows and adds them to `totals`. Packings wrap and join stop after `limit` rows.
 
-    Packing resumes at `place`, which is updated after each block.
+    Packing resumes at `place`, and moves `place` to the end of each block that it yields.
     """
     packer = PACKERS[packing] if limit is None else partial(PACKERS[packing], limit=limit)
     encode = encode or in_this_process(tokenizer)
@@ -65,7 +69,7 @@ def pack(
     if totals.left_out and not totals.rows:
         raise UnmaskError(f"no pair fits into a row of {length} tokens: increase data.length")
     if not totals.rows:
-        raise UnmaskError(
+        raise TooShort(
             f"the text is too short for one row of {length} tokens: "
             f"set data.packing to split or pad instead of {packing}"
         )
@@ -86,10 +90,10 @@ def wrap(
 
     Each chunk gets BOS and EOS. Tokens after the last full chunk are dropped.
     """
-    bos, eos = _frame(tokenizer.vocabulary)
+    bos, eos = _bos_and_eos(tokenizer.vocabulary)
     body = length - 2
     rest: Ids = np.empty(0, dtype=np.int64)
-    made, skipped = 0, place.tokens
+    made, to_skip = 0, place.tokens  # rows so far, tokens before the resume position
     recent: list[tuple[str, int]] = []  # (text, tokens) of the pieces that `rest` is from
     parts = islice(pieces(documents), place.pieces, None)
     for block, encodings in encoded_blocks(parts, encode, _texts):
@@ -100,18 +104,18 @@ def wrap(
         place.pieces += len(recent) + len(block)
         recent += zip(_texts(block), map(len, streams[1:]), strict=True)
         stream = np.concatenate(streams)
-        stream, skipped = stream[skipped:], max(0, skipped - len(stream))
+        stream, to_skip = stream[to_skip:], max(0, to_skip - len(stream))
         rows = len(stream) // body if limit is None else min(len(stream) // body, limit - made)
         rest = stream[rows * body :].copy()
-        recent = _reaching(recent, len(rest))
+        recent = _last_pieces(recent, len(rest))
         place.pieces -= len(recent)
-        place.tokens = sum(count for _, count in recent) - len(rest) + skipped
+        place.tokens = sum(count for _, count in recent) - len(rest) + to_skip
         place.texts = [text for text, _ in recent]
-        yield _framed(stream[: rows * body].reshape(rows, body), bos, eos)
+        yield _table_of_chunks(stream[: rows * body].reshape(rows, body), bos, eos)
         made += rows
         if made == limit:
             break
-    _take_back(totals, tokenizer, recent, len(rest))
+    _subtract_dropped(totals, tokenizer, recent, len(rest))
 
 
 def pad(
@@ -126,9 +130,9 @@ def pad(
     for texts, encodings in _documents(documents, place, encode):
         rows = [ids[: length - 2] for ids in encodings]
         for text, ids, kept in zip(texts, encodings, rows, strict=True):
-            all_of_it = len(kept) == len(ids)
-            totals.add_text(text if all_of_it else text[: tokenizer.covered(text, len(kept))])
-        yield _filled(list(zip(texts, rows, strict=True)), length, tokenizer)
+            complete = len(kept) == len(ids)
+            totals.add_text(text if complete else text[: tokenizer.covered(text, len(kept))])
+        yield _padded_table(list(zip(texts, rows, strict=True)), length, tokenizer)
 
 
 def split(
@@ -147,7 +151,7 @@ def split(
             starts = range(0, max(len(ids), 1), body)
             rows += [(text, ids[start : start + body]) for start in starts]
             totals.add_text(text)
-        yield _filled(rows, length, tokenizer)
+        yield _padded_table(rows, length, tokenizer)
 
 
 def fit(
@@ -158,8 +162,8 @@ def fit(
     place: Place,
     encode: Encode,
 ) -> Iterator[Table]:
-    """Several whole documents per row, each in the fullest row with room for it."""
-    bos, eos = _frame(tokenizer.vocabulary)
+    """Several whole documents per row, each in the fullest row with room; longer documents are cut."""
+    bos, eos = _bos_and_eos(tokenizer.vocabulary)
     body = length - 1
     for texts, encodings in _documents(documents, place, encode):
         parts: list[Ids] = []
@@ -168,7 +172,7 @@ def fit(
             parts += [ended[start : start + body] for start in range(0, len(ended), body)]
             totals.add_text(text)
         bins = best_fit([len(part) for part in parts], body)
-        table = _empty(len(bins), length, tokenizer)
+        table = _padding(len(bins), length, tokenizer)
         for row, members in zip(table, bins, strict=True):
             content = np.concatenate([parts[member] for member in members])
             row[0], row[1], row[2 : 2 + len(content)] = 1 + len(content), bos, content
@@ -184,7 +188,7 @@ def pairs(
     encode: Encode,
 ) -> Iterator[Table]:
     """One pair per row: BOS, source, EOS, target, EOS. Pairs too long for a row are left out."""
-    bos, eos = _frame(tokenizer.vocabulary)
+    bos, eos = _bos_and_eos(tokenizer.vocabulary)
     for texts, encodings in _documents(documents, place, encode, _both_sides):
         table = np.full((len(texts), 2 + length), eos, dtype=np.int64)
         sources, targets = encodings[: len(texts)], encodings[len(texts) :]
@@ -217,7 +221,7 @@ def _documents(
     encode: Encode,
     texts_of: Callable[[list[Piece]], list[str]] = _texts,
 ) -> Iterator[tuple[list[str], list[Ids]]]:
-    """Blocks of whole documents with the ids of their texts; moves `place`."""
+    """Blocks of whole documents with the ids of their texts. Advances `place`."""
     parts = islice(whole(documents), place.pieces, None)
     for block, encodings in encoded_blocks(parts, encode, texts_of):
         place.pieces += len(block)
@@ -234,13 +238,13 @@ PACKERS: dict[str, Callable[..., Iterator[Table]]] = {
 }
 
 
-def _frame(vocabulary: Vocabulary) -> tuple[int, int]:
+def _bos_and_eos(vocabulary: Vocabulary) -> tuple[int, int]:
     if vocabulary.bos_id is None or vocabulary.eos_id is None:
         raise UnmaskError("this tokenizer has no BOS or no EOS: rows need both, use another")
     return vocabulary.bos_id, vocabulary.eos_id
 
 
-def _framed(chunks: Ids, bos: int, eos: int) -> Table:
+def _table_of_chunks(chunks: Ids, bos: int, eos: int) -> Table:
     rows, body = chunks.shape
     table = np.empty((rows, body + 3), dtype=np.int64)
     table[:, 0], table[:, 1], table[:, -1] = body + 2, bos, eos
@@ -248,10 +252,10 @@ def _framed(chunks: Ids, bos: int, eos: int) -> Table:
     return table
 
 
-def _filled(rows: list[tuple[str, Ids]], length: int, tokenizer: Tokenizer) -> Table:
-    """A table of rows with first token, ids, EOS and padding. Padding is never valid."""
-    bos, eos = _frame(tokenizer.vocabulary)
-    table = _empty(len(rows), length, tokenizer)
+def _padded_table(rows: list[tuple[str, Ids]], length: int, tokenizer: Tokenizer) -> Table:
+    """A table of rows: BOS or class token, ids, EOS and padding. Padding is not counted as valid."""
+    bos, eos = _bos_and_eos(tokenizer.vocabulary)
+    table = _padding(len(rows), length, tokenizer)
     for row, (document, ids) in zip(table, rows, strict=True):
         row[0] = len(ids) + 2
         row[1], row[2 + len(ids)] = first_token(document, tokenizer.labels, bos), eos
@@ -259,15 +263,15 @@ def _filled(rows: list[tuple[str, Ids]], length: int, tokenizer: Tokenizer) -> T
     return table
 
 
-def _empty(rows: int, length: int, tokenizer: Tokenizer) -> Table:
+def _padding(rows: int, length: int, tokenizer: Tokenizer) -> Table:
     """A table of rows of padding."""
     # without a pad id the padding is EOS, never MASK
-    pad_id, (_, eos) = tokenizer.vocabulary.pad_id, _frame(tokenizer.vocabulary)
+    pad_id, (_, eos) = tokenizer.vocabulary.pad_id, _bos_and_eos(tokenizer.vocabulary)
     return np.full((rows, 1 + length), eos if pad_id is None else pad_id, dtype=np.int64)
 
 
-def _reaching(recent: list[tuple[str, int]], tokens: int) -> list[tuple[str, int]]:
-    """The shortest tail of `recent` with at least `tokens` tokens."""
+def _last_pieces(recent: list[tuple[str, int]], tokens: int) -> list[tuple[str, int]]:
+    """The fewest last items of `recent` that have at least `tokens` tokens together."""
     first, held = len(recent), 0
     while held < tokens:
         first -= 1
@@ -275,7 +279,7 @@ def _reaching(recent: list[tuple[str, int]], tokens: int) -> list[tuple[str, int
     return recent[first:]
 
 
-def _take_back(
+def _subtract_dropped(
     totals: Totals, tokenizer: Tokenizer, recent: list[tuple[str, int]], dropped: int
 ) -> None:
     """Subtracts the text of the last `dropped` tokens from the totals."""

@@ -1,7 +1,7 @@
 """The row cache: tokenised rows in a memory-mapped file.
 
-The file name is a hash of the text, the tokenizer and every option, so a wrong cache is never
-found. An unfinished file has another name and a note of its progress, from which a killed
+The file name is a hash of the text, the tokenizer and every option, so a change of any of them gives
+another file. An unfinished file has another name and a progress file, from which a killed
 tokenisation resumes.
 """
 
@@ -21,10 +21,10 @@ from unmask.data.documents.read_errors import ReadErrors
 from unmask.data.rows.row_counts import Place, Table, Totals
 from unmask.data.rows.token_rows import TEXT, Layout, Rows
 from unmask.errors import UnmaskError
-from unmask.files.lock import _locked, _same_file
+from unmask.files.lock import same_file, wait_for_lock
 
 _FORMAT = 3  # incremented when the same text and options give other rows
-_NOTED = 16  # blocks of rows between two notes of progress
+_PROGRESS_BLOCKS = 16  # blocks of rows between two writes of the progress file
 
 
 def cache_key(options: Mapping[str, object]) -> str:
@@ -49,52 +49,52 @@ def stored_rows(folder: Path, key: str, length: int, layout: Layout = TEXT) -> R
 
 
 class UnfinishedRows:
-    """The unfinished rows of a cache key, with resume position and totals so far."""
+    """The unfinished rows of a cache key, with the resume position and the totals so far."""
 
     def __init__(self, folder: Path, key: str, largest: int, resumable: bool = True) -> None:
         self._dtype = np.dtype(np.uint16 if largest < 2**16 else np.uint32)
         self._folder, self._key = folder, key
-        # a process without a lock must not resume a shared file: it writes to a unique name
+        # a process without a lock writes to a unique name, since another may write the same rows
         name = f".{key}.part" if resumable else f".writing-{uuid.uuid4().hex}"
-        self._rows, self._note = folder / name, folder / f"{name}.json"
+        self._rows, self._progress = folder / name, folder / f"{name}.json"
         self.place, self.totals, self._size = Place(), Totals(), 0
         with suppress(OSError, ValueError, KeyError, TypeError):
-            note = json.loads(self._note.read_text(encoding="utf-8"))
-            if note["size"] <= self._rows.stat().st_size:
-                self.place, self.totals = Place(**note["place"]), _totals(note["totals"])
-                self._size = int(note["size"])
+            progress = json.loads(self._progress.read_text(encoding="utf-8"))
+            if progress["size"] <= self._rows.stat().st_size:
+                self.place, self.totals = Place(**progress["place"]), _totals(progress["totals"])
+                self._size = int(progress["size"])
 
     def write(self, tables: Iterable[Table]) -> None:
-        """Writes blocks of rows, notes the progress, and renames the finished file."""
+        """Writes blocks of rows and their progress, and renames the finished file."""
         try:
             with self._opened() as file:
                 for number, table in enumerate(tables, start=1):
                     file.write(table.astype(self._dtype).data)
-                    if number % _NOTED == 0:
-                        self._take_note(file)
+                    if number % _PROGRESS_BLOCKS == 0:
+                        self._save_progress(file)
                 _to_disk(file)
             self._rows.replace(self._folder / f"{self._key}.rows")
             facts = {"dtype": self._dtype.name, "totals": asdict(self.totals)}
             self._replace(self._folder / f"{self._key}.json", facts)
-        except Exception:  # not a kill, nor Ctrl-C
+        except Exception:  # after a kill or Ctrl-C the file stays, to be resumed
             self._rows.unlink(missing_ok=True)
             raise
         finally:
             if not self._rows.exists():
-                self._note.unlink(missing_ok=True)
+                self._progress.unlink(missing_ok=True)
 
     def _opened(self) -> BinaryIO:
-        """The open file, truncated to the size in the note."""
+        """The open file, truncated to the size in the progress file."""
         if not self._size:
             return self._rows.open("wb")
         os.truncate(self._rows, self._size)
         return self._rows.open("ab")
 
-    def _take_note(self, file: BinaryIO) -> None:
+    def _save_progress(self, file: BinaryIO) -> None:
         _to_disk(file)
         place = {"pieces": self.place.pieces, "tokens": self.place.tokens}
         totals = asdict(self.place.settled(self.totals))
-        self._replace(self._note, {"size": file.tell(), "place": place, "totals": totals})
+        self._replace(self._progress, {"size": file.tell(), "place": place, "totals": totals})
 
     def _replace(self, path: Path, content: dict[str, Any]) -> None:
         name = self._folder / f".writing-{uuid.uuid4().hex}"
@@ -119,7 +119,7 @@ def _to_disk(file: BinaryIO) -> None:
 
 @contextmanager
 def making(folder: Path, key: str) -> Iterator[bool]:
-    """Holds the lock of a cache key; yields False if the file system has no locks.
+    """Holds the lock of a cache key and yields True; yields False if the file system has no locks.
 
     A write error inside, such as a full disk, becomes a one-line error.
     """
@@ -128,11 +128,11 @@ def making(folder: Path, key: str) -> Iterator[bool]:
         folder.mkdir(parents=True, exist_ok=True)
         while True:
             with lock.open("w") as file:
-                alone = _locked(file.fileno())
-                if alone and not _same_file(file.fileno(), lock):
+                has_lock = wait_for_lock(file.fileno())
+                if has_lock and not same_file(file.fileno(), lock):
                     continue  # the last holder removed this lock file
                 try:
-                    yield alone
+                    yield has_lock
                 finally:
                     lock.unlink(missing_ok=True)
                 return

@@ -13,9 +13,9 @@ Table = NDArray[np.integer]  # [rows, 1 + length]; for pairs [rows, 2 + length]
 
 @dataclass
 class Totals:
-    """Totals of rows: valid tokens with BOS and EOS, bytes and characters of text.
+    """Totals over all rows: valid tokens with BOS and EOS, bytes and characters of text.
 
-    For pairs they cover the targets only, each with one EOS.
+    For pairs, tokens and text are those of the targets, each with one EOS.
     """
 
     rows: int = 0
@@ -31,7 +31,7 @@ class Totals:
         self.characters += sign * len(text)
 
     def add_rows(self, counts: Table) -> None:
-        """Adds rows and their tokens; `counts` holds the count columns of the rows."""
+        """Adds rows and their tokens; `counts` are the columns before the tokens."""
         self.rows += len(counts)
         self.tokens += int(tokens_of(counts).sum())
 

@@ -1,7 +1,7 @@
 """The training order: the row at each position is a function of (seed, position).
 
-The order of one corpus of at most 2²⁴ rows is an argsort of random keys. Larger corpora and mixtures
-permute row numbers by a cipher, which needs no memory.
+The order of a single corpus of at most 2²⁴ rows is an argsort of random keys. In larger
+corpora and mixtures a cipher permutes the row numbers, which needs no memory.
 """
 
 import hashlib
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from unmask.randomness import row_uniforms
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 _LISTED = 2**24  # most rows of a corpus whose order is an argsort
-_PERIOD = 1024  # about the rows of a period, in which each corpus has exactly its share
-_LONGEST = 4096  # most rows of a period, unless there are more corpora
+_PERIOD = 1024  # approximate rows of a period: a stretch of the order with the same rows per corpus
+_LONGEST = 4096  # most rows of a period, unless there are more corpora than that
 _ROUNDS = 8  # of the Feistel cipher
 
 
@@ -31,44 +31,44 @@ class Shares:
     weights: tuple[float, ...] = (1.0,)
 
 
-def drawn(seed: int, places: Places, shares: Shares) -> Places:
-    """The row indices at some positions of the training order. Corpora are concatenated."""
+def row_indices(seed: int, positions: Indices, shares: Shares) -> Indices:
+    """Row indices at `positions` of the training order. They run through all corpora in sequence."""
     if len(shares.sizes) == 1:
-        return _epochs(seed, "order of rows", places, shares.sizes[0], _LISTED)
-    corpus, turn = _turns(seed, places, shares.weights)
-    rows = np.empty_like(places)
+        return _epochs(seed, "order of rows", positions, shares.sizes[0], _LISTED)
+    corpus, turn = _turns(seed, positions, shares.weights)
+    rows = np.empty_like(positions)
     first = 0
     for number, size in enumerate(shares.sizes):
-        here = corpus == number
-        rows[here] = first + _epochs(seed, f"order of corpus {number}", turn[here], size, 0)
+        chosen = corpus == number
+        rows[chosen] = first + _epochs(seed, f"order of corpus {number}", turn[chosen], size, 0)
         first += size
     return rows
 
 
-def _epochs(seed: int, name: str, places: Places, size: int, listed: int) -> Places:
+def _epochs(seed: int, name: str, positions: Indices, size: int, listed: int) -> Indices:
     """Row indices of one corpus. Each epoch has every row once, in its own order."""
-    epochs, places = np.divmod(places, size)
-    rows = np.empty_like(places)
+    epochs, positions = np.divmod(positions, size)
+    rows = np.empty_like(positions)
     for epoch in np.unique(epochs).tolist():
-        here = epochs == epoch
+        chosen = epochs == epoch
         if size <= listed:
-            rows[here] = _order(seed, name, epoch, size)[places[here]]
+            rows[chosen] = _order(seed, name, epoch, size)[positions[chosen]]
         else:
-            rows[here] = enciphered(places[here], size, f"{seed}/{name}/{epoch}")
+            rows[chosen] = enciphered(positions[chosen], size, f"{seed}/{name}/{epoch}")
     return rows
 
 
 @lru_cache(maxsize=2)  # a batch may span two epochs
-def _order(seed: int, name: str, epoch: int, size: int) -> Places:
+def _order(seed: int, name: str, epoch: int, size: int) -> Indices:
     keys = row_uniforms([seed], name, size, step=epoch)[0]
     return np.argsort(keys.numpy(), kind="stable")
 
 
-def enciphered(numbers: Places, size: int, key: str) -> Places:
+def enciphered(numbers: Indices, size: int, key: str) -> Indices:
     """A permutation of 0 … size - 1, evaluated at `numbers`: a cycle-walking Feistel cipher.
 
-    The cipher permutes the numbers of 2b bits. A result of `size` or more is enciphered again, at
-    most four times on average.
+    The cipher permutes the numbers of `2 * half` bits, at most `4 * size` of them. A result of `size`
+    or more is enciphered again. On average a number is enciphered at most four times.
     """
     half = np.uint64(max(1, -(-(size - 1).bit_length() // 2)))
     digest = hashlib.blake2b(key.encode(), digest_size=8 * _ROUNDS).digest()
@@ -87,33 +87,33 @@ def _feistel(
     low = (np.uint64(1) << half) - np.uint64(1)
     left, right = x >> half, x & low
     for key in keys:
-        left, right = right, left ^ (_mixed(right ^ key) & low)
+        left, right = right, left ^ (_splitmix64(right ^ key) & low)
     return (left << half) | right
 
 
-def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The SplitMix64 mixer: each output bit depends on all input bits."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
-def _turns(seed: int, places: Places, weights: tuple[float, ...]) -> tuple[Places, Places]:
-    """The corpus at each position, and the number of its rows at earlier positions."""
-    counts = np.array(rows_a_period(weights))
-    periods, at = np.divmod(places, counts.sum())
-    corpus, turn = np.empty_like(places), np.empty_like(places)
+def _turns(seed: int, positions: Indices, weights: tuple[float, ...]) -> tuple[Indices, Indices]:
+    """The corpus at each position, and the number of rows of that corpus at earlier positions."""
+    counts = np.array(rows_per_period(weights))
+    periods, at = np.divmod(positions, counts.sum())
+    corpus, turn = np.empty_like(positions), np.empty_like(positions)
     for period in np.unique(periods).tolist():
-        here = periods == period
+        chosen = periods == period
         order, rank = _period(seed, period, tuple(counts.tolist()))
-        corpus[here] = order[at[here]]
-        turn[here] = period * counts[corpus[here]] + rank[at[here]]
+        corpus[chosen] = order[at[chosen]]
+        turn[chosen] = period * counts[corpus[chosen]] + rank[at[chosen]]
     return corpus, turn
 
 
 @lru_cache(maxsize=2)
-def _period(seed: int, period: int, counts: tuple[int, ...]) -> tuple[Places, Places]:
-    """The shuffled corpora of a period, and the rank of each position within its corpus."""
+def _period(seed: int, period: int, counts: tuple[int, ...]) -> tuple[Indices, Indices]:
+    """The corpus at each position of a period, and the count of earlier positions with that corpus."""
     keys = row_uniforms([seed], "order of corpora", sum(counts), step=period)[0]
     order = np.repeat(np.arange(len(counts)), counts)[np.argsort(keys.numpy(), kind="stable")]
     rank = np.empty_like(order)
@@ -122,8 +122,8 @@ def _period(seed: int, period: int, counts: tuple[int, ...]) -> tuple[Places, Pl
     return order, rank
 
 
-def rows_a_period(weights: tuple[float, ...]) -> tuple[int, ...]:
-    """The number of rows of each corpus in a period, at least one.
+def rows_per_period(weights: tuple[float, ...]) -> tuple[int, ...]:
+    """The number of rows of each corpus in a period; at least one each.
 
     The shares are exact if the weights have integer ratios that sum to at most 4,096. Otherwise
     they are rounded to whole rows.

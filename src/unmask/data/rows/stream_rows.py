@@ -22,25 +22,25 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 
 _DOCUMENTS, _CHARACTERS = 64, 2**18  # most that are packed at a time
-_FRUITLESS = 2**16  # documents without a row before packing gives up
-_LARGEST = 2**48  # bound of a number in a checkpoint
+_MOST_WITHOUT_ROW = 2**16  # documents that give no row before this is an error
+_LARGEST = 2**48  # limit of the numbers in a checkpoint
 
 Numbered = tuple[int, str]  # a document with its index in the stream
 
 
 @dataclass(frozen=True)
-class StreamPlace:
-    """The position of the next row in a stream: the start of its block, and rows already used."""
+class StreamPosition:
+    """The position of the next row in a stream: the start of its block, and the row in the block."""
 
     batch: int = 0  # index of the next batch
-    document: int = 0  # where the block starts
-    pieces: int = 0  # of that document before the start
-    tokens: int = 0  # of the next piece before the start
-    rows: int = 0  # of the block, already used
+    document: int = 0  # index of the document in which the block starts
+    pieces: int = 0  # pieces of that document before the block
+    tokens: int = 0  # tokens of the next piece before the block
+    rows: int = 0  # rows of the block before the next row
 
     @classmethod
-    def from_dict(cls, content: Any) -> "StreamPlace":
-        """The position in a checkpoint. The content is untrusted and checked."""
+    def from_dict(cls, content: Any) -> "StreamPosition":
+        """The position stored in a checkpoint. The content is untrusted, so it is checked."""
         names = asdict(cls())
         if not isinstance(content, Mapping) or content.keys() != names.keys():
             raise UnmaskError("the checkpoint has no position of the stream: it is of another run")
@@ -67,46 +67,46 @@ class StreamRows:
         self.corpus, self.tokenizer, self.length = corpus, tokenizer, length
         self.packing, self.layout = packing, layout
 
-    def rows(self, place: StreamPlace) -> Iterator[tuple[Table, StreamPlace]]:
+    def rows(self, position: StreamPosition) -> Iterator[tuple[Table, StreamPosition]]:
         """The rows from a position on, each with the position after it."""
-        skipped = place.rows
-        for begun, table in self._blocks(replace(place, rows=0)):
+        skipped = position.rows
+        for start, table in self._blocks(replace(position, rows=0)):
             for number, row in enumerate(table, start=1):
                 if skipped:
                     skipped -= 1
                 else:
-                    yield row, replace(begun, rows=number)
+                    yield row, replace(start, rows=number)
 
-    def _blocks(self, place: StreamPlace) -> Iterator[tuple[StreamPlace, Table]]:
+    def _blocks(self, position: StreamPosition) -> Iterator[tuple[StreamPosition, Table]]:
         """Blocks of packed rows, each with the position where its packing starts."""
-        documents, pending, fruitless = self._documents(place.document), list[Numbered](), 0
+        documents, pending, without_row = self._documents(position.document), list[Numbered](), 0
         encode = in_this_process(self.tokenizer)
         while True:
-            more = list(_block(documents))
-            pending += more
-            inner, texts = Place(place.pieces, place.tokens), [text for _, text in pending]
+            new = list(_next_documents(documents))
+            pending += new
+            inner, texts = Place(position.pieces, position.tokens), [text for _, text in pending]
             made = PACKERS[self.packing](
                 texts, self.tokenizer, self.length, Totals(), inner, encode
             )
             table = np.concatenate(list(made))
-            yield place, table
-            fruitless = 0 if len(table) else fruitless + len(more)
-            if fruitless > _FRUITLESS:
+            yield position, table
+            without_row = 0 if len(table) else without_row + len(new)
+            if without_row > _MOST_WITHOUT_ROW:
                 raise UnmaskError(
-                    f"{fruitless:,} documents of {self.corpus.name} give no row of {self.length} "
+                    f"{without_row:,} documents of {self.corpus.name} give no row of {self.length} "
                     "tokens: set another data.length or data.packing"
                 )
-            pending, place = self._behind(pending, inner)
+            pending, position = self._unused(pending, inner)
 
-    def _behind(self, block: list[Numbered], inner: Place) -> tuple[list[Numbered], StreamPlace]:
-        """The documents of a block that its rows do not use up, and the position of the rest."""
+    def _unused(self, block: list[Numbered], inner: Place) -> tuple[list[Numbered], StreamPosition]:
+        """The documents of a block that its rows do not use up, and the position where they begin."""
         done = inner.pieces
         for index, (number, text) in enumerate(block):
-            cut = len(list(pieces([text]))) if self.packing in STREAMS else 1
-            if done < cut:
-                return block[index:], StreamPlace(0, number, done, inner.tokens)
-            done -= cut
-        return [], StreamPlace(0, block[-1][0] + 1)
+            count = len(list(pieces([text]))) if self.packing in STREAMS else 1
+            if done < count:
+                return block[index:], StreamPosition(0, number, done, inner.tokens)
+            done -= count
+        return [], StreamPosition(0, block[-1][0] + 1)
 
     def _documents(self, start: int) -> Iterator[Numbered]:
         """The documents from index `start` on, without blank ones, repeated endlessly."""
@@ -129,18 +129,18 @@ class StreamLoader:
 
     def __init__(self, rows: StreamRows, batch: int, seed: int) -> None:
         self.rows, self.size, self.seed = rows, batch, seed
-        self.go_to(asdict(StreamPlace()))
+        self.go_to(asdict(StreamPosition()))
 
-    def go_to(self, place: Any) -> None:
-        """Resumes at a position that the property `place` returned."""
-        self._place = StreamPlace.from_dict(place)
-        self._coming = self.rows.rows(self._place)
-        self._held: Rows | None = None
+    def go_to(self, position: Any) -> None:
+        """Resumes at a position that the property `position` returned."""
+        self._position = StreamPosition.from_dict(position)
+        self._next_rows = self.rows.rows(self._position)
+        self._newest: Rows | None = None
 
     @property
-    def place(self) -> dict[str, int]:
+    def position(self) -> dict[str, int]:
         """The position after the newest batch, for a checkpoint."""
-        return asdict(self._place)
+        return asdict(self._position)
 
     def batch(self, step: int, part: range) -> Batch:
         """Tokens and validity of the rows `part` (0 to batch - 1) of a step's global batch."""
@@ -151,26 +151,26 @@ class StreamLoader:
         return self._at(step).given(part)
 
     def counted(self, step: int, part: range) -> Int64[Tensor, "part"]:
-        """The tokens of each row that the mean loss counts."""
+        """The number of tokens in each row over which the loss is averaged."""
         return self._at(step).counted(part)
 
     def count(self, step: int, part: range) -> int:
-        """The number of tokens of these rows that the mean loss counts."""
+        """The number of tokens in these rows over which the loss is averaged."""
         return int(self.counted(step, part).sum())
 
     def _at(self, step: int) -> Rows:
-        """The rows of a step. Rows of earlier steps are read and dropped."""
-        while self._held is None or self._place.batch <= step:
-            rows = list(islice(self._coming, self.size))
+        """The rows of a step. Rows before that step are read and dropped."""
+        while self._newest is None or self._position.batch <= step:
+            rows = list(islice(self._next_rows, self.size))
             table = np.stack([row for row, _ in rows])
-            self._held = Rows(table, Totals(), self.rows.layout)
-            self._place = replace(rows[-1][1], batch=self._place.batch + 1)
-        if self._place.batch != step + 1:
-            raise IndexError(f"step {step} of a stream that is at step {self._place.batch}")
-        return self._held
+            self._newest = Rows(table, Totals(), self.rows.layout)
+            self._position = replace(rows[-1][1], batch=self._position.batch + 1)
+        if self._position.batch != step + 1:
+            raise IndexError(f"step {step} of a stream that is at step {self._position.batch}")
+        return self._newest
 
 
-def _block(documents: Iterator[Numbered]) -> Iterator[Numbered]:
+def _next_documents(documents: Iterator[Numbered]) -> Iterator[Numbered]:
     """The next documents, up to the block limits."""
     characters = 0
     for number, text in islice(documents, _DOCUMENTS):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unmask.data.documents.read_errors import ReadErrors, read_error_notes
 from unmask.data.rows.row_counts import Table, Totals, tokens_of
-from unmask.data.rows.shuffle import Places, Shares
+from unmask.data.rows.shuffle import Indices, Shares
 
 Batch = tuple[Int64[Tensor, "batch length"], Bool[Tensor, "batch length"]]
 
@@ -32,7 +32,7 @@ class Layout:
 
 
 TEXT = Layout()
-_AT_ONCE = 1024  # rows per block when unknown tokens are counted
+_BLOCK = 1024  # rows per block when unknown tokens are counted
 _HASHED = 1024  # rows in the digest
 
 
@@ -59,8 +59,8 @@ class Rows:
     @cached_property
     def digest(self) -> str:
         """A hash of up to 1,024 evenly spaced rows, independent of the path of the corpus."""
-        some = np.linspace(0, len(self) - 1, min(len(self), _HASHED)).astype(np.int64)
-        return hashlib.blake2b(self.taken(some).tobytes(), digest_size=8).hexdigest()
+        index = np.linspace(0, len(self) - 1, min(len(self), _HASHED)).astype(np.int64)
+        return hashlib.blake2b(self.taken(index).tobytes(), digest_size=8).hexdigest()
 
     @property
     def facts(self) -> dict[str, int]:
@@ -97,7 +97,10 @@ class Rows:
         return torch.from_numpy(np.arange(self.length) < given)
 
     def counted(self, index: ArrayLike | range) -> Int64[Tensor, "batch"]:
-        """The tokens of each row that a mean counts: valid ones, or the target with one EOS."""
+        """The number of tokens in each row over which a loss is averaged: valid, but not given tokens.
+
+        Of the EOS tokens after a target only the first is counted.
+        """
         return torch.from_numpy(tokens_of(self._counts(index)))
 
     def count_unknown(self, token: int | None) -> None:
@@ -105,17 +108,17 @@ class Rows:
         if token is None:
             return
         self.unknown = 0
-        for start in range(0, len(self), _AT_ONCE):
-            index = range(start, min(start + _AT_ONCE, len(self)))
+        for start in range(0, len(self), _BLOCK):
+            index = range(start, min(start + _BLOCK, len(self)))
             x, valid = self[index]
             given = self.given(index)
-            wanted = valid if given is None else valid & ~given
-            self.unknown += int(((x == token) & wanted).sum())
+            predicted = valid if given is None else valid & ~given
+            self.unknown += int(((x == token) & predicted).sum())
 
     def _counts(self, index: ArrayLike | range) -> Table:
         return self.taken(np.asarray(index, dtype=np.int64), self.layout.counts).astype(np.int64)
 
-    def taken(self, index: Places, columns: int | None = None) -> Table:
+    def taken(self, index: Indices, columns: int | None = None) -> Table:
         """Stored rows with their count columns, or only the first `columns` of them."""
         return self._table[index, :columns]
 
@@ -152,7 +155,7 @@ class Mixture(Rows):
         """The size and weight of each corpus, for the training order."""
         return Shares(tuple(len(part) for part in self._parts), self._weights)
 
-    def taken(self, index: Places, columns: int | None = None) -> Table:
+    def taken(self, index: Indices, columns: int | None = None) -> Table:
         """Stored rows with their count columns, or only the first `columns` of them."""
         if self._order is not None:
             index = self._order[index]
@@ -160,12 +163,12 @@ class Mixture(Rows):
         width = columns or self.layout.counts + self.length
         block = np.empty((len(index), width), np.int64)
         for number in np.unique(corpus).tolist():
-            here, part = corpus == number, self._parts[number]
-            block[here] = part.taken(index[here] - (self._ends[number] - len(part)), columns)
+            chosen, part = corpus == number, self._parts[number]
+            block[chosen] = part.taken(index[chosen] - (self._ends[number] - len(part)), columns)
         return block
 
 
-def _interleaved(sizes: Sequence[int]) -> Places:
+def _interleaved(sizes: Sequence[int]) -> Indices:
     """An order of all rows whose every prefix holds each corpus in proportion to its size."""
     keys = np.concatenate([(np.arange(size) + 0.5) / size for size in sizes])
     return np.argsort(keys, kind="stable")

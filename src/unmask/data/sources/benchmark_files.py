@@ -24,7 +24,7 @@ class Form(Protocol):
 
 @dataclass(frozen=True)
 class Lines:
-    """Each line is a document: stripped, or unchanged with its line end if `whole`."""
+    """Each line is a document: without spaces at its ends, or unchanged if `whole`."""
 
     whole: bool = False
 
@@ -53,12 +53,12 @@ class Objects:
                     yield self._text(record, f"{path}:{number}")
                     rest = rest[end:].lstrip()
 
-    def _text(self, record: object, place: str) -> str:
+    def _text(self, record: object, location: str) -> str:
         if not isinstance(record, dict) or self.field not in record:
-            raise UnmaskError(f"{place} has no field {self.field!r}")
+            raise UnmaskError(f"{location} has no field {self.field!r}")
         value = record[self.field]
         lines = value if isinstance(value, list) else [value]
-        return "\n".join(text_of(line, place, self.field) for line in lines)
+        return "\n".join(text_of(line, location, self.field) for line in lines)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from unmask.errors import UnmaskError
 from unmask.registry import Registry
 
 ELSEWHERE = "elsewhere:"  # scheme of a file on the machine where a model was trained
-_HASH_FRACTION = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
+_HASH_FRACTION = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio
 _IN_MEMORY = 2**26  # bytes of documents kept in memory; more go to a temporary file
 
 
@@ -43,7 +43,7 @@ class Corpus:
     name: str
     read: Callable[[], Iterator[str]]
     hash_content: Callable[[], str] | None
-    has_fields: bool = False  # documents have fields beside the text; plain text has none
+    has_fields: bool = False  # True if documents are records with named fields; plain text has none
     faults: ReadErrors = field(default_factory=ReadErrors)  # read errors of the last pass
     read_on: Callable[[int], Iterator[str]] | None = None  # the documents from an index on
 
@@ -56,7 +56,7 @@ class Corpus:
         Args:
             name: the source as the user named it.
             documents: the documents from an index on (0 is the first), the same at each call.
-            has_fields: True if documents can be pairs.
+            has_fields: True if the documents may be pairs, which are made from two fields.
 
         Returns:
             A corpus without a hash.
@@ -95,17 +95,19 @@ class Corpus:
         if empty:
             raise UnmaskError(next(iter(self.faults.files), f"{self.name} holds no text"))
 
-    def part(self, holdout: float, held: bool, aside: "SetAside | None" = None) -> Iterator[str]:
-        """The held-out documents if `held`, else the others. Only the index decides.
+    def part(
+        self, holdout: float, held: bool, spool: "DocumentSpool | None" = None
+    ) -> Iterator[str]:
+        """The held-out documents if `held`, else the others. The index of a document decides.
 
-        A full pass over the others stores the held-out documents in `aside`. A later pass over the
-        held-out documents reads them from `aside`, so the corpus is read once.
+        A full pass over the others stores the held-out documents in `spool`. A later pass over the
+        held-out documents reads them from `spool`, so the corpus is read once.
         """
-        border, empty = int(holdout * 2**64), True
-        if held and aside is not None and aside.complete:
-            found: Iterator[str] = iter(aside)
+        limit, empty = int(holdout * 2**64), True
+        if held and spool is not None and spool.complete:
+            found: Iterator[str] = iter(spool)
         else:
-            found = self._divided(border, held, None if held else aside)
+            found = self._split(limit, held, None if held else spool)
         for document in found:
             empty = False
             yield document
@@ -115,16 +117,16 @@ class Corpus:
                 "set data.valid or another data.separator"
             )
 
-    def _divided(self, border: int, held: bool, aside: "SetAside | None") -> Iterator[str]:
-        if aside is not None:
-            aside.clear()
+    def _split(self, limit: int, held: bool, spool: "DocumentSpool | None") -> Iterator[str]:
+        if spool is not None:
+            spool.clear()
         for index, document in enumerate(self):
-            if (_spread(index) < border) == held:
+            if (_index_hash(index) < limit) == held:
                 yield document
-            elif aside is not None:
-                aside.add(document)
-        if aside is not None:
-            aside.complete = True
+            elif spool is not None:
+                spool.add(document)
+        if spool is not None:
+            spool.complete = True
 
 
 class Source(ABC):
@@ -149,7 +151,7 @@ class Source(ABC):
 SOURCES: Registry[Source] = Registry("source")
 
 
-class SetAside:
+class DocumentSpool:
     """Documents in a temporary file, written during a pass over a corpus and read back once."""
 
     def __init__(self, folder: Path) -> None:
@@ -171,8 +173,8 @@ class SetAside:
 
     def add(self, document: str) -> None:
         """Appends a document with its class label or its source."""
-        more = [getattr(document, name, None) for name in ("label", "source")]
-        line = json.dumps([type(document).__name__, document, *more])
+        label_and_source = [getattr(document, name, None) for name in ("label", "source")]
+        line = json.dumps([type(document).__name__, document, *label_and_source])
         self._file.write(line.encode() + b"\n")
 
     def __iter__(self) -> Iterator[str]:
@@ -189,26 +191,26 @@ class SetAside:
 def sample(documents: Iterable[str], most: float, folder: Path) -> Iterator[str]:
     """The texts of the documents, or of an even sample of about `most` characters if they have more.
 
-    The documents are read once. Candidates go to a temporary file in `folder`. The sampled share
-    only falls while documents are read, so the final sample is among the candidates.
+    The documents are read once. Candidates are written to a temporary file in `folder`. The share
+    that is sampled only falls during the pass, so the final sample is among the candidates.
     """
-    kept, places, total = SetAside(folder), array("Q"), 0
-    kept.clear()
+    candidates, hashes, total = DocumentSpool(folder), array("Q"), 0
+    candidates.clear()
     try:
         for index, document in enumerate(documents):
             total += sum(map(len, sides([document])))
-            if _spread(index) < _border(most, total):
-                kept.add(document)
-                places.append(_spread(index))
+            if _index_hash(index) < _hash_limit(most, total):
+                candidates.add(document)
+                hashes.append(_index_hash(index))
     except BaseException:
-        kept.close()
+        candidates.close()
         raise
-    border = _border(most, total)
-    return sides(document for place, document in zip(places, kept, strict=True) if place < border)
+    limit, found = _hash_limit(most, total), zip(hashes, candidates, strict=True)
+    return sides(document for hashed, document in found if hashed < limit)
 
 
 def beginning(texts: Iterable[str], most: int) -> Iterator[str]:
-    """The first texts, up to the one that brings their sum to `most` characters."""
+    """The first texts, up to the one with which they have `most` characters or more."""
     for text in texts:
         yield text
         most -= len(text)
@@ -216,17 +218,17 @@ def beginning(texts: Iterable[str], most: int) -> Iterator[str]:
             return
 
 
-def _spread(index: int) -> int:
-    """A hash below 2^64 of a document's index; neighbouring indices lie far apart."""
+def _index_hash(index: int) -> int:
+    """A hash below 2^64 of a document's index; the hashes of neighbouring indices are far apart."""
     return index * _HASH_FRACTION % 2**64
 
 
-def _border(most: float, total: int) -> int:
-    """The bound below which `_spread` falls for a share `most / total` of the indices."""
+def _hash_limit(most: float, total: int) -> int:
+    """The limit below which a share `most / total` of all index hashes falls."""
     return int(min(most / max(1, total), 1) * 2**64)
 
 
-def _hash_documents(documents: Iterable[str]) -> str:
+def hash_documents(documents: Iterable[str]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for document in documents:
         parts = [document]
@@ -240,10 +242,10 @@ def _hash_documents(documents: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _python_topics() -> dict[str, str]:
+def python_topics() -> dict[str, str]:
     try:
         from pydoc_data.topics import topics
-    except ImportError:  # a stripped Python
+    except ImportError:  # some distributions leave this module out
         raise UnmaskError(
             "builtin:pydoc is missing, since this Python came without its documentation: set "
             "data.train to a file or a folder"

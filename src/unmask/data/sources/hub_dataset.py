@@ -5,9 +5,9 @@ from typing import Any
 
 from unmask.data.documents.fields import Fields
 from unmask.data.documents.read_errors import ReadErrors
-from unmask.data.sources.corpus import SOURCES, Corpus, Source, _hash_documents
+from unmask.data.sources.corpus import SOURCES, Corpus, Source, hash_documents
 from unmask.errors import UnmaskError
-from unmask.files.hub import asked_once
+from unmask.files.hub import offline_if_unreachable
 from unmask.imports import extra
 
 
@@ -30,15 +30,15 @@ class HubDataset(Source):
         return hub_corpus(spec, fields, repository, config, split=split or "train")
 
 
-def hub_corpus(name: str, reading: Fields, *where: str | None, **options: str) -> Corpus:
-    """The corpus of a hub dataset; `where` and `options` are arguments of `load_dataset`."""
-    faults = ReadErrors(reading.corrupt)
+def hub_corpus(name: str, fields: Fields, *arguments: str | None, **options: str) -> Corpus:
+    """The corpus of a hub dataset; `arguments` and `options` are those of `load_dataset`."""
+    faults = ReadErrors(fields.corrupt)
 
     def read() -> Iterator[str]:
         datasets = extra("datasets", f"hf:{name}")
         try:
-            with asked_once(datasets, f"hf:{name}"):
-                rows = datasets.load_dataset(*where, **options)
+            with offline_if_unreachable(datasets, f"hf:{name}"):
+                rows = datasets.load_dataset(*arguments, **options)
         except ConnectionError:
             raise UnmaskError(
                 f"the dataset hf:{name} is not in the local cache, and the hub cannot be reached"
@@ -46,15 +46,15 @@ def hub_corpus(name: str, reading: Fields, *where: str | None, **options: str) -
         except Exception as error:  # of the library, of a format's reader or of a dataset script
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise UnmaskError(f"the dataset hf:{name} cannot be loaded: {reason}") from None
-        columns = reading.columns(rows.column_names, f"the dataset hf:{name}")
-        label = class_labels(rows, reading.label_field)
+        columns = fields.columns(rows.column_names, f"the dataset hf:{name}")
+        label = class_labels(rows, fields.label_field)
         for number, row in enumerate(rows.select_columns(columns), start=1):
             if label:
-                row[reading.label_field] = label(row[reading.label_field])
+                row[fields.label_field] = label(row[fields.label_field])
             faults.seen += 1
-            yield faults.document(reading.document, row, f"hf:{name}, record {number}")
+            yield faults.document(fields.document, row, f"hf:{name}, record {number}")
 
-    return Corpus(f"hf:{name}", read, lambda: _hash_documents(read()), True, faults)
+    return Corpus(f"hf:{name}", read, lambda: hash_documents(read()), True, faults)
 
 
 def class_labels(rows: Any, field: str) -> Callable[[int | None], str | None] | None:

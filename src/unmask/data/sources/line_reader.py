@@ -7,18 +7,33 @@ import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from unmask.data.documents.read_errors import ReadErrors
 from unmask.errors import UnmaskError
+from unmask.imports import extra
 
-_OPENERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
-_DAMAGE = (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile)
+
+def _zstd(file: Any) -> Any:
+    """A stream that decompresses a zstd file."""
+    arrow = extra("pyarrow", "a zstd file")
+    raw = arrow.OSFile(str(file)) if isinstance(file, Path) else arrow.PythonFile(file, "r")
+    return io.BufferedReader(arrow.CompressedInputStream(raw, "zstd"), _BUFFER)
+
+
+_OPENERS: dict[str, Callable[[Any], Any]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+    ".zst": _zstd,
+}
+_MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
+DAMAGE = (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile)
 _BUFFER = 2**20
-LONGEST = 2**28  # bytes of a line: a small gzip file can hold a line that fills the memory
+LONGEST = 2**28  # most bytes of a line; a small gzip file can hold a line that fills the memory
 
 
 class Stream(Protocol):
@@ -54,22 +69,39 @@ class _Hashed(io.RawIOBase):
 
 @contextmanager
 def opened(path: Path, digests: dict[Path, str] | None = None) -> Iterator[Stream]:
-    """Opens a file and decompresses it by its suffix.
+    """Opens a file and decompresses it by its first bytes, or else by its suffix.
 
-    The hash of the file's bytes goes into `digests` on leaving, unless it is there already.
+    On leaving, the hash of the file's bytes is stored in `digests`, unless it is there already.
     """
+    with readable(path), open(path, "rb") as file:
+        opener = _opener(file.read(8), path)
     if digests is None or path in digests:
-        with readable(path), _OPENERS.get(path.suffix, _plain)(path) as stream:
+        with readable(path), opener(path) as stream:
             yield stream
         return
     with (
         readable(path),
         _Hashed(path) as raw,
         io.BufferedReader(raw, _BUFFER) as whole,
-        _OPENERS.get(path.suffix, _plain)(whole) as stream,
+        opener(whole) as stream,
     ):
         yield stream
         digests[path] = raw.finish()
+
+
+def decompressed(file: Any, path: Path) -> Any:
+    """A seekable file from its start, decompressed by its first bytes, or else by its suffix."""
+    file.seek(0)
+    opener = _opener(file.read(8), path)
+    file.seek(0)
+    return nullcontext(file) if opener is _plain else opener(file)
+
+
+def _opener(head: bytes, path: Path) -> Callable[[Any], Any]:
+    found = next(
+        (suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), path.suffix
+    )
+    return _OPENERS.get(found, _plain)
 
 
 def _plain(file: Any) -> Any:
@@ -85,14 +117,14 @@ def readable(path: Path) -> Iterator[None]:
         raise UnmaskError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def named(folder: Path, pattern: str) -> list[Path]:
-    """The sorted files of a folder that match a pattern; compressed ones if no plain one matches."""
+def matching_files(folder: Path, pattern: str) -> list[Path]:
+    """The sorted files of a folder that match a pattern; compressed files if no plain file matches."""
     found = (sorted(folder.glob(pattern + suffix)) for suffix in ("", *_OPENERS))
     return next(filter(None, found), [])
 
 
-def form_suffix(path: Path) -> str:
-    """The suffix of the file format in lower case; the suffix of a compression is removed."""
+def format_suffix(path: Path) -> str:
+    """The suffix of the file format in lower case: `.json` of `a.JSON.gz`."""
     return (Path(path.stem) if path.suffix in _OPENERS else path).suffix.lower()
 
 
@@ -108,7 +140,7 @@ def decoded_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[str
 
 
 def _raw_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[bytes | None]:
-    """The lines of a stream up to its damage, if any; None in place of a line that is too long."""
+    """The lines of a stream, up to the first damage; None in place of a line that is too long."""
     number = 0
     try:
         for raw in iter(partial(stream.readline, LONGEST), b""):
@@ -121,7 +153,7 @@ def _raw_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[bytes 
             while raw and not raw.endswith(b"\n"):
                 raw = stream.readline(LONGEST)
             yield None
-    except (*_DAMAGE, OSError) as error:
+    except (*DAMAGE, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         faults.break_off(
@@ -130,7 +162,7 @@ def _raw_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[bytes 
 
 
 def _decoded(raw: bytes, name: str, number: int, offset: int, faults: ReadErrors) -> str | None:
-    """A line as text; None, and a read error with the offset of the wrong byte, if it is no UTF-8."""
+    """A line as text; None, and a read error with the offset of the wrong byte, if it is not text."""
     try:
         line = raw.decode("utf-8")
     except UnicodeDecodeError as error:

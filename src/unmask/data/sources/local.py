@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from io import BufferedReader
 from pathlib import Path
 
@@ -16,20 +17,22 @@ from unmask.data.sources.corpus import (
     SOURCES,
     Corpus,
     Source,
-    _hash_documents,
-    _python_topics,
+    hash_documents,
+    python_topics,
 )
+from unmask.data.sources.file_forms import known_name
 from unmask.data.sources.parallel import parallel_files, read_parallel
 from unmask.data.sources.text_files import (
     digest_of,
     has_fields,
-    known_file,
     read_documents,
     read_text,
 )
 from unmask.errors import UnmaskError, unknown
+from unmask.files.storage import read_json
 
 LONGEST_NAME, LONGEST_PATH = 255, 4095  # bytes
+_MANY = 20  # files of a folder from which on `data.separator auto` keeps each file whole
 
 
 def _is_text(source: str) -> bool:
@@ -52,10 +55,10 @@ class Builtin(Source):
             raise unknown("builtin corpus", spec, ["pydoc"])
 
         def read() -> Iterator[str]:
-            topics = _python_topics()
+            topics = python_topics()
             return (topics[topic].strip() for topic in sorted(topics))
 
-        return Corpus("builtin:pydoc", read, lambda: _hash_documents(read()))
+        return Corpus("builtin:pydoc", read, lambda: hash_documents(read()))
 
 
 @SOURCES.register(ELSEWHERE)
@@ -64,7 +67,7 @@ class Elsewhere(Source):
 
     @classmethod
     def open(cls, spec: str, fields: Fields) -> Corpus:
-        """Raises an error."""
+        """Raises an error: the file is on another machine."""
         raise UnmaskError(f"the text {spec!r} is on the machine where the model was trained")
 
 
@@ -84,8 +87,8 @@ class LocalPath(Source):
         return _files(Path(spec), fields)
 
 
-def _files(path: Path, reading: Fields) -> Corpus:
-    paths = _inside(path) if path.is_dir() else [path]
+def _files(path: Path, fields: Fields) -> Corpus:
+    paths = _text_files(path) if path.is_dir() else [path]
     if not path.exists():
         raise UnmaskError(f"no file or folder {path}")
     if not path.is_dir() and not path.is_file():
@@ -93,12 +96,13 @@ def _files(path: Path, reading: Fields) -> Corpus:
     if path.is_file() and path.stat().st_size == 0:
         raise UnmaskError(f"{path} is empty")
 
-    faults = ReadErrors(reading.corrupt)
+    faults = ReadErrors(fields.corrupt)
     digests: dict[Path, str] = {}
+    fields = replace(fields, one_of_many=len(paths) >= _MANY)
 
     def read() -> Iterator[str]:
-        for each in paths:
-            yield from read_documents(each, reading, faults, digests)
+        for file in paths:
+            yield from read_documents(file, fields, faults, digests)
 
     def hash_content() -> str:
         return _hash_files(paths, digests)
@@ -111,15 +115,15 @@ def _hash_files(paths: Iterable[Path], digests: dict[Path, str]) -> str:
     return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
 
-def _parallel(source: str, paths: dict[str, Path], reading: Fields) -> Corpus:
-    faults = ReadErrors(reading.corrupt)
+def _parallel(source: str, paths: dict[str, Path], fields: Fields) -> Corpus:
+    faults = ReadErrors(fields.corrupt)
     digests: dict[Path, str] = {}
 
     def read() -> Iterator[str]:
-        return read_parallel(source, paths, reading, faults, digests)
+        return read_parallel(source, paths, fields, faults, digests)
 
     def hash_content() -> str:
-        # the field names are part of the hash
+        # with the field names, which decide the file of the sources and that of the targets
         return hashlib.blake2b(
             repr([*paths, _hash_files(paths.values(), digests)]).encode()
         ).hexdigest()
@@ -127,16 +131,28 @@ def _parallel(source: str, paths: dict[str, Path], reading: Fields) -> Corpus:
     return Corpus(source, read, hash_content, True, faults)
 
 
-def _inside(folder: Path) -> list[Path]:
-    """The text files in a folder and its subfolders, without hidden ones."""
+def _text_files(folder: Path) -> list[Path]:
+    """The text files in a folder and its subfolders, without hidden ones.
+
+    A folder that `save_to_disk` of datasets wrote gives the Arrow files of its split `train`.
+    """
+    if (folder / "dataset_dict.json").is_file():
+        splits = read_json(folder / "dataset_dict.json").get("splits", [])
+        if "train" not in splits:
+            named = ", ".join(f"{folder}/{split}" for split in splits)
+            raise UnmaskError(f"{folder} holds a dataset without the split train: give {named}")
+        folder /= "train"
+    if (folder / "dataset_info.json").is_file() and (folder / "state.json").is_file():
+        files = read_json(folder / "state.json").get("_data_files", [])
+        return [folder / Path(file["filename"]).name for file in files]
     visible = (
         path
         for path in folder.rglob("*")
         if not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
-    paths = sorted(path for path in visible if path.is_file() and known_file(path))
+    paths = sorted(path for path in visible if path.is_file() and known_name(path.name))
     if not paths:
-        raise UnmaskError(f"no text, JSONL or Parquet files in the folder {folder}")
+        raise UnmaskError(f"no text, JSON, CSV, Parquet or Arrow files in the folder {folder}")
     return paths
 
 
@@ -150,23 +166,23 @@ class StandardInput(Source):
         return _standard_input(fields)
 
 
-def _standard_input(reading: Fields) -> Corpus:
-    kept: list[int] = []
-    faults = ReadErrors(reading.corrupt)
+def _standard_input(fields: Fields) -> Corpus:
+    copies: list[int] = []  # the descriptor of the copy, once it is made
+    faults = ReadErrors(fields.corrupt)
 
     def stream() -> BufferedReader:
-        if not kept:
+        if not copies:
             with tempfile.TemporaryFile() as copy:
                 shutil.copyfileobj(sys.stdin.buffer, copy)
                 copy.flush()
-                kept.append(os.dup(copy.fileno()))
-        file = os.fdopen(os.dup(kept[0]), "rb")
+                copies.append(os.dup(copy.fileno()))
+        file = os.fdopen(os.dup(copies[0]), "rb")
         file.seek(0)
         return file
 
     def read() -> Iterator[str]:
         with stream() as file:
-            yield from read_text(file, "standard input", reading.separator, faults)
+            yield from read_text(file, "standard input", fields.separator, faults)
 
     def hash_content() -> str:
         with stream() as file:

@@ -33,35 +33,35 @@ def parallel_files(source: str) -> dict[str, Path]:
 def read_parallel(
     source: str,
     paths: dict[str, Path],
-    reading: Fields,
+    fields: Fields,
     faults: ReadErrors,
     digests: dict[Path, str],
 ) -> Iterator[str]:
     """The documents of parallel files; an error if the files differ in their number of lines."""
-    columns = reading.columns(list(paths), source)
+    columns = fields.columns(list(paths), source)
     with ExitStack() as stack:
-        own = [ReadErrors(faults.allowed) for _ in columns]  # per file, counted in lines
+        by_file = [ReadErrors(faults.allowed) for _ in columns]  # unreadable lines of each file
         lines = [
             stack.enter_context(read_lines(paths[name], found, digests))
-            for name, found in zip(columns, own, strict=True)
+            for name, found in zip(columns, by_file, strict=True)
         ]
         for number, values in enumerate(zip_longest(*lines, fillvalue=_ENDED), start=1):
             if _ENDED in values:
-                ended, going = (paths[columns[i]] for i in _order(values))
+                ended, longer = (paths[columns[i]] for i in _ended_and_longer(values))
                 raise UnmaskError(
-                    f"{ended} ends after {number - 1} lines and {going} goes on: parallel files "
+                    f"{ended} has {number - 1} lines and {longer} has more: parallel files "
                     "need the same number of lines"
                 )
             faults.seen += 1
             if None in values:  # one unreadable line makes the record unreadable
-                faults.add(own[values.index(None)].first)
+                faults.add(by_file[values.index(None)].first)
                 continue
             record = dict(zip(columns, values, strict=True))
-            yield faults.document(reading.document, record, f"{source}:{number}")
-        faults.files += [file for found in own for file in found.files]
+            yield faults.document(fields.document, record, f"{source}:{number}")
+        faults.files += [file for found in by_file for file in found.files]
 
 
-def _order(values: tuple[object, ...]) -> tuple[int, int]:
+def _ended_and_longer(values: tuple[object, ...]) -> tuple[int, int]:
     """The index of a file that has ended and of a file that has not."""
-    going = next(i for i, value in enumerate(values) if value is not _ENDED)
-    return values.index(_ENDED), going
+    longer = next(i for i, value in enumerate(values) if value is not _ENDED)
+    return values.index(_ENDED), longer

@@ -7,7 +7,7 @@ from typing import Any
 from unmask.data.documents.fields import Fields
 from unmask.data.documents.pairs import pair_of
 from unmask.data.documents.read_errors import ReadErrors
-from unmask.data.sources.corpus import Corpus, _hash_documents
+from unmask.data.sources.corpus import Corpus, hash_documents
 from unmask.data.sources.hub_dataset import class_labels
 from unmask.errors import UnmaskError
 
@@ -41,24 +41,24 @@ def corpus_of(data: Iterable[Any], fields: Fields, name: str) -> Corpus:
 
     if hasattr(items, "skip") and not hasattr(items, "__len__"):  # it may have no end
         return Corpus.stream(name, read, has_fields=True)
-    return Corpus(name, read, lambda: _hash_documents(read()), True, faults)
+    return Corpus(name, read, lambda: hash_documents(read()), True, faults)
 
 
-def _document(item: Any, place: str, fields: Fields) -> str:
+def _document(item: Any, location: str, fields: Fields) -> str:
     """A text, a pair or a record as a document."""
     if isinstance(item, Mapping):
-        fields.columns(list(item), place)
-        return fields.document(item, place)
+        fields.columns(list(item), location)
+        return fields.document(item, location)
     if isinstance(item, str) and not (fields.source_field or fields.label_field):
-        return fields.document({fields.text_field: item}, place)
+        return fields.document({fields.text_field: item}, location)
     match item:
         case [str() as source, str() as target] if fields.source_field:
-            return pair_of(source, target, place, ("source", "target"))
-    wanted = (
+            return pair_of(source, target, location, ("source", "target"))
+    expected = (
         "a pair (source, target)"
         if fields.source_field
         else "a record"
         if fields.label_field
         else "a text"
     )
-    raise UnmaskError(f"{place} is of type {type(item).__name__}: give {wanted} or a mapping")
+    raise UnmaskError(f"{location} is of type {type(item).__name__}: give {expected} or a mapping")

@@ -49,7 +49,7 @@ class CharacterTokenizer(Tokenizer):
 
     @classmethod
     def parse(cls, files: Mapping[str, str]) -> Tokenizer:
-        """The alphabet in `alphabet.json`, or else in the `tokenizer.json` of transformers."""
+        """The tokenizer of the alphabet in `alphabet.json`, or in transformers' `tokenizer.json`."""
         if "alphabet.json" in files:
             return cls(json.loads(files["alphabet.json"]))
         return cls(json.loads(files["tokenizer.json"])["model"]["vocab"])
@@ -117,8 +117,8 @@ class Text8Tokenizer(CharacterTokenizer):
     def backend(self) -> Backend:
         """A word-level model of a-z after lower-casing; its unknown token is the space."""
         backend = super().backend()
-        small = [normalizers.Replace(letter.upper(), letter) for letter in LETTERS]
-        backend.normalizer = normalizers.Sequence(small)
+        lower = [normalizers.Replace(letter.upper(), letter) for letter in LETTERS]
+        backend.normalizer = normalizers.Sequence(lower)
         return backend
 
 
@@ -165,7 +165,7 @@ class ByteTokenizer(Tokenizer):
 
 
 def _lookup(alphabet: str, unknown: str) -> Ids:
-    """A table from code point to id. Its last entry serves all larger code points."""
+    """A table from code point to id. Its last entry, the unknown id, covers all larger ones."""
     table = np.full(max(map(ord, alphabet)) + 2, alphabet.index(unknown), dtype=np.uint32)
     table[_codes(alphabet)] = np.arange(len(alphabet))
     return table

@@ -16,7 +16,7 @@ from unmask.files.untrusted import foreign_text, refusing
 from unmask.imports import extra
 from unmask.vocabulary import Vocabulary
 
-# settings that name the special token of each role, and the usual tokens if no setting does
+# settings that name the special token of each role; _USUAL: tokens to look for if none is set
 _SETTINGS = {
     "mask": ("mask_token",),
     "pad": ("pad_token",),
@@ -51,7 +51,7 @@ class HuggingFaceTokenizer(SubwordTokenizer):
 
     @classmethod
     def planned_size(cls, config: TokenizerConfig) -> int | None:
-        """The size of the vocabulary of a well-known tokenizer; None for others."""
+        """The vocabulary size of a tokenizer in `_SIZES`; None for others."""
         return _SIZES.get(config.path)
 
 
@@ -63,7 +63,7 @@ def hugging_face(path: str) -> SubwordTokenizer:
 
 
 def _from_hub(name: str) -> SubwordTokenizer:
-    transformers = extra("transformers", f"the tokenizer {name!r} (no such folder here)")
+    transformers = extra("transformers", f"the tokenizer {name!r} (there is no such folder)")
     try:
         found = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
@@ -99,7 +99,7 @@ def _backend(folder: Path, settings: dict[str, Any]) -> Backend:
 def _word_piece(vocabulary: Path, settings: dict[str, Any]) -> Backend:
     """BERT's WordPiece tokenizer from its `vocab.txt`."""
     foreign_text(vocabulary)
-    unknown = _name(settings.get("unk_token")) or "[UNK]"
+    unknown = _token_text(settings.get("unk_token")) or "[UNK]"
     backend = Backend(models.WordPiece.from_file(str(vocabulary), unk_token=unknown))
     backend.normalizer = normalizers.BertNormalizer(
         lowercase=bool(settings.get("do_lower_case", True)),
@@ -112,7 +112,7 @@ def _word_piece(vocabulary: Path, settings: dict[str, Any]) -> Backend:
 
 
 def _vocabulary(backend: Backend, settings: dict[str, Any]) -> Vocabulary:
-    """The vocabulary with its special ids: by the settings, by usual names, or new ids."""
+    """The vocabulary. Special ids are from settings or usual names; MASK, BOS and EOS may be new."""
     known = backend.get_vocab(with_added_tokens=True)
     if not known:
         raise UnmaskError("its vocabulary is empty")
@@ -121,18 +121,18 @@ def _vocabulary(backend: Backend, settings: dict[str, Any]) -> Vocabulary:
     size, bos, eos = base.size, ids["bos"], ids["eos"]
     if bos is None and eos is None:
         bos, eos, size = size, size + 1, size + 2
-    # one token serves as both BOS and EOS, as GPT-2's only special token does
+    # if only one of them exists, it is both BOS and EOS, as in GPT-2
     bos, eos = (eos if bos is None else bos), (bos if eos is None else eos)
     return Vocabulary(size, base.mask_id, ids["pad"], bos, eos)
 
 
 def _role_id(role: str, settings: dict[str, Any], known: dict[str, int]) -> int | None:
-    named = [_name(settings.get(setting)) for setting in _SETTINGS[role]]
+    named = [_token_text(settings.get(setting)) for setting in _SETTINGS[role]]
     named = [name for name in named if name] or list(_USUAL[role])
     return next((known[name] for name in named if name in known), None)
 
 
-def _name(token: Any) -> str | None:
+def _token_text(token: Any) -> str | None:
     """The text of a token in the settings: a string, or the field `content` of an added token."""
     if isinstance(token, dict):
         token = token.get("content")

@@ -12,7 +12,7 @@ from unmask.errors import UnmaskError
 from unmask.files.untrusted import foreign_text, refusing
 from unmask.vocabulary import Vocabulary
 
-# kinds whose name in files differs from the registered name
+# kinds by their name in saved files, where it is not the registered name
 _STORED = {kind.kind: kind for kind in (SubwordTokenizer, NoTokenizer)}
 
 
@@ -22,7 +22,7 @@ def build_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
 
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:
-    """The tokenizer in a folder that `save` wrote or that has Hugging Face's layout."""
+    """The tokenizer in a folder that `save` wrote, or in a folder of Hugging Face's layout."""
     folder = Path(folder)
     if not folder.is_dir():
         raise UnmaskError(f"no tokenizer folder {folder}")

@@ -12,7 +12,7 @@ from unmask.vocabulary import Vocabulary
 
 
 class NoTokenizer(Tokenizer):
-    """A vocabulary without text. The network can run on ids; encoding and decoding are errors."""
+    """The vocabulary of a model without a tokenizer. Encoding and decoding raise an error."""
 
     kind = "absent"
 

@@ -21,7 +21,7 @@ from unmask.data.tokenizers.tokenizer import (
 )
 from unmask.data.tokenizers.word_cache import WordCache, cuttable
 from unmask.errors import UnmaskError
-from unmask.files.untrusted import stopped
+from unmask.files.untrusted import tokenizer_errors
 from unmask.vocabulary import Vocabulary
 
 _ID = np.dtype(np.uintc)  # typecode I of `array`
@@ -41,15 +41,15 @@ class SubwordTokenizer(Tokenizer):
     leading_space = True
 
     def __init__(self, backend: Backend, vocabulary: Vocabulary) -> None:
-        # files from the hub may set truncation and padding; packing does both here
+        # files from the hub may set truncation and padding, which are the task of packing
         backend.no_truncation()
         backend.no_padding()
         # a literal "[MASK]" or "<|endoftext|>" in a text is encoded as plain text
         backend.encode_special_tokens = True
         self._backend = backend
         _check_ids(backend, vocabulary)
-        word = self._encoded_word if isinstance(backend.model, models.BPE) else None
-        self._units = WordCache(self._encoded, word) if cuttable(backend) else None
+        encode_word = self._encoded_word if isinstance(backend.model, models.BPE) else None
+        self._units = WordCache(self._encoded, encode_word) if cuttable(backend) else None
         super().__init__(vocabulary)
 
     @classmethod
@@ -73,14 +73,14 @@ class SubwordTokenizer(Tokenizer):
 
     @classmethod
     def planned_size(cls, config: TokenizerConfig) -> int | None:
-        """The configured size of the vocabulary; a short text gives fewer ids."""
+        """The configured vocabulary size; a short text gives fewer ids."""
         return config.size
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """The ids of each text, without special ids."""
         encode = self._units.encode_batch if self._units else self._encoded
         try:
-            with stopped():
+            with tokenizer_errors():
                 found = encode(list(texts))
         except TypeError:  # the library raises it for a lone surrogate
             for text in texts:
@@ -92,13 +92,13 @@ class SubwordTokenizer(Tokenizer):
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of ids; special ids are dropped."""
-        with stopped():
+        with tokenizer_errors():
             return str(self._backend.decode(self.content(ids).tolist()))
 
     def covered(self, text: str, tokens: int) -> int:
         """The number of characters of a text that its first `tokens` tokens cover."""
         start = 0
-        with stopped():
+        with tokenizer_errors():
             if self._units:
                 start, text, size = self._units.reach(text, tokens * _ID.itemsize)
                 tokens = size // _ID.itemsize
@@ -139,7 +139,7 @@ class SubwordTokenizer(Tokenizer):
         return [array(_ID.char, encoding.ids).tobytes() for encoding in encodings]
 
     def _encoded_word(self, word: str) -> bytes:
-        """The ids of one word as bytes, by the model without normalizer and pre-tokenizer."""
+        """The ids of one word as bytes. The library's normalizer and pre-tokenizer are skipped."""
         tokens = self._backend.model.tokenize(word.replace(" ", _SPACE))
         return array(_ID.char, [token.id for token in tokens]).tobytes()
 
@@ -166,7 +166,7 @@ def _check_ids(backend: Backend, vocabulary: Vocabulary) -> None:
 
 
 def byte_level(model: models.BPE, prefix_space: bool = False) -> Backend:
-    """A byte-level BPE like GPT-2's: no unknown token; a space joins the word after it."""
+    """A byte-level BPE like GPT-2's: no unknown token; a token includes the space before its word."""
     backend = Backend(model)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
     backend.decoder = decoders.ByteLevel()
@@ -175,7 +175,7 @@ def byte_level(model: models.BPE, prefix_space: bool = False) -> Backend:
 
 @cache
 def byte_names() -> dict[str, int]:
-    """GPT-2's byte alphabet: character to byte. Printable bytes are their own characters."""
+    """GPT-2's byte alphabet: from character to byte. A printable byte has its own character."""
     names = sorted(pre_tokenizers.ByteLevel.alphabet())
     own = [name for name in names if ord(name) < 256]
     rest = sorted(set(range(256)) - set(map(ord, own)))
@@ -185,8 +185,8 @@ def byte_names() -> dict[str, int]:
 def _spelled(name: str) -> bytes:
     """The bytes of a byte-level token; the UTF-8 bytes of a token outside GPT-2's alphabet."""
     table = byte_names()
-    plain = not all(character in table for character in name)
-    return name.encode() if plain else bytes(table[character] for character in name)
+    byte_level_name = all(character in table for character in name)
+    return bytes(table[character] for character in name) if byte_level_name else name.encode()
 
 
 def train_bpe(texts: Iterable[str], size: int) -> SubwordTokenizer:

@@ -27,12 +27,12 @@ def spans(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """
     found = list(_spans(tokenizer, ids))
     whole = tokenizer.decode(ids)
-    # if later tokens change earlier text there are no spans: all text goes to the last token
+    # if later tokens change earlier text, the last token has all of it
     return found if "".join(found) == whole else [""] * (len(ids) - 1) + [whole]
 
 
 def _spans(tokenizer: Tokenizer, ids: Sequence[int]) -> Iterator[str]:
-    """Decodes each token with the tokens of the previous span: some decode differently at a start."""
+    """Decodes each token after those of the previous span: a first token may decode differently."""
     before = start = 0
     for end in range(1, len(ids) + 1):
         context = tokenizer.decode(ids[before:start])
@@ -41,5 +41,5 @@ def _spans(tokenizer: Tokenizer, ids: Sequence[int]) -> Iterator[str]:
             yield ""
             continue
         yield text
-        if text:  # a special token is no context
+        if text:  # a token without text, such as a special one, is no context
             before, start = start, end

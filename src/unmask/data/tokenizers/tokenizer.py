@@ -31,7 +31,7 @@ class TokenizerConfig:
     kind: str = "bpe"
     size: int = 4096  # bpe: ids in all, special ones included
     path: str = ""  # hf: a folder or a hub name
-    source: str = ""  # text that a kind with `learns` learns from; "": the training text
+    source: str = ""  # the text that a kind with `learns` learns from; "": the training text
     sample: int = 10**9  # most characters that a bpe learns from
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class Tokenizer(ABC):
 
     Config: ClassVar[type[TokenizerConfig]] = TokenizerConfig
     learns: ClassVar[bool] = False  # True if `build` reads the texts
-    samples: ClassVar[bool] = True  # learns from `tokenizer.sample` characters; else from all
+    samples: ClassVar[bool] = True  # True if `build` reads at most `tokenizer.sample` characters
     leading_space: ClassVar[bool] = False  # True if a token includes the space before its word
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -71,7 +71,7 @@ class Tokenizer(ABC):
     @classmethod
     @abstractmethod
     def build(cls, config: Any, texts: Iterable[str]) -> "Tokenizer":
-        """The configured tokenizer. A kind that does not learn never reads the texts.
+        """The configured tokenizer. Only a kind with `learns` reads the texts.
 
         Args:
             config: an instance of `Config`.
@@ -207,9 +207,8 @@ def encoded(text: str, encoding: str = "utf-8") -> bytes:
         return text.encode(encoding)
     except UnicodeEncodeError as error:
         code = ord(text[error.start])
-        typed = (
-            0xDC80 <= code <= 0xDCFF
-        )  # Python's escape for an argument that is not in the locale
+        # Python's code for a byte of the command line that is invalid in the locale
+        typed = 0xDC80 <= code <= 0xDCFF
         raise UnmaskError(
             f"character {error.start} of a text is a lone surrogate (U+{code:04X}): it is not "
             f"Unicode text{_LOCALE * typed}"

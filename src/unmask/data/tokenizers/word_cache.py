@@ -1,8 +1,8 @@
 """A cache of the ids of short units of text, so that each unit is encoded once.
 
-A subword tokenizer splits a text into words before it consults its vocabulary. The cuts below lie
-between words under both usual rules, GPT-2's and BERT's. The part between two cuts, a unit, has the
-same ids wherever it occurs. Most units of a text are in the cache already.
+A subword tokenizer splits a text into words before it looks them up in its vocabulary. This module
+cuts a text only where both GPT-2's and BERT's rule split it. The part between two cuts, a unit, has
+the same ids wherever it occurs. Most units of a text are in the cache already.
 """
 
 import re
@@ -14,9 +14,10 @@ from tokenizers import models, normalizers, pre_tokenizers
 Encode = Callable[[list[str]], list[bytes]]
 EncodeWord = Callable[[str], bytes]
 
-# A unit begins before a space that a visible character follows, and between ASCII letters or digits
-# and other ASCII signs. It does not begin after an apostrophe, which GPT-2 keeps with 's, nor within
-# a run of spaces. There is no cut at other whitespace or at characters outside ASCII.
+# A unit begins before a space that a visible character follows, between ASCII letters or digits and
+# other ASCII signs, and at a line break next to letters or digits. It does not begin after an
+# apostrophe, since 's is one word for GPT-2, nor within a run of spaces. There is no cut at other
+# whitespace or at characters outside ASCII.
 _WORD, _SIGN = r"0-9A-Za-z", r"!-&(-/:-@\[-`{-~"
 _UNIT = re.compile(
     rf"[ ']?[{_WORD}]++(?=[ \n'{_SIGN}]|\Z)"
@@ -24,9 +25,9 @@ _UNIT = re.compile(
     rf"|\n(?=[{_WORD}])"
     r"|[\s\S][^ ]*(?: (?!\S)[^ ]*)*"
 )
-# a unit that is one word under GPT-2's rule and whose characters are their own byte-level names
+# a unit that is one word under GPT-2's rule; except for the space, BPE spells it unchanged
 _PLAIN = re.compile(rf" ?(?:[A-Za-z]+|[0-9]+|[{_SIGN}]+)")
-_WIDE = 16  # mean characters of a unit; a text above it has no spaces between words, as in Chinese
+_WIDE = 16  # mean characters of a unit, above which a text is not cached: Chinese has no spaces
 _LONG = 64  # characters; a longer unit is not cached, since it rarely occurs again
 _ROOM = 80_000_000  # approximate limit of the cache in bytes
 _ENTRY = 180  # bytes of an entry beside its characters
@@ -41,15 +42,15 @@ class WordCache:
     def __init__(self, encode: Encode, encode_word: EncodeWord | None = None) -> None:
         self._encode = encode
         self._encode_word = encode_word
-        self._known = _Known(self._ids)
+        self._cache = _UnitCache(self._ids)
 
     def __reduce__(self) -> tuple[type["WordCache"], tuple[Encode, EncodeWord | None]]:
-        """A copy in another process starts with an empty cache."""
+        """A pickled copy starts with an empty cache."""
         return WordCache, (self._encode, self._encode_word)
 
     def encode_batch(self, texts: Sequence[str]) -> list[bytes]:
-        """The ids of each text. Texts without spaces between words go to `encode` in one batch."""
-        found = [self._looked_up(text) for text in texts]
+        """The ids of each text. `encode` encodes all texts with long units in one batch."""
+        found = [self._cached_ids(text) for text in texts]
         left = [text for text, ids in zip(texts, found, strict=True) if ids is None]
         rest = iter(self._encode(left) if left else [])
         return [next(rest) if ids is None else ids for ids in found]
@@ -60,22 +61,22 @@ class WordCache:
         Returns:
             The unit's offset in the text, the unit, and the bytes of its ids up to `size`.
         """
-        found, place = (0, "", 0), 0
+        found, offset = (0, "", 0), 0
         for unit in _UNIT.findall(text):
             if size <= 0:
                 break
-            ids = self._known[unit]
+            ids = self._cache[unit]
             if ids:
-                found = (place, unit, size)
-            size, place = size - len(ids), place + len(unit)
+                found = (offset, unit, size)
+            size, offset = size - len(ids), offset + len(unit)
         return found
 
-    def _looked_up(self, text: str) -> bytes | None:
-        """The ids of a text; None if its units are too long for the cache."""
+    def _cached_ids(self, text: str) -> bytes | None:
+        """The ids of a text; None if its units are too long on average."""
         units = _UNIT.findall(text)
         if len(text) > _WIDE * len(units):
             return None
-        return b"".join(map(self._known.__getitem__, units))
+        return b"".join(map(self._cache.__getitem__, units))
 
     def _ids(self, unit: str) -> bytes:
         if self._encode_word and _PLAIN.fullmatch(unit):
@@ -83,34 +84,34 @@ class WordCache:
         return self._encode([unit])[0]
 
 
-class _Known(dict[str, bytes]):
+class _UnitCache(dict[str, bytes]):
     """The cache: ids of units, computed at the first lookup and kept while there is room."""
 
     def __init__(self, find: EncodeWord) -> None:
         self._find = find
-        self._taken = 0
+        self._bytes = 0
 
     def __missing__(self, unit: str) -> bytes:
         ids = self._find(unit)
         if len(unit) <= _LONG:
             self[unit] = ids
-            self._taken += _ENTRY + len(unit)
-            if self._taken > _ROOM:
-                self._forget()
+            self._bytes += _ENTRY + len(unit)
+            if self._bytes > _ROOM:
+                self._drop_newer()
         return ids
 
-    def _forget(self) -> None:
-        """Drops the newer half of the cache: units that occur early occur most often."""
+    def _drop_newer(self) -> None:
+        """Drops the newer entries, about half: units that occur early occur most often."""
         for unit in list(self)[_ROOM // 2 // _ENTRY :]:
             self.pop(unit, None)
-        self._taken = sum(_ENTRY + len(unit) for unit in list(self))
+        self._bytes = sum(_ENTRY + len(unit) for unit in list(self))
 
 
 def cuttable(backend: Backend) -> bool:
     """True if a unit has the same ids wherever it occurs.
 
-    Added tokens that are not special prevent it, since the library finds them before it splits words.
-    BPE dropout prevents it too. The text of a special token is plain text here.
+    Added tokens that are not special prevent this, since the library finds them before it splits words.
+    BPE dropout prevents it too. Special tokens do not, since their text is encoded as plain text.
     """
     words, model, cleaner = backend.pre_tokenizer, backend.model, backend.normalizer
     gpt2 = (

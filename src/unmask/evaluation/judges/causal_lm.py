@@ -17,22 +17,22 @@ from unmask.evaluation.judges.judge import JudgeScores, Sample
 from unmask.files.tensors import hash_tensors
 
 CONTEXT = 1024  # tokens of a window, prefix included: the context of GPT-2
-LOGITS = 2**28  # logits of one pass: 1 GiB in fp32
+LOGITS = 2**28  # largest number of logits in one pass: 1 GiB in fp32
 _USUAL = "<|endoftext|>"  # the token before a text in the training of GPT-2 and its successors
 
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens of one window of a text, prefix first. The window before has scored the first `counted`."""
+    """One window of a text: the prefix, tokens that are only context, and tokens to score."""
 
-    text: int
+    text: int  # number of the text
     ids: list[int]
-    counted: int  # tokens behind the prefix that are context only
+    overlap: int  # context tokens after the prefix, which the window before scored
 
 
 @dataclass(frozen=True)
 class Read:
-    """Scores of a text: nats of every token, its end in the text, and a feature vector for MAUVE."""
+    """Scores of a text: nats and end of every token, and a feature vector for MAUVE."""
 
     nats: Float64[Tensor, "tokens"]
     ends: list[int]  # end of each token, in characters from the start of the text
@@ -62,21 +62,21 @@ class CausalJudge:
         known: dict[str, int] = tokenizer.get_vocab()
         if self.prefix not in known:
             raise UnmaskError(
-                f"the judge {name} has no token {self.prefix!r} for its prefix: give one that it has"
+                f"the judge {name} has no token {self.prefix!r} as prefix: give one of its vocabulary"
             )
-        self._first = known[self.prefix]
+        self._prefix_id = known[self.prefix]
         config = network.config.get_text_config()
         self.context = min(CONTEXT, getattr(config, "max_position_embeddings", CONTEXT))
-        self._at_a_time = max(logits // config.vocab_size, 1)
+        self._tokens_per_pass = max(logits // config.vocab_size, 1)
 
     @cached_property
     def digest(self) -> str:
         """A hash of prefix, context, vocabulary, configuration and weights."""
         config = self.network.config.to_dict().items()
         settings = {name: value for name, value in config if not name.startswith("_")}  # no paths
-        words = sorted(self.tokenizer.get_vocab().items())
+        vocabulary = sorted(self.tokenizer.get_vocab().items())
         described = json.dumps(
-            [self.prefix, self.context, words, settings], sort_keys=True, default=str
+            [self.prefix, self.context, vocabulary, settings], sort_keys=True, default=str
         )
         state = hashlib.sha256(described.encode())
         hash_tensors(state, self.network)
@@ -97,14 +97,14 @@ class CausalJudge:
         windows = [
             window
             for number, (ids, _) in enumerate(encoded)
-            for window in windows_of(number, ids, self._first, self.context)
+            for window in windows_of(number, ids, self._prefix_id, self.context)
         ]
         nats: list[dict[int, Tensor]] = [{} for _ in texts]
         features: dict[int, Tensor] = {}
-        for index, counted, feature in self._forward(windows):
+        for index, scored, feature in self._forward(windows):
             window = windows[index]
-            nats[window.text][index] = counted
-            if window.counted == 0:  # MAUVE takes the first window of a long text
+            nats[window.text][index] = scored
+            if window.overlap == 0:  # MAUVE takes the first window of a long text
                 features[window.text] = feature
         return [
             Read(torch.cat([parts[index] for index in sorted(parts)]), ends, features[number])
@@ -112,15 +112,15 @@ class CausalJudge:
         ]
 
     def _encoded(self, text: str) -> tuple[list[int], list[int]]:
-        """The tokens of a text and their ends in characters; special tokens are not parsed."""
-        found = self.tokenizer(
+        """The tokens of a text and their ends in characters. The names of special tokens are plain text."""
+        encoded = self.tokenizer(
             text.encode("utf-8", "replace").decode(),  # replaces lone surrogates
             add_special_tokens=False,
             split_special_tokens=True,
             return_offsets_mapping=True,
             verbose=False,
         )
-        return list(found["input_ids"]), [end for _, end in found["offset_mapping"]]
+        return list(encoded["input_ids"]), [end for _, end in encoded["offset_mapping"]]
 
     @torch.inference_mode()
     def _forward(self, windows: Sequence[Window]) -> Iterator[tuple[int, Tensor, Tensor]]:
@@ -128,34 +128,36 @@ class CausalJudge:
         order = sorted(range(len(windows)), key=lambda index: len(windows[index].ids))
         while order:
             longest = len(windows[order[-1]].ids)
-            size = max(self._at_a_time // longest, 1)
+            size = max(self._tokens_per_pass // longest, 1)
             part, order = order[-size:], order[:-size]
             rows = [torch.tensor(windows[index].ids) for index in part]
-            x = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self._first)
+            x = torch.nn.utils.rnn.pad_sequence(
+                rows, batch_first=True, padding_value=self._prefix_id
+            )
             lengths = torch.tensor([len(row) for row in rows])
-            x, there = (
+            x, attended = (
                 tensor.to(self.network.device)
                 for tensor in (x, (torch.arange(x.shape[1]) < lengths[:, None]).long())
             )
-            found = self.network(
-                input_ids=x, attention_mask=there, output_hidden_states=True, use_cache=False
+            output = self.network(
+                input_ids=x, attention_mask=attended, output_hidden_states=True, use_cache=False
             )
             for row, index in enumerate(part):
-                end, counted = len(rows[row]), windows[index].counted
-                logits = found.logits[row, counted : end - 1].float()
-                nats = F.cross_entropy(logits, x[row, counted + 1 : end], reduction="none")
-                feature = found.hidden_states[-1][row, end - 1].float().cpu()
+                end, overlap = len(rows[row]), windows[index].overlap
+                logits = output.logits[row, overlap : end - 1].float()
+                nats = F.cross_entropy(logits, x[row, overlap + 1 : end], reduction="none")
+                feature = output.hidden_states[-1][row, end - 1].float().cpu()
                 yield index, nats.double().cpu(), feature
 
 
-def windows_of(text: int, ids: list[int], first: int, context: int) -> Iterator[Window]:
-    """The windows of a text. Each one but the first begins with the last half of the one before."""
+def windows_of(text: int, ids: list[int], prefix: int, context: int) -> Iterator[Window]:
+    """The windows of a text. Each one but the first repeats the last half of the one before as context."""
     body = context - 1
-    yield Window(text, [first, *ids[:body]], 0)
+    yield Window(text, [prefix, *ids[:body]], 0)
     step = max(body // 2, 1)
     for done in range(body, len(ids), step):
         start = done + step - body
-        yield Window(text, [first, *ids[start : done + step]], done - start)
+        yield Window(text, [prefix, *ids[start : done + step]], done - start)
 
 
 def usual_prefix(tokenizer: Any, name: str) -> str:

@@ -32,7 +32,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class JudgeScores:
-    """Scores of texts by a judge: negative log-likelihoods, and their numbers of judge tokens."""
+    """A judge's scores: the negative log-likelihood of each text, and its number of scored tokens."""
 
     nats: Float64[Tensor, "texts"]
     tokens: Int64[Tensor, "texts"]
@@ -70,15 +70,15 @@ class MethodJudge:
         return self.method.certificate
 
     def read(self, samples: Sequence[Sample], seed: int = 0) -> JudgeScores:
-        """The scores of texts, in rows with BOS and EOS like training rows. BOS and EOS are given."""
+        """The scores of texts, in rows with BOS and EOS like training rows. BOS and EOS are not scored."""
         pieces = [framed(sample.ids, self.method.vocabulary, self.length) for sample in samples]
         sums = torch.zeros(len(samples), 2, dtype=torch.float64)  # nats and tokens of each text
         if any(pieces):
             rows = _Framed([piece for text in pieces for piece in text], self.method.vocabulary)
-            owner = torch.tensor([number for number, text in enumerate(pieces) for _ in text])
+            text_of_row = torch.tensor([number for number, text in enumerate(pieces) for _ in text])
             terms = nats_by_row(self.method, rows, draws=self.draws, seed=seed)
             nats = torch.stack(list(terms.values())).sum(0).mean(0)
-            sums.index_add_(0, owner, torch.stack([nats, rows.counts.double()], 1))
+            sums.index_add_(0, text_of_row, torch.stack([nats, rows.counts.double()], 1))
         return JudgeScores(sums[:, 0], sums[:, 1].long())
 
 
@@ -94,7 +94,7 @@ def framed(text: Text, vocabulary: Vocabulary, length: int) -> list[list[int]]:
 
 
 class _Framed:
-    """Rows of BOS, text and EOS of different lengths, padded. BOS and EOS are given."""
+    """Padded rows of BOS, text and EOS. BOS and EOS are given, and only the text is predicted."""
 
     def __init__(self, rows: Sequence[Sequence[int]], vocabulary: Vocabulary) -> None:
         self.lengths = torch.tensor([len(row) for row in rows])
@@ -110,17 +110,17 @@ class _Framed:
 
     def __getitem__(self, rows: range) -> tuple[Tensor, Tensor]:
         part = slice(rows.start, rows.stop)
-        return self._x[part], self._places < self.lengths[part, None]
+        return self._x[part], self._positions < self.lengths[part, None]
 
     def given(self, rows: range) -> Tensor:
         """Mask of the given tokens: BOS, EOS and padding."""
         stop = self._stop[rows.start : rows.stop, None]
-        return (self._places < self._start) | (self._places >= stop)
+        return (self._positions < self._start) | (self._positions >= stop)
 
     def counted(self, rows: range) -> Tensor:
         """Number of text tokens of each row."""
         return self.counts[rows.start : rows.stop]
 
     @property
-    def _places(self) -> Tensor:
+    def _positions(self) -> Tensor:
         return torch.arange(self._x.shape[1])

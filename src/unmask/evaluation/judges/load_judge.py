@@ -50,8 +50,8 @@ def load_judge(
     return causal_judge(spec, resolve_device(device), prefix)
 
 
-def judging(model: Model, judge: Model | CausalJudge) -> Judge:
-    """The judge of the model's texts; an unmask model must have the same tokenizer."""
+def judge_for(model: Model, judge: Model | CausalJudge) -> Judge:
+    """The judge for the model's texts; an unmask model as judge must have the model's tokenizer."""
     if isinstance(judge, CausalJudge):
         return judge
     judge.refuse_pairs("give a model of text as the judge")
@@ -131,7 +131,7 @@ def _dequantised(transformers: Any, file: Path) -> Path:
         )
         _check_whole(loaded)
         del read.config.quantization_config
-        # the same weights in a model that is not marked as quantised
+        # transformers marks the model as quantised, so its weights are copied to an unmarked one
         plain = type(read)(read.config)
         plain.load_state_dict(read.state_dict())
         plain.half().save_pretrained(whole)
@@ -145,15 +145,15 @@ def _check_whole(loaded: dict[str, Any]) -> None:
     """Raises an error for missing weights, which transformers would fill with random values."""
     if wrong := [*loaded["missing_keys"], *loaded["mismatched_keys"]]:
         raise ValueError(
-            f"it is not whole: {sorted(map(str, wrong))[0]} is missing or has another shape"
+            f"its weights are incomplete: {sorted(map(str, wrong))[0]} is missing or has another shape"
         )
 
 
 def _check_hub(name: str) -> None:
     """Raises an error at once if the judge is not cached and the hub cannot be reached."""
     hub: Any = extra("huggingface_hub", f"the judge {name!r}", "eval")
-    kept = isinstance(hub.try_to_load_from_cache(name, "config.json"), str)
-    if not kept and not reachable(f"the judge {name!r}", "eval"):
+    cached = isinstance(hub.try_to_load_from_cache(name, "config.json"), str)
+    if not cached and not reachable(f"the judge {name!r}", "eval"):
         raise UnmaskError(
             f"no judge {name!r}: there is no such folder, and the hub cannot be reached; {_HINT}"
         )
@@ -161,7 +161,7 @@ def _check_hub(name: str) -> None:
 
 @contextmanager
 def _quietly(transformers: Any, spec: str) -> Iterator[None]:
-    """Silences progress bars and log lines of loading, and turns its errors into one line."""
+    """Silences progress bars and log lines of loading, and turns errors into one-line ones."""
     logging = transformers.utils.logging
     before = logging.get_verbosity()
     logging.set_verbosity_error()

@@ -16,7 +16,7 @@ ORDER = 4  # words of the longest n-grams of BLEU
 class Bleu:
     """A score from 0 to 100 with its 95% bootstrap interval over texts and sacrebleu's signature.
 
-    The interval of few texts is unknown: its ends are None.
+    The interval of 3 texts or fewer is unknown, and its ends are None.
     """
 
     score: float
@@ -41,8 +41,9 @@ class Bleu:
 def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Bleu:
     """Corpus BLEU of hypotheses, each with one or more references.
 
-    The interval is sacrebleu's: the mean of its resamples plus and minus half the width of their
-    percentiles. It is widened to hold the score and cut at 0 and 100. The signature names the seed.
+    The interval is sacrebleu's. Its centre is the mean score of the resamples. Its width is the distance
+    between their 2.5% and 97.5% percentiles. It is widened to hold the score and cut at 0 and 100. The
+    signature names the seed.
     """
     if not hypotheses:
         raise UnmaskError("there is no text to score by BLEU: give at least one hypothesis")
@@ -77,7 +78,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Bleu
 
 
 def defined(references: Sequence[Sequence[str]]) -> bool:
-    """True if a reference has four words; without any, BLEU is 0 or an artefact of smoothing."""
+    """True if some reference has four words or more; otherwise BLEU is 0 or an artefact of smoothing."""
     words = _metric().tokenizer
     return any(len(words(text).split()) >= ORDER for own in references for text in own)
 

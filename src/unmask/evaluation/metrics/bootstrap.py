@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 LEVEL = 0.95
 DRAWS = 2000
 _BLOCK = 2**22  # texts resampled at a time
-_NOTHING = 1e-12  # relative error below which an error is rounding
+_ROUNDING = 1e-12  # a smaller relative error is rounding
 _NORMAL = NormalDist()
 
 Values = NDArray[np.float64]
@@ -36,7 +36,7 @@ def mean(values: Sequence[float], seed: int = 0) -> Figure:
 
 
 def share(hits: Sequence[bool]) -> Figure:
-    """The share of hits, with Wilson's interval, which is valid without any hits too.
+    """The share of hits, with Wilson's interval, which is valid also without hits.
 
     The error is infinite if no value or every value is a hit.
     """
@@ -52,7 +52,8 @@ def ratio(numerators: ArrayLike, denominators: ArrayLike, seed: int = 0) -> Figu
     """A ratio of two sums over texts, such as nats per token; a text is a cluster of tokens.
 
     The error is that of the delta method. The interval is that of the bias-corrected accelerated bootstrap
-    (BCa; Efron, 1987) over whole texts, so it may be asymmetric. If all texts are alike, both are infinite.
+    (BCa; Efron, 1987) over whole texts, so it may be asymmetric. If all texts have one ratio,
+    both are infinite.
     """
     above, below = np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)
     n, value = len(above), float(above.sum() / below.sum())
@@ -60,7 +61,7 @@ def ratio(numerators: ArrayLike, denominators: ArrayLike, seed: int = 0) -> Figu
         return Figure(value, math.inf)
     residuals = above - value * below
     error = math.sqrt(n / (n - 1) * float(residuals @ residuals)) / float(below.sum())
-    if error <= _NOTHING * abs(value):
+    if error <= _ROUNDING * abs(value):
         return Figure(value, math.inf)
     low, high = _bca(value, _resampled(above, below, seed), _without_each(above, below))
     return Figure(value, error, low, high)
@@ -85,17 +86,17 @@ def _resamples(n: int, draws: int, seed: int) -> Iterator[NDArray[np.int64]]:
 
 def _without_each(above: Values, below: Values) -> Values:
     """The jackknife values: the ratio without each text in turn."""
-    left = below.sum() - below
-    return (above.sum() - above)[left > 0] / left[left > 0]
+    rest = below.sum() - below
+    return (above.sum() - above)[rest > 0] / rest[rest > 0]
 
 
 def _bca(value: float, draws: Values, jackknife: Values) -> tuple[float, float]:
     """The BCa interval: percentiles of the resamples, corrected for bias and acceleration."""
     below = float((draws < value).mean() + (draws == value).mean() / 2)
     bias = _NORMAL.inv_cdf(min(max(below, 0.5 / len(draws)), 1 - 0.5 / len(draws)))
-    apart = jackknife.mean() - jackknife
-    spread = float((apart**2).sum()) ** 1.5
-    acceleration = float((apart**3).sum()) / (6 * spread) if spread else 0.0
+    deviations = jackknife.mean() - jackknife
+    spread = float((deviations**2).sum()) ** 1.5
+    acceleration = float((deviations**3).sum()) / (6 * spread) if spread else 0.0
     ends = []
     for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2):
         z = bias + _NORMAL.inv_cdf(share)

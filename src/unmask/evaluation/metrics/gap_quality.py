@@ -1,4 +1,4 @@
-"""Metrics of infilling: accuracy of filled gaps, and a judge's nats in and behind the gap."""
+"""Metrics of infilling: accuracy of filled gaps, and a judge's nats in and after the gap."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -34,14 +34,14 @@ class Gap:
 class Filling:
     """Quality of the fillings of gaps.
 
-    A judge scores from left to right: `gap` is its nats per token in the filling, `after` in the original
-    text behind it. A filling that ignores the text behind the gap has a high `after`.
+    A causal judge reads the filled text. `gap` is its nats per token in the filling. `after` is its nats
+    per token in the original text behind the gap, and is high if the filling does not fit that text.
     """
 
-    exact: Figure  # share of gaps with the original tokens
+    exact: Figure  # share of fillings that equal the original tokens
     accuracy: Figure  # share of tokens that are the original ones
     gap: Figure | None  # nats per token of the judge in the gap
-    after: Figure | None  # nats per token of the judge behind the gap
+    after: Figure | None  # nats per token of the judge after the gap
 
 
 def middle_gap(row: Text, vocabulary: Vocabulary, labels: Sequence[int], width: int) -> Gap | None:
@@ -70,7 +70,7 @@ def held_out_gaps(
         x, valid = rows[range(first, min(first + _BLOCK, len(rows)))]
         texts = [row[there].tolist() for row, there in zip(x, valid, strict=True)]
         gaps = [middle_gap(text, model.tokenizer.vocabulary, labels, width) for text in texts]
-        found += [place for place in gaps if place is not None]
+        found += [gap for gap in gaps if gap is not None]
         if len(found) >= n:
             return found[:n]
     which = "validation text" if data is None else "given text"
@@ -113,15 +113,15 @@ def _judged(
     judge: CausalJudge,
     seed: int,
 ) -> tuple[Figure, Figure]:
-    """The judge's nats per token in the gap and behind it; the end of a token decides where it belongs."""
-    # [texts, in the gap or behind it, nats or tokens]
+    """The judge's nats per token in the gap and after it. A token belongs to the part in which it ends."""
+    # [texts, in the gap or after it, nats or tokens]
     sums = torch.zeros(len(texts), 2, 2, dtype=torch.float64)
     for number, read in enumerate(judge.read_texts([decode(text) for text in texts])):
-        begins = len(decode(texts[number][: gaps[number].start]))
-        behind = len(decode(texts[number][: gaps[number].stop]))
+        start = len(decode(texts[number][: gaps[number].start]))
+        stop = len(decode(texts[number][: gaps[number].stop]))
         ends = torch.tensor(read.ends)
-        for part, there in enumerate([(ends > begins) & (ends <= behind), ends > behind]):
-            sums[number, part] = torch.stack([read.nats[there].sum(), there.sum().double()])
+        for part, belongs in enumerate([(ends > start) & (ends <= stop), ends > stop]):
+            sums[number, part] = torch.stack([read.nats[belongs].sum(), belongs.sum().double()])
     parts = [
         ratio(sums[:, part, 0], sums[:, part, 1], seed) if sums[:, part, 1].any() else _UNKNOWN
         for part in (0, 1)

@@ -27,13 +27,13 @@ def mauve(
 ) -> Figure:
     """MAUVE of texts against real ones, as a mean over seeds of k-means.
 
-    A histogram of resampled texts is noisier and so further from the other one. The interval is therefore
+    A histogram of resampled texts is noisier, so MAUVE is lower on resamples. The interval is therefore
     normal around the value, with the variance over resamples and over seeds. If both variances are 0, as
     when no cluster holds texts of both kinds, error and interval are infinite.
     """
     points = reduced(np.concatenate([texts.double().numpy(), real.double().numpy()]))
-    few = min(len(texts), len(real))
-    clusters = min(max(2, round(few / 10)), len(np.unique(points, axis=0)))
+    smaller = min(len(texts), len(real))
+    clusters = min(max(2, round(smaller / 10)), len(np.unique(points, axis=0)))
     areas, variances = [], []
     for number in range(SEEDS):
         labels = _labels(points, clusters, seed + number)
@@ -71,7 +71,7 @@ def area(p: Values, q: Values) -> Values:
     weights = np.linspace(1e-6, 1 - 1e-6, MIXTURES)[:, None]
     r = weights * p[..., None, :] + (1 - weights) * q[..., None, :]
     x, y = (np.exp(-SCALE * _divergence(s[..., None, :], r)) for s in (q, p))
-    # from R = Q, where x is 1 and y least, to R = P; the curve ends on both axes
+    # from R = Q, where x is 1 and y is smallest, to R = P; the first and last points are on the axes
     x = np.concatenate([np.ones_like(x[..., :1]), x, np.zeros_like(x[..., :1])], -1)
     y = np.concatenate([np.zeros_like(y[..., :1]), y, np.ones_like(y[..., :1])], -1)
     under: Values = np.trapezoid(x, y, axis=-1)

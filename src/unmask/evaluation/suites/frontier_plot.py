@@ -30,7 +30,7 @@ class Line:
     first: bool  # True for the first line of its sampler, which is labelled
 
     @property
-    def warms(self) -> bool:
+    def spans_temperatures(self) -> bool:
         """True if the line connects several temperatures."""
         return len({row.temperature for row in self.rows}) > 1
 
@@ -71,7 +71,7 @@ def draw(rows: Sequence[Row], file: Path) -> None:
     _describe(panels, rows)
     _temperatures(panels[2], lines)
     canvas.draw()  # computes the layout, which places the labels
-    _names(panels[0], [line for line in lines if line.first])
+    _label_samplers(panels[0], [line for line in lines if line.first])
     figure.savefig(file, dpi=160)
 
 
@@ -82,8 +82,8 @@ def _lines(rows: Sequence[Row]) -> list[Line]:
     groups: dict[tuple[str, float | None], list[Row]] = {}
     for row in rows:
         # a sampler without steps has one row per temperature; these rows form its line
-        dash = row.temperature if row.steps is not None else None
-        groups.setdefault((row.sampler, dash), []).append(row)
+        temperature = row.temperature if row.steps is not None else None
+        groups.setdefault((row.sampler, temperature), []).append(row)
     lines: list[Line] = []
     for (sampler, temperature), own in groups.items():
         number = samplers.index(sampler)
@@ -156,17 +156,17 @@ def _real_text(panels: Any, real: Row) -> None:
         )  # fmt: skip
 
 
-def _names(axes: Any, lines: list[Line]) -> None:
+def _label_samplers(axes: Any, lines: list[Line]) -> None:
     """Labels each sampler beside the panel, as near to the height of its last point as possible."""
-    height = axes.get_window_extent().height
-    gap = 12.5 / 72 * axes.figure.dpi / height  # height of a line of text, as a share of the panel
+    pixels = axes.get_window_extent().height
+    gap = 12.5 / 72 * axes.figure.dpi / pixels  # height of a line of text, as a share of the panel
     ends = [(line, line.rows[-1]) for line in lines]
     inside = axes.transData + axes.transAxes.inverted()
     wanted = [inside.transform((row.calls, row.nats))[1] for _, row in ends]
-    for (line, row), place in zip(ends, spread_out(wanted, gap), strict=True):
+    for (line, row), height in zip(ends, spread_out(wanted, gap), strict=True):
         colour = line.style["color"]
         axes.annotate(
-            line.sampler, (row.calls, row.nats), xytext=(1.04, place), textcoords="axes fraction",
+            line.sampler, (row.calls, row.nats), xytext=(1.04, height), textcoords="axes fraction",
             color=colour, fontsize=9.5, va="center", annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colour, "alpha": 0.45, "linewidth": 0.8,
                         "shrinkA": 1, "shrinkB": 4, "relpos": (0, 0.5)},
@@ -179,20 +179,20 @@ def spread_out(wanted: Sequence[float], gap: float) -> list[float]:
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
     rising = [wanted[index] for index in order]
     upwards = _pushed(rising, gap)
-    downwards = [1 - place for place in _pushed([1 - place for place in rising[::-1]], gap)[::-1]]
+    downwards = [1 - y for y in _pushed([1 - y for y in rising[::-1]], gap)[::-1]]
     between = [(up + down) / 2 for up, down in zip(upwards, downwards, strict=True)]
-    return [place for _, place in sorted(zip(order, between, strict=True))]
+    return [y for _, y in sorted(zip(order, between, strict=True))]
 
 
 def _pushed(rising: Sequence[float], gap: float) -> list[float]:
     """Moves ascending positions up until they are `gap` apart, then down where they exceed 1."""
-    places: list[float] = []
-    for place in rising:
-        places.append(max(place, places[-1] + gap if places else 0.0))
+    moved: list[float] = []
+    for y in rising:
+        moved.append(max(y, moved[-1] + gap if moved else 0.0))
     above = 1 + gap
-    for index in reversed(range(len(places))):
-        above = places[index] = min(places[index], above - gap)
-    return places
+    for index in reversed(range(len(moved))):
+        above = moved[index] = min(moved[index], above - gap)
+    return moved
 
 
 def _temperatures(axes: Any, lines: list[Line]) -> None:
@@ -203,14 +203,16 @@ def _temperatures(axes: Any, lines: list[Line]) -> None:
     from matplotlib.lines import Line2D
 
     for line in lines:
-        if line.warms:
+        if line.spans_temperatures:
             for row in line.rows:
                 axes.annotate(
                     f"T={row.temperature:g}", (row.entropy, row.nats), xytext=(5, -9),
                     textcoords="offset points", color=line.style["color"], fontsize=8,
                 )  # fmt: skip
     by_dash = {
-        line.rows[0].temperature: line.style["linestyle"] for line in lines if not line.warms
+        line.rows[0].temperature: line.style["linestyle"]
+        for line in lines
+        if not line.spans_temperatures
     }
     if len(by_dash) > 1:
         handles = [

@@ -9,6 +9,7 @@ from unmask.errors import UnmaskError, unknown
 from unmask.evaluation.suites.sample_rows import JUDGED, stored
 from unmask.evaluation.suites.sample_rows import Row as SampleRow
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite
+from unmask.imports import install_command
 from unmask.likelihood.figure_text import signed, with_error, with_interval
 from unmask.options import changed_options, option
 
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 ITSELF = "self"  # name of the model as its own judge
 ALL = "all"  # stands for all samplers
 NO_STEPS = "--steps has no effect: none of the samplers has steps"
-_MANY = 200  # texts below which MAUVE is too coarse
+_MANY = 200  # MAUVE of fewer texts is coarse
 _PUBLISHED = ("openai-community/gpt2-large", "gpt2-large")  # the judge of published figures
 _KINDS = (".png", ".svg", ".pdf", ".jsonl")
 _SHARED = {
     "judge_digest": "by another judge",
-    "n": "on other numbers of texts",
+    "n": "on another number of texts",
     "length": "at another length",
 }
 _FIGURES = {
@@ -196,12 +197,12 @@ def check_prefix(judge: str | None, prefix: str | None) -> None:
 
 
 def published(judge: str) -> bool:
-    """True if the judge is that of published figures, GPT-2-large."""
+    """True for GPT-2-large, the judge of published figures."""
     return judge.partition(" after ")[0] in _PUBLISHED
 
 
 def _others(options: GenerationOptions) -> dict[Path, list[SampleRow]]:
-    """The stored rows of other models, by file. The file's name is added to the sampler's."""
+    """The stored rows of other models, by file, without real text. Sampler names get the file's name."""
     return {
         file: [
             replace(row, sampler=f"{row.sampler}, {file.stem}")
@@ -215,7 +216,7 @@ def _others(options: GenerationOptions) -> dict[Path, list[SampleRow]]:
 def _with_others(
     rows: Iterable[SampleRow], others: dict[Path, list[SampleRow]], out: Path | None
 ) -> Iterator[SampleRow]:
-    """The rows, then those of other models; then the plot of all is drawn."""
+    """Yields the rows and then those of other models, and draws the plot of all of them."""
     shown = []
     for row in rows:
         _check_beside(row, others)  # at the first row, before hours of measuring
@@ -239,7 +240,8 @@ def _check_beside(own: SampleRow, others: dict[Path, list[SampleRow]]) -> None:
                 if not real and getattr(row, name) != getattr(own, name):
                     theirs, ours = _condition(row, name), _condition(own, name)
                     raise UnmaskError(
-                        f"{file} was measured {how}: {theirs}, not {ours}; measure both alike"
+                        f"{file} was measured {how}: {theirs}, not {ours}; measure both with the "
+                        "same settings"
                     )
 
 
@@ -284,7 +286,7 @@ def _check_out(out: Path | None) -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise UnmaskError(
-            f"--out {out} needs matplotlib: pip install 'unmask[log]', or give a .jsonl file and "
+            f"--out {out} needs matplotlib: {install_command('log')}. Or give a .jsonl file and "
             "draw it on another machine"
         ) from None
 

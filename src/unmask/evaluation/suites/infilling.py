@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from unmask.model import Model
     from unmask.samplers.sampler import Sampler
 
-NO_GAPS = "it fills no gaps in text; 'unmask evaluate translation MODEL' scores it"
+NO_GAPS = "it fills no gaps in text; score it with 'unmask evaluate translation MODEL'"
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,9 @@ class Infilling(Suite):
         }
 
     def notes(self, rows: Sequence[FilledRow]) -> list[str]:
-        lines = [f"{rows[0].n} gaps; [low, high]: 95% bootstrap over texts, BCa (exact: Wilson)"]
+        lines = [
+            f"{rows[0].n} gaps; [low, high] is a 95% interval: Wilson for exact, BCa bootstrap for the rest"
+        ]
         if rows[0].judge is not None:
             lines.append(f"judge: {rows[0].judge}")
             if not published(rows[0].judge):
@@ -169,7 +171,7 @@ def infill(
     Args:
         model: The model that fills; an autoregressive one sees the left side only.
         baseline: An autoregressive model with the same tokenizer.
-        judge: A causal model that scores the fillings and the text behind them.
+        judge: A causal model that scores the fillings and the text after them.
         data: Texts or a source; by default the model's validation text.
         n: Number of gaps.
         gap: Tokens of a gap.
@@ -188,7 +190,7 @@ def infill(
 
     model.refuse_pairs(NO_GAPS)
     if n < 1 or gap < 1:
-        raise UnmaskError(f"samples and gap must be 1 or more, not {n} and {gap}")
+        raise UnmaskError(f"n and gap must be 1 or more, not {n} and {gap}")
     points = _points(model, baseline, samplers, steps, temperatures)
     gaps = held_out_gaps(model, n, gap, say, data)
     rows = []
@@ -237,25 +239,25 @@ def _filled(
     seed: int,
     batch: int,
 ) -> Iterator[FilledRow]:
-    """The row of the original text, then the row of each setting."""
+    """Yields the row of the original text, then the row of each setting."""
     from unmask.evaluation.metrics.gap_quality import score
 
-    runs = [(who, point, _running(who, gaps, point, seed, batch)) for who, point in points]
+    runs = [(own, point, _generator(own, gaps, point, seed, batch)) for own, point in points]
     name = f"{judge.name} after {judge.prefix}" if judge else None
 
     def row(point: Setting, sees: str, fillings: list[list[int]], **about: Any) -> FilledRow:
         found = score(gaps, fillings, model.tokenizer.decode, judge, seed)
         return FilledRow(point, sees, len(gaps), found, judge=name, **about)
 
-    yield row(Setting(DATA), "", [place.ids[place.start : place.stop] for place in gaps])
-    for who, point, running in runs:
+    yield row(Setting(DATA), "", [gap.ids[gap.start : gap.stop] for gap in gaps])
+    for own, point, generator in runs:
         tokens = [
-            result.ids[place.start : place.stop]
-            for result, place in zip(running.results(), gaps, strict=True)
+            result.ids[gap.start : gap.stop]
+            for result, gap in zip(generator.results(), gaps, strict=True)
         ]
-        sees = "left side" if _one_sided(who) else "both sides"
-        steps = _steps(running.sampler)
-        yield row(point, sees, tokens, steps=steps, baseline=who is not model)
+        sees = "left side" if _one_sided(own) else "both sides"
+        steps = _steps(generator.sampler)
+        yield row(point, sees, tokens, steps=steps, baseline=own is not model)
 
 
 def _steps(sampler: "Sampler") -> int | None:
@@ -266,22 +268,22 @@ def _one_sided(model: "Model") -> bool:
     return not model.method.capabilities.infill
 
 
-def _running(
+def _generator(
     model: "Model", gaps: "list[Gap]", point: Setting, seed: int, batch: int
 ) -> "Generator":
-    """A generator that fills the gaps; an autoregressive model gets the rows up to the gap's end only."""
+    """A generator that fills the gaps. An autoregressive model gets no text after a gap."""
     from unmask.generation.generator import Generator
     from unmask.generation.prompts import FillRequest
     from unmask.generation.sampling_params import SamplingParams
 
     mask_id = model.tokenizer.vocabulary.mask_id
-    hidden = [gap.filled([mask_id] * (gap.stop - gap.start)) for gap in gaps]
+    rows = [gap.filled([mask_id] * (gap.stop - gap.start)) for gap in gaps]
     if _one_sided(model):
-        hidden = [row[: gap.stop] for row, gap in zip(hidden, gaps, strict=True)]
+        rows = [row[: gap.stop] for row, gap in zip(rows, gaps, strict=True)]
     options = {name: value for name, value in asdict(point).items() if value is not None}
     width = gaps[0].stop - gaps[0].start
-    job = FillRequest(hidden, 0, [gap.start for gap in gaps], ends=False, openings=width)
-    return Generator(model, job, SamplingParams.of({**options, "seed": seed, "batch": batch}))
+    request = FillRequest(rows, 0, [gap.start for gap in gaps], ends=False, openings=width)
+    return Generator(model, request, SamplingParams.of({**options, "seed": seed, "batch": batch}))
 
 
 def _cell(figure: "Figure") -> str:

@@ -1,4 +1,4 @@
-"""Comparison of samplers: quality, diversity, network calls and seconds of their texts, and real text."""
+"""Comparison of samplers and real text by quality, diversity, network calls and seconds per text."""
 
 import hashlib
 import json
@@ -15,11 +15,18 @@ from torch import Tensor
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.judges.causal_lm import CausalJudge
-from unmask.evaluation.judges.load_judge import judging, load_judge
+from unmask.evaluation.judges.load_judge import judge_for, load_judge
 from unmask.evaluation.metrics.mauve import check_packages
 from unmask.evaluation.metrics.text_quality import measure
-from unmask.evaluation.suites.sample_rows import DATA, Conditions, Kept, Row, Setting
-from unmask.evaluation.suites.sample_texts import Real, Say, Texts, options, real_texts, written
+from unmask.evaluation.suites.sample_rows import DATA, Conditions, Row, Setting, StoredRows
+from unmask.evaluation.suites.sample_texts import (
+    Real,
+    Say,
+    Texts,
+    generate_texts,
+    options,
+    real_texts,
+)
 from unmask.generation.sampler_spec import choose_sampler
 from unmask.generation.sampling_params import SamplingParams
 from unmask.likelihood.perplexity import Source
@@ -27,7 +34,10 @@ from unmask.model import Model
 from unmask.samplers.sampler import SAMPLERS
 
 STEPS = (8, 16, 32, 64, 128)
-NO_TEXTS = "it has no texts to compare; 'unmask evaluate translation MODEL' scores it"
+NO_TEXTS = (
+    "it generates no text without a source; score it with 'unmask evaluate translation MODEL'"
+)
+# arguments of `compare`, which `sampling` may not set
 _OWN = ("n", "length", "seed", "batch", "sampler", "steps", "temperature")
 
 
@@ -73,9 +83,9 @@ def compare(
     model.refuse_pairs(NO_TEXTS)
     points = settings(model, samplers, steps, temperatures)
     judge = load_judge(judge) if isinstance(judge, str) else judge
-    how: dict[str, Any] = {"n": n, "length": length, "seed": seed, "batch": batch}
+    shared: dict[str, Any] = {"n": n, "length": length, "seed": seed, "batch": batch}
     rows = []
-    for row in compared(model, points, judge, data, file, say, sampling=sampling or {}, **how):
+    for row in compared(model, points, judge, data, file, say, sampling=sampling or {}, **shared):
         rows.append(row)
         done(row)
     return rows
@@ -99,7 +109,7 @@ def compared(
     for name in _OWN:
         if name in sampling:
             raise UnmaskError(
-                f"sampling has {name}, an option of the comparison: give it there and not in sampling"
+                f"sampling must not set {name}: set it with the comparison's own option"
             )
     judge = model if judge is None else judge
     conditions = Conditions(
@@ -107,20 +117,21 @@ def compared(
         dict(sampling), seed, batch, _device(model), model.precision, judge.precision,
         source_digest(data),
     )  # fmt: skip
-    bench = _Bench(model, judge, conditions, say, data)
-    bench.check(points)
-    kept = Kept(file, bench.find_text())
-    if kept.others:
+    comparison = _Comparison(model, judge, conditions, say, data)
+    comparison.check(points)
+    stored = StoredRows(file, comparison.read_real_text())
+    if stored.others:
         say(
-            f"{file} holds {kept.others} rows of another model, judge, n, length, precision or machine: not shown"
+            f"{file} also holds {stored.others} rows of another model, judge, text, device or setting: "
+            "not shown"
         )
     for setting in [Setting(DATA), *points]:
-        row = kept.rows.get(setting)
+        row = stored.rows.get(setting)
         if row is None:
-            row = bench.row(setting)
+            row = comparison.row(setting)
             if row is None:
                 continue
-            kept.add(row)
+            stored.add(row)
         yield row
 
 
@@ -142,7 +153,7 @@ def settings(
 
 
 def default_samplers(model: Model) -> list[str]:
-    """All samplers that the model can run, without semi_autoregressive, which is for longer texts."""
+    """All samplers that the model can run, except semi_autoregressive, which is for long texts."""
     return [name for name in SAMPLERS if name != "semi_autoregressive" and _runs(model, name)]
 
 
@@ -170,7 +181,7 @@ def _device(model: Model) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-class _Bench:
+class _Comparison:
     """Model, judge, texts and conditions that all rows of a comparison share."""
 
     def __init__(
@@ -182,27 +193,27 @@ class _Bench:
         data: Source,
     ) -> None:
         self.model, self.conditions, self.say, self.data = model, conditions, say, data
-        self.judge = judging(model, judge)
-        self.judge_name = described(judge, conditions)
+        self.judge = judge_for(model, judge)
+        self.judge_name = describe_judge(judge, conditions)
         self._real: Real | None = None
 
     def check(self, points: list[Setting]) -> None:
-        """Raises errors of the settings before the first network call."""
+        """Raises an error for invalid options or missing packages, before the first network call."""
         for point in points:
-            asked = options(point, self.conditions)
-            asked["n"] = min(self.conditions.n, max(self.conditions.batch, 1))
-            self.model.stream(**asked)  # checks the options without a network call
+            chosen = options(point, self.conditions)
+            chosen["n"] = min(self.conditions.n, max(self.conditions.batch, 1))
+            self.model.stream(**chosen)  # checks the options without a network call
         if isinstance(self.judge, CausalJudge):
             check_packages()
 
-    def find_text(self) -> Conditions:
+    def read_real_text(self) -> Conditions:
         """Reads the real text and returns the conditions with its digest.
 
-        The real text decides if generated texts may end, and which stored rows are comparable.
+        The real text decides if EOS may end generated texts, and which stored rows can be reused.
         """
-        asked = self.conditions
-        self._real = real_texts(self.model, asked.n, asked.length, self.say, self.data)
-        self.conditions = replace(asked, real=self._real.name if self._real else None)
+        before = self.conditions
+        self._real = real_texts(self.model, before.n, before.length, self.say, self.data)
+        self.conditions = replace(before, real=self._real.name if self._real else None)
         return self.conditions
 
     def row(self, setting: Setting) -> Row | None:
@@ -227,20 +238,20 @@ class _Bench:
     def _texts(self, setting: Setting) -> Texts | None:
         if setting.sampler == DATA:
             return self._real.first if self._real else None
-        return written(
+        return generate_texts(
             *(self.model, setting, self.conditions, self.say),
             as_text=self.judge.reads_text,
             whole=self._real.whole if self._real else None,
         )
 
     def _reference(self, setting: Setting) -> Float[Tensor, "texts width"] | None:
-        """Features of the real texts for MAUVE; None if the row of real text has no others to compare."""
-        if setting.sampler == DATA and not self._enough:
+        """The real texts' features for MAUVE; None for the row of real text without a second set."""
+        if setting.sampler == DATA and not self._has_second_set:
             return None
         return self._features
 
     @property
-    def _enough(self) -> bool:
+    def _has_second_set(self) -> bool:
         """True if there is a second set of `n` real texts."""
         return self._real is not None and len(self._real.others.samples) == self.conditions.n
 
@@ -248,16 +259,16 @@ class _Bench:
     def _features(self) -> Float[Tensor, "texts width"] | None:
         if not isinstance(self.judge, CausalJudge) or self._real is None:
             return None
-        texts = self._real.others if self._enough else self._real.first
+        texts = self._real.others if self._has_second_set else self._real.first
         return self.judge.read(texts.samples).features
 
 
 def judge_digest(judge: Model | CausalJudge) -> str:
-    """The hash of a judge. The suffix tells rows apart from older ones, which counted BOS and EOS."""
+    """The hash of a judge. The suffix excludes stored rows whose nats include BOS and EOS."""
     return judge.digest if isinstance(judge, CausalJudge) else f"{judge.digest} text"
 
 
-def described(judge: Model | CausalJudge, conditions: Conditions) -> str:
+def describe_judge(judge: Model | CausalJudge, conditions: Conditions) -> str:
     """The description of a judge for the table: name, prefix, context and hash."""
     short = conditions.judge[:8]  # names are not unique
     if isinstance(judge, CausalJudge):

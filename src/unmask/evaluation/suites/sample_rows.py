@@ -11,7 +11,7 @@ from unmask.files.jsonl import JsonLines
 if TYPE_CHECKING:
     from unmask.evaluation.metrics.text_quality import Quality
 
-JUDGED = ("perplexity", "bits_per_byte")  # bounds, like nats, if the judge computes a bound
+JUDGED = ("perplexity", "bits_per_byte")  # like nats, upper bounds if the judge computes one
 
 DATA = "data"  # sampler name of the row of real text
 
@@ -58,7 +58,7 @@ class Row(Setting):
     distinct_2_error: float
     repetition: float
     repetition_error: float
-    length: int | None = None  # most tokens of a text
+    length: int | None = None  # largest number of tokens of a text
     judge: str | None = None
     judge_digest: str | None = None  # hash of the judge
     bits_per_byte: float | None = None
@@ -136,10 +136,10 @@ class Conditions:
     precision: str
     judge_precision: str
     data: str | None = None  # source of real text; None is the model's validation text
-    real: str | None = None  # digest of the real text and the cut of its rows
+    real: str | None = None  # `Real.name` of the real text
 
 
-class Kept:
+class StoredRows:
     """The stored rows of one comparison in a file."""
 
     def __init__(self, file: Path | None, conditions: Conditions) -> None:
@@ -150,8 +150,8 @@ class Kept:
         if file is not None:
             records = _records(file)
             names = {field.name for field in fields(Row)}
-            whole = [record for record in records if names <= record.keys()]
-            self.rows = _of(whole, self._conditions)
+            complete = [record for record in records if names <= record.keys()]
+            self.rows = _rows_with(complete, self._conditions)
             self.others = sum(record["conditions"] != self._conditions for record in records)
             _prepare(file)
 
@@ -168,7 +168,7 @@ def stored(file: Path) -> list[Row]:
         raise UnmaskError(
             f"{file} holds no rows: make them with 'unmask evaluate generation --out'"
         )
-    return list(_of(records, records[-1]["conditions"]).values())
+    return list(_rows_with(records, records[-1]["conditions"]).values())
 
 
 def _records(file: Path) -> list[dict[str, Any]]:
@@ -181,7 +181,7 @@ def _records(file: Path) -> list[dict[str, Any]]:
     return records
 
 
-def _of(records: list[dict[str, Any]], conditions: dict[str, Any]) -> dict[Setting, Row]:
+def _rows_with(records: list[dict[str, Any]], conditions: dict[str, Any]) -> dict[Setting, Row]:
     """The rows with these conditions, by setting."""
     rows = [Row.from_dict(record) for record in records if record["conditions"] == conditions]
     return {row.setting: row for row in rows}

@@ -17,10 +17,10 @@ from unmask.model import Model
 
 Say = Callable[[str], None]
 
-_AT_ONCE = 1024  # rows
-_STRETCHES = 16
+_BLOCK = 1024  # rows read at a time
+_STRETCHES = 16  # parts of the text from which the two sets alternate
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]  # of rows
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,17 @@ class Texts:
 class Real:
     """Two disjoint sets of real texts; the second may be smaller.
 
-    `whole` is the number of tokens of each text if none of them ends; generated texts then get the same
-    number. It is None if texts may end.
+    `whole` is the number of tokens of each text if no text holds an EOS; generated texts then get the same
+    number. It is None if EOS may end a text.
     """
 
     first: Texts
     others: Texts
     whole: int | None
-    name: str  # digest of the text, and the cut of its rows
+    name: str  # digest of the rows, with "whole" or "to its end"
 
 
-def written(
+def generate_texts(
     model: Model,
     setting: Setting,
     conditions: Conditions,
@@ -63,9 +63,9 @@ def written(
         conditions: Number, length, seed and further options.
         say: Receives a remark about texts that are not UTF-8.
         as_text: True if the judge scores strings.
-        whole: Tokens of each text, without an end; None lets EOS end a text.
+        whole: Tokens of each text if EOS must not end it; None lets EOS end a text.
     """
-    model.generate(length=2)  # warms the device up, so that `seconds` leaves its start out
+    model.generate(length=2)  # warms the device up, which `seconds` must not include
     results = model.generate(stop=whole is None, **options(setting, conditions))
     samples = _samples(model, [result.ids for result in results], most=whole)
     if as_text and (broken := sum("\ufffd" in sample.text for sample in samples)):
@@ -89,63 +89,67 @@ def real_texts(model: Model, n: int, length: int, say: Say, data: Source = None)
     """`n` rows of real text, spread over all of it and cut to the length, and `n` others.
 
     The text is the model's validation text unless `data` is given. With packing wrap a row is a window of
-    the text, and it is cut where a document ends. If at least half of the windows hold no end, only these
-    are used: windows of one length without an end.
+    the text, and it is cut at its first EOS. If at least half of the windows hold no EOS, only these are
+    used, so that all texts have one length.
     """
     try:
         rows = rows_of(model, data)
     except UnmaskError as error:
         if data is not None:
             raise
-        say(f"no row of real text: {error}")
+        say(f"the table has no row of real text: {error}")
         return None
-    places, whole = np.arange(len(rows)), None
+    indices, whole = np.arange(len(rows)), None
     eos = model.tokenizer.vocabulary.eos_id
     wrapped = model.config.data.packing == "wrap" and (data is None or isinstance(data, str))
     if wrapped and eos is not None:
-        framed = 1 if length < rows.length else 2  # BOS, and the EOS of a whole row
-        body = length - framed
+        special = 1 if length < rows.length else 2  # BOS; a row of full length ends with EOS too
+        body = length - special
         unended = _unended(rows, eos, body)
         if 2 * len(unended) >= len(rows):
-            places, whole = unended, max(body, 1)
-    count, shorter = min(n, len(places)), min(length, rows.length)
+            indices, whole = unended, max(body, 1)
+    count, shorter = min(n, len(indices)), min(length, rows.length)
     if (count, shorter) != (n, length):
-        kind = " without an end" if whole else ""
-        say(f"rows of real text{kind}: {count} of {shorter} tokens, not {n} of {length}")
+        kind = " without an EOS" if whole else ""
+        say(
+            f"the real text gives {count} of {n} rows{kind}, with {shorter} of {length} tokens each"
+        )
     labels = list(model.tokenizer.labels.values())
 
-    def texts(chosen: Places) -> Texts:
+    def texts(chosen: Indices) -> Texts:
         x, valid = rows[chosen]
         ids = [row[there][:length].tolist() for row, there in zip(x, valid, strict=True)]
         return Texts(_samples(model, ids, labels))
 
-    first, others = map(texts, _two_sets(places, n))
+    first, others = map(texts, _two_sets(indices, n))
     return Real(first, others, whole, f"{rows.digest} {'whole' if whole else 'to its end'}")
 
 
-def _two_sets(places: Places, n: int) -> tuple[Places, Places]:
+def _two_sets(indices: Indices, n: int) -> tuple[Indices, Indices]:
     """Up to `n` rows from the whole text, and up to `n` others.
 
-    Neighbouring rows are alike, so the two sets come from alternating stretches if these suffice.
+    Neighbouring rows are alike, so the two sets come from alternating stretches of the text, if these hold
+    `n` rows each.
     """
-    parts = np.array_split(places, _STRETCHES)
+    parts = np.array_split(indices, _STRETCHES)
     first, others = np.concatenate(parts[::2]), np.concatenate(parts[1::2])
     if min(len(first), len(others)) < n:
-        first = _spread(places, n)
-        others = np.setdiff1d(places, first)
+        first = _spread(indices, n)
+        others = np.setdiff1d(indices, first)
     return _spread(first, n), _spread(others, n)
 
 
-def _spread(places: Places, n: int) -> Places:
-    count = min(n, len(places))
-    return places[(2 * np.arange(count) + 1) * len(places) // max(2 * count, 1)]
+def _spread(indices: Indices, n: int) -> Indices:
+    """Up to `n` of the indices, evenly spaced."""
+    count = min(n, len(indices))
+    return indices[(2 * np.arange(count) + 1) * len(indices) // max(2 * count, 1)]
 
 
-def _unended(rows: Rows, eos: int, body: int) -> Places:
+def _unended(rows: Rows, eos: int, body: int) -> Indices:
     """The rows without an EOS in the `body` tokens behind BOS; the EOS at a row's end does not count."""
     found = []
-    for start in range(0, len(rows), _AT_ONCE):
-        x, _ = rows[range(start, min(start + _AT_ONCE, len(rows)))]
+    for start in range(0, len(rows), _BLOCK):
+        x, _ = rows[range(start, min(start + _BLOCK, len(rows)))]
         ended = (x[:, 1 : min(1 + body, rows.length - 1)] == eos).any(1)
         found.append(start + np.flatnonzero(~ended.numpy()))
     return np.concatenate(found)

@@ -96,6 +96,10 @@ class Suite(ABC):
                 cells[title] = "" if value is None else format(value, spec)
         return cells
 
+    def summary(self, rows: Sequence[Any]) -> str:
+        """The line above the table, which states the result in words; empty by default."""
+        return ""
+
     def notes(self, rows: Sequence[Any]) -> list[str]:
         """Lines below the table; none by default."""
         return []
@@ -123,9 +127,9 @@ class Suite(ABC):
         for name in options:
             if name not in known:
                 raise unknown(f"option of {SUITES.name_of(self)}", name, known)
-        asked = self.Options(**options)
-        check_options(asked)
-        return list(self.rows(model, asked, Progress()))
+        chosen = self.Options(**options)
+        check_options(chosen)
+        return list(self.rows(model, chosen, Progress()))
 
 
 SUITES: Registry[Suite] = Registry("suite")

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -16,9 +16,10 @@ from unmask.options import changed_options, option
 
 if TYPE_CHECKING:
     from unmask.likelihood.bound import Bound
+    from unmask.likelihood.measured_rows import TextStatistics
     from unmask.model import Model
 
-_NAMES = ("model", "data")  # names may differ between machines for the same weights and text
+_NAMES = ("model", "data")  # may differ between parts: machines may name the same file differently
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class LikelihoodOptions:
     estimator: str | None = option(
         None,
         metavar="NAME",
-        help="estimator of the bound: fixed_count, stratified, importance, uniform; or pseudo (fixed_count)",
+        help="estimator: fixed_count (default), stratified, importance, uniform, or pseudo for a pseudo-likelihood",
     )
     steps: int | None = option(
         None,
@@ -57,7 +58,7 @@ class LikelihoodOptions:
     orders: int | None = option(
         None, ge=1, metavar="K", help="any-order bound with K random orders per draw"
     )
-    shard: str | None = option(None, metavar="I/N", help="measure the I-th of N parts, from 0/N on")
+    shard: str | None = option(None, metavar="I/N", help="measure part I of N, counted from 0")
     merge: list[Path] | None = option(None, help="merge parts that --save wrote; without MODEL")
 
     def __post_init__(self) -> None:
@@ -72,12 +73,16 @@ class LikelihoodRow:
     bound: "Bound"
     conditions: dict[str, Any]
     model: str | None = None  # name of the model, for merged parts
+    statistics: "TextStatistics | None" = None  # None for parts of a text
 
     def to_dict(self) -> dict[str, Any]:
         """All figures, and the sums for merging parts."""
         sums = self.bound.sums.to_dict() if self.bound.sums else None
         name = {"model": self.model} if self.model else {}
         figures = {**self.conditions, **self.bound.to_dict()}
+        if self.statistics is not None:
+            figures |= {"words_per_token": self.statistics.words}
+            figures |= {"unigram_nats": self.statistics.unigram_nats}
         return {**name, **figures, "conditions": self.conditions, "sums": sums}
 
 
@@ -118,7 +123,23 @@ class Likelihood(Suite):
             "weights": model.digest,
         }
         say_unused(options, bound, progress)
-        yield LikelihoodRow(bound, conditions)
+        yield LikelihoodRow(bound, conditions, statistics=_statistics(model, options))
+
+    def summary(self, rows: Sequence[LikelihoodRow]) -> str:
+        """The perplexity per word beside that of a unigram model; empty for parts of a text."""
+        bound, found = rows[0].bound, rows[0].statistics
+        if found is None or not found.words or bound.certificate == "none":
+            return ""
+        from unmask.likelihood.bound import perplexity_of
+
+        kind = {"upper": "perplexity at most", "exact": "perplexity"}
+        own, unigram = (
+            perplexity_of(nats / found.words) for nats in (bound.nats, found.unigram_nats)
+        )
+        return (
+            f"{kind.get(bound.certificate, 'pseudo-perplexity')} {_readable(own)} per word; a unigram "
+            f"model of this text has {_readable(unigram)} (lower is better)"
+        )
 
     def saved(
         self, source: str | None, options: LikelihoodOptions
@@ -166,6 +187,35 @@ class Likelihood(Suite):
         }
 
 
+def _statistics(model: "Model", options: LikelihoodOptions) -> "TextStatistics | None":
+    """Statistics of the measured text, whose rows are in the cache.
+
+    None for a part of a text, and for a source that cannot be read again at once.
+    """
+    from unmask.data.sources.open_source import scheme_of
+    from unmask.likelihood.measured_rows import text_statistics
+    from unmask.likelihood.perplexity import rows_of
+
+    own = model.config.data
+    sources = [options.data] if options.data else [own.valid or own.portions[0].text]
+    if options.shard is not None or any(
+        scheme_of(source) for source in sources if not source.startswith("builtin:")
+    ):
+        return None
+    try:
+        rows = rows_of(model, options.data, options.packing)
+    except UnmaskError:
+        return None
+    return text_statistics(rows, model.tokenizer.decode)
+
+
+def _readable(value: float) -> str:
+    """A perplexity with three digits, or as a power of ten if it is very large."""
+    if value >= 1e6:
+        return f"{value:.0e}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def source_name(model: "Model", data: str | None) -> str:
     """The name of the measured text: the source, or the run's validation text."""
     own = model.config.data
@@ -174,10 +224,10 @@ def source_name(model: "Model", data: str | None) -> str:
 
 def say_unused(options: Any, bound: "Bound", progress: Progress) -> None:
     """Prints a remark if --draws or --seed was given for a figure without noise."""
-    drawn = getattr(options, "order", None) == "random"  # the seed draws the orders
+    random_order = getattr(options, "order", None) == "random"  # drawn from the seed
     given = [name for name in ("draws", "seed") if name in changed_options(options)]
-    unused = [f"--{name}" for name in given if not (drawn and name == "seed")]
-    if bound.certificate != "upper" and unused:
+    unused = [f"--{name}" for name in given if not (random_order and name == "seed")]
+    if bound.certificate in ("exact", "pseudo") and unused:
         verb = "have" if len(unused) > 1 else "has"
         progress.say(f"{' and '.join(unused)} {verb} no effect: this figure has no noise")
 
@@ -203,7 +253,7 @@ def _order(text: str | None) -> Any:
     if not text or not text[0].isdigit():
         return text
     try:
-        return [int(place) for place in text.split(",")]
+        return [int(position) for position in text.split(",")]
     except ValueError:
         raise UnmaskError(
             f"--order {text!r} is no list of positions: give one such as 2,0,1"

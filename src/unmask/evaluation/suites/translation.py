@@ -90,8 +90,8 @@ class TranslationSuite(Suite):
     def rows(
         self, model: "Model", options: TranslationOptions, progress: Progress
     ) -> Iterator[Translation]:
-        asked = {"sampler": options.decoding, "ending": options.ending, "seed": options.seed}
-        given = {name: value for name, value in asked.items() if value is not None}
+        chosen = {"sampler": options.decoding, "ending": options.ending, "seed": options.seed}
+        given = {name: value for name, value in chosen.items() if value is not None}
         found = translate(
             model, options.data, sources=options.sources, batch=options.batch, **given
         )
@@ -102,7 +102,7 @@ class TranslationSuite(Suite):
 
     def cells(self, row: Translation) -> dict[str, str]:
         score = row.bleu
-        too_long = f"{row.too_long:,} sources, scored as if nothing was written"
+        too_long = f"{row.too_long:,} sources, whose targets are scored as empty"
         unended = f"{row.unended:,} targets, cut at the end of the row"
         undefined = "not defined: no reference has four words"
         return {
@@ -122,7 +122,7 @@ class TranslationSuite(Suite):
 
 def _described(decoding: dict[str, Any]) -> str:
     """The options of `generate` in words."""
-    ending = {"first": "its end first", "free": "its end as any word"}
+    ending = {"first": "length first", "free": "length free"}
     names = {"sampler": "", "strategy": "", "ending": ""}
     return ", ".join(
         f"{names.get(name, f'{name} ')}{ending.get(str(value), str(value))}"
@@ -158,10 +158,10 @@ def translate(
         raise UnmaskError("BLEU scores one target for each source: leave n out")
     if sources is not None and sources < 1:
         raise UnmaskError(f"sources must be 1 or more, not {sources}")
-    found: dict[str, list[str]] = {}
+    targets: dict[str, list[str]] = {}  # of each source
     for pair in pairs_from(data, model.config.data):
-        found.setdefault(pair.source, []).append(str(pair))
-    references = dict(islice(found.items(), sources))
+        targets.setdefault(pair.source, []).append(str(pair))
+    references = dict(islice(targets.items(), sources))
     # before generation, so that a missing package is an error at once
     scored = defined(list(references.values()))
     _, length = params_to_generate(model.defaults, {}, options.get("length"))
@@ -170,9 +170,9 @@ def translate(
     ending = {"ending": "first"} if model.method.capabilities.any_order else {}
     decoding = {**DECODING[model.method.capabilities.causal], **ending, **options}
     results = model.generate(fitting, **decoding)
-    written = dict(zip(fitting, results, strict=True))
+    by_source = dict(zip(fitting, results, strict=True))
     eos = model.tokenizer.vocabulary.eos_id
-    hypotheses = [str(written[source]) if source in written else "" for source in references]
+    hypotheses = [str(by_source[source]) if source in by_source else "" for source in references]
     wanted = list(references.values())
     matches = zip(hypotheses, wanted, strict=True)
     return Translation(

@@ -1,4 +1,4 @@
-"""The suite `zero-shot`: perplexity on data sets outside the training text, prepared like the paper's."""
+"""The suite `zero-shot`: perplexity on data sets outside the training text, prepared as in the paper."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -44,8 +44,8 @@ class ZeroShotOptions:
 class SetRow:
     """Figures of a data set, or the reason why it could not be read (`absent`).
 
-    `documents` counts the documents that the rows cover, a partly covered last one included. `words` counts
-    their words, between spaces, before detokenization.
+    `documents` counts the documents that the rows cover, with a last one that is covered in part. `words`
+    counts their words, split at white space before detokenization.
     """
 
     set: str
@@ -141,8 +141,8 @@ class ZeroShot(Suite):
             texts = (sign(token), about(byte), about(word), *counts)
             figures = dict(zip(_COLUMNS, texts, strict=True))
         unknown = bound.unknown if bound else 0
-        foreign = f"{unknown:,} unknown tokens" if unknown else ""
-        prepared = "; ".join(filter(None, (row.preprocessing, row.note, foreign)))
+        unknown_tokens = f"{unknown:,} unknown tokens" if unknown else ""
+        prepared = "; ".join(filter(None, (row.preprocessing, row.note, unknown_tokens)))
         return {"set": row.set, **figures, "preprocessing": row.absent or prepared}
 
     def notes(self, rows: Sequence[SetRow]) -> list[str]:
@@ -199,7 +199,7 @@ def _names(model: "Model", sets: str | Sequence[str] | None) -> list[str]:
     """The names of the sets; raises an error for an unknown one."""
     from unmask.evaluation.suites.zero_shot_sets import SETS, zero_shot_set
 
-    model.refuse_pairs("it has no perplexity of a text without one")
+    model.refuse_pairs("it has no perplexity of a text without a source; give a model of text")
     names = [sets] if isinstance(sets, str) else list(dict.fromkeys(SETS if sets is None else sets))
     for name in names:
         zero_shot_set(name)
@@ -224,11 +224,11 @@ def _measured(
         raise UnmaskError(f"limit must be 1 or more, not {limit}")
     if draws < 1:
         raise UnmaskError(f"draws must be 1 or more, not {draws}")
-    place = None if folder is None else Path(folder)
-    if place is not None and not place.is_dir():
-        raise UnmaskError(f"no folder {place}: give the folder of the sets, or none for the hub")
+    path = None if folder is None else Path(folder)
+    if path is not None and not path.is_dir():
+        raise UnmaskError(f"no folder {path}: give the folder of the sets, or none for the hub")
     for name in names:
-        row, text = _prepared(model, name, place, limit)
+        row, text = _prepared(model, name, path, limit)
         if text is not None:
             text.count_unknown(model.tokenizer.unknown_id)
             with model.method.arithmetic():
@@ -251,7 +251,7 @@ def _prepared(
     wanted = zero_shot_set(name)
     tokenizer = f"{model.config.data.tokenizer.kind} {model.tokenizer.vocabulary.size}"
     row = SetRow(name, wanted.preprocessing, model.length, tokenizer, model.precision)
-    # of the model's data configuration only length and cache apply
+    # the set replaces the model's data configuration, except length and cache
     config = DataConfig(
         length=model.length,
         packing=wanted.packing,

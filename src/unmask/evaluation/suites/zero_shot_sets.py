@@ -1,7 +1,7 @@
 """Data sets of the zero-shot suite: files, hub names and preprocessing.
 
 The table `SETS` holds everything that a zero-shot perplexity depends on beside the model. Its seven sets are
-those of Table 3 of the MDLM paper, prepared like in the authors' zero-shot scripts.
+those of Table 3 of the MDLM paper, prepared as in the authors' zero-shot scripts.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from unmask.data.documents.fields import Fields
 from unmask.data.sources.benchmark_files import Columns, Form, Lines, Objects, file_corpus
 from unmask.data.sources.corpus import Corpus
 from unmask.data.sources.hub_dataset import hub_corpus
-from unmask.data.sources.line_reader import named
+from unmask.data.sources.line_reader import matching_files
 from unmask.errors import UnmaskError, unknown
 
 # The hub's revision with Parquet copies of datasets that are scripts, which must not be run.
@@ -202,10 +202,10 @@ def find(wanted: ZeroShotSet, folder: Path | None) -> tuple[Corpus, str]:
             )
         return wanted.hub.corpus(), ""
     for file in wanted.files:
-        if paths := named(folder, file.name):
+        if paths := matching_files(folder, file.name):
             return file_corpus(paths, file.form), file.note
-    elsewhere = f"; without a folder it comes from {wanted.hub}" if wanted.hub else ""
-    raise UnmaskError(f"no {wanted.files[0].name} or other file of the set in {folder}{elsewhere}")
+    instead = f"; leave the folder out to read {wanted.hub}" if wanted.hub else ""
+    raise UnmaskError(f"no {wanted.files[0].name} or other file of the set in {folder}{instead}")
 
 
 def coverage(corpus: Corpus, detokenizer: str, characters: int) -> tuple[int, float]:

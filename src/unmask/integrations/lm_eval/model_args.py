@@ -9,19 +9,19 @@ from unmask.errors import UnmaskError, unknown
 from unmask.generation.sampling_params import SHARPNESS, sampling_options
 from unmask.likelihood.estimate import How
 
-USUAL_BATCH = 32  # of batch_size auto
+DEFAULT_BATCH = 32  # also of batch_size auto
 
 
 @dataclass(frozen=True)
 class Options:
-    """The keys of `--model_args`; `sampling` holds those that are options of `Model.generate`."""
+    """The values of `--model_args`; `sampling` holds the options of `Model.generate`."""
 
     path: str  # run folder or exported model
     device: str = "auto"
     precision: str = "fp32"
     compile: bool = False
-    batch_size: str = str(USUAL_BATCH)  # rows of one pass of the network, or auto
-    max_batch_size: int = USUAL_BATCH  # batch size of auto
+    batch_size: str = str(DEFAULT_BATCH)  # rows of one pass of the network, or auto
+    max_batch_size: int = DEFAULT_BATCH  # rows of batch_size auto
     draws: int = 32  # noise draws per row
     seed: int = 0
     estimator: str | None = None
@@ -60,7 +60,7 @@ class Options:
     @property
     def loading(self) -> dict[str, Any]:
         """Arguments of `load`."""
-        # cuda:0 is the harness's default on any machine
+        # the harness passes cuda:0 by default, even on a machine without a GPU
         device = "auto" if self.device == "cuda:0" else self.device
         return {"device": device, "precision": self.precision, "compile": self.compile}
 
@@ -75,21 +75,25 @@ class Options:
         }
 
 
-def decoding(usual: Mapping[str, Any], own: Mapping[str, Any], asked: Mapping[str, Any]) -> dict:
-    """Sampling options of a text: greedy by default, and draws if the task or model_args request them.
+def decoding(
+    defaults: Mapping[str, Any], own: Mapping[str, Any], task: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Options of `Model.generate` for a request: greedy, unless the task or model_args request sampling.
 
-    model_args take precedence over the task. A logits processor in model_args requests draws too, because
-    it changes their distribution.
+    `own` are the options of model_args and take precedence over the task. Temperature, top_k, top_p and
+    logits processors in model_args request sampling, even if the task is greedy.
     """
-    sharp = {name: source[name] for source in (asked, own) for name in SHARPNESS if name in source}
+    sharp = {name: source[name] for source in (task, own) for name in SHARPNESS if name in source}
     sharp = {name: value for name, value in sharp.items() if value is not None}
     temperature = sharp.get("temperature", 1.0)
-    wanted = asked.get("do_sample", "temperature" in sharp)
-    drawn = temperature != 0 and (wanted or any(name in SHARPNESS or "." in name for name in own))
+    task_samples = task.get("do_sample", "temperature" in sharp)
+    own_samples = any(name in SHARPNESS or "." in name for name in own)
     if not sharp.get("top_k"):  # top_k 0 turns top-k off in the harness
         sharp.pop("top_k", None)
-    chosen = {**usual, "strategy": "stochastic", **sharp} if drawn else dict(usual)
-    return chosen | {name: value for name, value in own.items() if name not in SHARPNESS}
+    options = dict(defaults)
+    if temperature != 0 and (task_samples or own_samples):
+        options |= {"strategy": "stochastic", **sharp}
+    return options | {name: value for name, value in own.items() if name not in SHARPNESS}
 
 
 def _read(hint: Any, name: str, value: Any) -> Any:

@@ -14,15 +14,21 @@ from unmask.generation.guidance import first_tokens
 from unmask.generation.prompts import FillRequest
 from unmask.generation.sampling_params import SHARPNESS, SamplingParams
 from unmask.integrations.lm_eval.model_args import Options, decoding
-from unmask.integrations.lm_eval.scoring import Scorer, ScoringRequest, shared, unseen, windows
+from unmask.integrations.lm_eval.scoring import (
+    Scorer,
+    ScoringRequest,
+    common_prefix,
+    no_progress,
+    windows,
+)
 from unmask.likelihood.bound import CERTIFICATES
 from unmask.likelihood.estimate import Progress, checked
 from unmask.model import Model
 from unmask.randomness import child_seed
 
-# Row lengths for generation are rounded up to multiples of it. Rows of equal length share a batch.
+# Lengths of generated rows are rounded up to a multiple of GRAIN, so that more rows share a batch.
 GRAIN = 32
-UNDERSTOOD = {"until", "max_gen_toks", "do_sample", *SHARPNESS}
+TASK_OPTIONS = {"until", "max_gen_toks", "do_sample", *SHARPNESS}
 _log = logging.getLogger("unmask.integrations.lm_eval")
 
 
@@ -42,22 +48,18 @@ class RequestRunner:
             banned=sorted(i for i in special if i is not None),
             **options.how,
         )
-        self._usual = DECODING[model.method.capabilities.causal]
-        sampling = SamplingParams.of(decoding(self._usual, options.sampling, {}))
+        self._decoding = DECODING[model.method.capabilities.causal]
+        sampling = SamplingParams.of(decoding(self._decoding, options.sampling, {}))
         self._first = first_tokens(model, sampling)
-        canvas = [
-            *self._first,
-            v.mask_id,
-        ]  # reports errors of the options before any request is run
-        Generator(
-            model, FillRequest([canvas], len(self._first), [len(self._first)], True, 1), sampling
-        )
+        canvas, lead = [*self._first, v.mask_id], len(self._first)
+        # a generator checks the sampling options, here before any request is run
+        Generator(model, FillRequest([canvas], lead, [lead], True, 1), sampling)
         # the last position of a row is reserved for EOS
-        self._room = model.length - len(self._first) - (v.eos_id is not None)
+        self._room = model.length - lead - (v.eos_id is not None)
 
     @property
     def about(self) -> dict[str, Any]:
-        """Facts about the log-likelihoods: certificate and process, draws, length."""
+        """Facts about the log-likelihoods: certificate, process, noise draws, row length."""
         estimator = self.scorer.estimator
         return {
             "unmask_likelihood": f"{CERTIFICATES[estimator.certificate]}, {estimator.of}",
@@ -66,24 +68,24 @@ class RequestRunner:
         }
 
     def loglikelihood(
-        self, requests: Sequence[tuple[str, str]], progress: Progress = unseen
+        self, requests: Sequence[tuple[str, str]], progress: Progress = no_progress
     ) -> list[tuple[float, bool]]:
         """log p(continuation | context), and True if greedy decoding writes the continuation."""
-        asked, cut = [], 0
+        split, cut = [], 0  # rows of each request
         for context, continuation in requests:
             ids, start = self._split(context, continuation)
-            asked.append(list(windows(self._first, ids, start, self._room)))
+            split.append(list(windows(self._first, ids, start, self._room)))
             cut += len(ids) > self._room
-        self._tell_of(cut, len(requests))
-        questions = [question for parts in asked for question in parts]
-        log_p = dict(zip(questions, self.scorer.log_p(questions, progress), strict=True))
-        greedy = dict(zip(questions, self.scorer.greedy(questions), strict=True))
+        self._warn_of_cuts(cut, len(requests))
+        rows = [row for parts in split for row in parts]
+        log_p = dict(zip(rows, self.scorer.log_p(rows, progress), strict=True))
+        greedy = dict(zip(rows, self.scorer.greedy(rows), strict=True))
         return [
             (sum(log_p[part] for part in parts), all(greedy[part] for part in parts))
-            for parts in asked
+            for parts in split
         ]
 
-    def rolling(self, texts: Sequence[str], progress: Progress = unseen) -> list[float]:
+    def rolling(self, texts: Sequence[str], progress: Progress = no_progress) -> list[float]:
         """log p of each text, summed over windows. BOS is given, and EOS is not scored."""
         if self.model.conditional:
             raise UnmaskError(
@@ -91,53 +93,52 @@ class RequestRunner:
                 "give a task with contexts"
             )
         encode = self.model.tokenizer.encode
-        asked = [list(windows(self._first, encode(text), 0, self._room)) for text in texts]
-        questions = [question for parts in asked for question in parts]
-        log_p = iter(self.scorer.log_p(questions, progress))
-        return [sum(next(log_p) for _ in parts) for parts in asked]
+        split = [list(windows(self._first, encode(text), 0, self._room)) for text in texts]
+        log_p = iter(self.scorer.log_p([row for parts in split for row in parts], progress))
+        return [sum(next(log_p) for _ in parts) for parts in split]
 
     def generate_until(
-        self, requests: Sequence[tuple[str, Mapping[str, Any]]], progress: Progress = unseen
+        self, requests: Sequence[tuple[str, Mapping[str, Any]]], progress: Progress = no_progress
     ) -> list[str]:
         """The continuation of each context, up to a stop string, EOS or max_gen_toks."""
-        others = {name for _, asked in requests for name in asked} - UNDERSTOOD
-        if others:
-            _log.warning("generation options that unmask lacks are ignored: %s", ", ".join(others))
-        often: Counter[str] = Counter()
-        writings = []
-        for context, asked in requests:
-            given, cut, most = self._prompt(context, asked)
-            length = min(-(-(len(given) + most) // GRAIN) * GRAIN, self.model.length)
+        unknown = {name for _, task in requests for name in task} - TASK_OPTIONS
+        if unknown:
+            _log.warning("generation options that unmask lacks are ignored: %s", ", ".join(unknown))
+        repeats: Counter[str] = Counter()
+        jobs = []
+        for context, task in requests:
+            given, cut, max_new = self._prompt(context, task)
+            length = min(-(-(len(given) + max_new) // GRAIN) * GRAIN, self.model.length)
             if self.model.conditional:  # training rows of pairs are filled with EOS to their end
                 length = self.model.length
-            question = ScoringRequest(given, length)
-            # a repeated request gets another draw
-            same = repr((question, sorted(asked.items())))
-            seed = child_seed(question.seed(self.options.seed), often[same], "repeat")
-            often[same] += 1
-            options = decoding(self._usual, self.options.sampling, asked)
-            writings.append(_Writing(given, length, most, seed, cut, options, _stops(asked)))
-        self._tell_of(sum(writing.cut for writing in writings), len(writings))
+            row = ScoringRequest(given, length)
+            # a repeated request gets a seed of its own
+            content = repr((row, sorted(task.items())))
+            seed = child_seed(row.seed(self.options.seed), repeats[content], "repeat")
+            repeats[content] += 1
+            options = decoding(self._decoding, self.options.sampling, task)
+            jobs.append(_Generation(given, length, max_new, seed, cut, options, _stops(task)))
+        self._warn_of_cuts(sum(job.cut for job in jobs), len(jobs))
         texts: dict[int, str] = {}
-        alike = sorted(range(len(writings)), key=lambda i: writings[i].kind)
-        for _, group in groupby(alike, key=lambda i: writings[i].kind):
-            rows = list(group)
-            texts |= zip(rows, self._write([writings[i] for i in rows]), strict=True)
-            progress(len(texts) / len(writings))
-        return [texts[i] for i in range(len(writings))]
+        by_kind = sorted(range(len(jobs)), key=lambda i: jobs[i].kind)
+        for _, group in groupby(by_kind, key=lambda i: jobs[i].kind):
+            numbers = list(group)
+            texts |= zip(numbers, self._generate([jobs[i] for i in numbers]), strict=True)
+            progress(len(texts) / len(jobs))
+        return [texts[i] for i in range(len(jobs))]
 
     def _split(self, context: str, continuation: str) -> tuple[list[int], int]:
-        """The tokens of context and continuation, and the number of tokens that are given.
+        """The tokens of context and continuation, and the number of given tokens.
 
-        The given tokens are the common prefix of two encodings: of the context, and of the context with
-        the continuation. A token that spans both texts belongs to the continuation.
+        The given tokens are the common prefix of the encoded context and the encoded whole text. So a
+        token that spans context and continuation is scored.
         """
         encode = self.model.tokenizer.encode
         if self.model.conditional:
             source = self._source(context)
             return [*source, *encode(continuation)], len(source)
         ids = encode(context + continuation)
-        return ids, shared(ids, encode(context))
+        return ids, common_prefix(ids, encode(context))
 
     def _source(self, context: str) -> list[int]:
         """The tokens of a source, and EOS, as in training pairs."""
@@ -145,71 +146,71 @@ class RequestRunner:
         assert eos is not None  # the tokenizer of a model of pairs has an EOS
         return [*self.model.tokenizer.encode(context), eos]
 
-    def _prompt(self, context: str, asked: Mapping[str, Any]) -> tuple[tuple[int, ...], bool, int]:
+    def _prompt(self, context: str, task: Mapping[str, Any]) -> tuple[tuple[int, ...], bool, int]:
         """The given tokens of a row, True if the context is cut, and the largest number of new tokens."""
-        most = checked("max_gen_toks", asked.get("max_gen_toks", self.options.max_gen_toks))
+        max_new = checked("max_gen_toks", task.get("max_gen_toks", self.options.max_gen_toks))
         conditional = self.model.conditional
         ids = self._source(context) if conditional else self.model.tokenizer.encode(context)
         length = self.model.length
-        room = length - len(self._first) - min(most, length // 2)
+        room = length - len(self._first) - min(max_new, length // 2)
         given = (*self._first, *ids[max(len(ids) - room, 0) :])
-        return given, len(ids) > room, min(most, length - len(given))
+        return given, len(ids) > room, min(max_new, length - len(given))
 
-    def _write(self, writings: Sequence["_Writing"]) -> list[str]:
+    def _generate(self, jobs: Sequence["_Generation"]) -> list[str]:
         """Generates texts of equal row length and equal options."""
-        length, mask_id = writings[0].length, self.model.tokenizer.vocabulary.mask_id
-        canvases = [[*one.given, *[mask_id] * (length - len(one.given))] for one in writings]
-        fixed = [len(one.given) for one in writings]
-        job = FillRequest(canvases, len(self._first), fixed, ends=True, openings=length)
+        length, mask_id = jobs[0].length, self.model.tokenizer.vocabulary.mask_id
+        canvases = [[*job.given, *[mask_id] * (length - len(job.given))] for job in jobs]
+        fixed = [len(job.given) for job in jobs]
+        fill = FillRequest(canvases, len(self._first), fixed, ends=True, openings=length)
         sampling = SamplingParams.of(
             {
-                **writings[0].options,
-                "seed": [writing.seed for writing in writings],
+                **jobs[0].options,
+                "seed": [job.seed for job in jobs],
                 "batch": self.options.batch,
             }
         )
-        results = Generator(self.model, job, sampling).results()
+        results = Generator(self.model, fill, sampling).results()
         decode = self.model.tokenizer.decode
         return [
-            writing.until(decode(result.ids[len(writing.given) :][: writing.most]))
-            for writing, result in zip(writings, results, strict=True)
+            job.before_stop(decode(result.ids[len(job.given) :][: job.max_new]))
+            for job, result in zip(jobs, results, strict=True)
         ]
 
-    def _tell_of(self, cut: int, of: int) -> None:
+    def _warn_of_cuts(self, cut: int, total: int) -> None:
         if cut:
             _log.warning(
                 "%d of %d requests are longer than the model's %d tokens: the start of their "
                 "contexts is cut",
                 cut,
-                of,
+                total,
                 self.model.length,
             )
 
 
 @dataclass(frozen=True)
-class _Writing:
-    """A text to generate; `cut` is True if the start of its context is dropped."""
+class _Generation:
+    """A text to generate."""
 
-    given: tuple[int, ...]
+    given: tuple[int, ...]  # BOS or class token, and the context
     length: int  # tokens of its row
-    most: int  # largest number of new tokens
+    max_new: int  # largest number of new tokens
     seed: int
-    cut: bool
+    cut: bool  # True if the start of the context is dropped
     options: dict[str, Any]
     stops: tuple[str, ...]
 
     @property
     def kind(self) -> tuple[int, str]:
-        """Row length and options; texts with an equal kind share batches."""
+        """Row length and options; texts of one kind share batches."""
         return self.length, repr(sorted(self.options.items()))
 
-    def until(self, text: str) -> str:
+    def before_stop(self, text: str) -> str:
         """The text before the first stop string."""
         return text[
             : min((at for stop in self.stops if (at := text.find(stop)) >= 0), default=None)
         ]
 
 
-def _stops(asked: Mapping[str, Any]) -> tuple[str, ...]:
-    until = asked.get("until") or ()
+def _stops(task: Mapping[str, Any]) -> tuple[str, ...]:
+    until = task.get("until") or ()
     return tuple(stop for stop in ([until] if isinstance(until, str) else until) if stop)

@@ -1,4 +1,4 @@
-"""Log-likelihoods of a row's last tokens given its first ones, independent of the batch."""
+"""Log-likelihoods of the last tokens of a row given its first tokens, independent of the batch."""
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
@@ -21,7 +21,7 @@ from unmask.shapes import Tokens, Valid
 
 @dataclass(frozen=True)
 class ScoringRequest:
-    """A row to score: the first `given` tokens are the condition, the others are the targets."""
+    """A row to score: its first `given` tokens are given, the others are the targets."""
 
     ids: tuple[int, ...]
     given: int
@@ -40,9 +40,9 @@ class ScoringRequest:
 def windows(
     first: Sequence[int], ids: Sequence[int], start: int, room: int
 ) -> Iterator[ScoringRequest]:
-    """Rows that score each token from `start` on once; a row holds `room` tokens behind `first`.
+    """Rows that together score each token from `start` on once: `first`, and at most `room` tokens.
 
-    A row with fewer targets is filled up with the tokens before them, as condition.
+    If fewer than `room` targets are left, the tokens before them fill the row and are given.
     """
     while start < len(ids):
         stop = min(start + room, len(ids))
@@ -51,25 +51,25 @@ def windows(
         start = stop
 
 
-def shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """Length of the common prefix of two texts, in tokens."""
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Length of the common prefix of two token sequences."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((i for i, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
-MOST_PLACES = 8192  # positions of one pass: each needs a distribution over the vocabulary
+MAX_POSITIONS = 8192  # positions of one pass; each has a distribution over the vocabulary
 
 
-def unseen(share: float) -> None:
+def no_progress(share: float) -> None:
     """Does nothing: the default progress callback."""
 
 
 class Scorer:
     """Scores targets in rows of `length` tokens. The positions behind the targets stay masked.
 
-    So the likelihood is that of the row's first tokens, with any continuation. In a row that ended behind
-    them the text would end there. The draws of one request share strata; requests share nothing. So neither
-    the batch nor the order of requests changes a result.
+    The masks stand for any continuation. In a shorter row the model would take the last target for the
+    end of the text. The noise draws of one request are stratified among themselves. So neither the batch
+    nor the other requests change a result.
     """
 
     def __init__(
@@ -91,27 +91,27 @@ class Scorer:
 
     @torch.no_grad()
     def log_p(
-        self, questions: Sequence[ScoringRequest], progress: Progress = unseen
+        self, requests: Sequence[ScoringRequest], progress: Progress = no_progress
     ) -> list[float]:
-        """log p of each request's targets: exact or a lower bound, depending on the estimator."""
-        asked = [one for one in dict.fromkeys(questions) if one.targets]
-        nats = torch.zeros(len(asked) * self.draws, dtype=torch.float64)
+        """log p of the targets of each request: exact or a lower bound, depending on the estimator."""
+        unique = [one for one in dict.fromkeys(requests) if one.targets]
+        nats = torch.zeros(len(unique) * self.draws, dtype=torch.float64)
         for start in range(0, len(nats), self._batch):
             part = range(start, min(start + self._batch, len(nats)))
-            nats[part.start : part.stop] = self._nats(asked, part)
+            nats[part.start : part.stop] = self._nats(unique, part)
             progress(part.stop / len(nats))
         means = -nats.view(-1, self.draws).mean(1)
-        found = dict(zip(asked, means.tolist(), strict=True))
-        return [found.get(question, 0.0) for question in questions]
+        found = dict(zip(unique, means.tolist(), strict=True))
+        return [found.get(request, 0.0) for request in requests]
 
-    def _nats(self, asked: Sequence[ScoringRequest], part: range) -> Tensor:
-        """Nats of some draws; draws are numbered request by request."""
+    def _nats(self, unique: Sequence[ScoringRequest], part: range) -> Tensor:
+        """Negative log-likelihoods of the draws in `part`; draw i belongs to request i // draws."""
         streams, rows = [], []
         for number in range(part.start // self.draws, -(-part.stop // self.draws)):
             first = number * self.draws
-            mine = range(max(part.start - first, 0), min(part.stop - first, self.draws))
-            streams.append(RowStream(asked[number].seed(self._seed), 0, mine, self.draws))
-            rows += [asked[number]] * len(mine)
+            draws = range(max(part.start - first, 0), min(part.stop - first, self.draws))
+            streams.append(RowStream(unique[number].seed(self._seed), 0, draws, self.draws))
+            rows += [unique[number]] * len(draws)
         x, targets = self._rows(rows)
         with self._method.arithmetic():
             batch = Batch(x, torch.ones_like(targets), given=~targets)
@@ -119,29 +119,31 @@ class Scorer:
         return torch.stack(list(terms.values())).sum(0).cpu()
 
     @torch.no_grad()
-    def greedy(self, questions: Sequence[ScoringRequest]) -> list[bool]:
+    def greedy(self, requests: Sequence[ScoringRequest]) -> list[bool]:
         """True for each request whose targets greedy decoding writes.
 
-        An autoregressive model decodes from left to right, as does the chain rule with that order.
-        Otherwise the position of highest confidence comes first. The positions behind the targets stay
-        masked.
+        An autoregressive model decodes from left to right. A diffusion model decodes in the order
+        left_to_right or right_to_left if that is its `order`, otherwise by highest confidence. The
+        positions behind the targets stay masked.
         """
-        asked = [one for one in dict.fromkeys(questions) if one.targets]
+        unique = [one for one in dict.fromkeys(requests) if one.targets]
         found: dict[ScoringRequest, bool] = {}
-        for some in _chunks(asked, 16 * self._batch):
+        for some in _chunks(unique, 16 * self._batch):
             x, targets = self._rows(some)
-            check = self._read if self._method.capabilities.causal else self._decode
+            check = (
+                self._greedy_causal if self._method.capabilities.causal else self._greedy_diffusion
+            )
             found |= zip(some, check(x, targets).tolist(), strict=True)
-        return [found.get(question, True) for question in questions]
+        return [found.get(request, True) for request in requests]
 
-    def _read(self, x: Tokens, targets: Valid) -> Bool[Tensor, "rows"]:
+    def _greedy_causal(self, x: Tokens, targets: Valid) -> Bool[Tensor, "rows"]:
         """Greedy check of an autoregressive model in one pass, with the true tokens as prefix.
 
-        Greedy decoding has the same prefix as long as all tokens agree.
+        Up to the first disagreement, greedy decoding has the same prefix.
         """
         method = cast(CausalMethod, self._method)
-        right = torch.ones(len(x), dtype=torch.bool)
-        for rows in self._parts(torch.arange(len(x)), targets):
+        correct = torch.ones(len(x), dtype=torch.bool)
+        for rows in self._batches(torch.arange(len(x)), targets):
             at = to_device(targets[rows].flatten().nonzero()[:, 0], x.device)
             read = x[to_device(rows, x.device)]
             with method.arithmetic():
@@ -149,24 +151,24 @@ class Scorer:
                 best = self._likeliest(method.log_next(h[at - method.lag]))[1]
             same = torch.ones_like(read, dtype=torch.bool).flatten()
             same[at] = best == read.flatten()[at]
-            right[rows] = same.view_as(read).all(1).cpu()
-        return right
+            correct[rows] = same.view_as(read).all(1).cpu()
+        return correct
 
-    def _decode(self, x: Tokens, targets: Valid) -> Bool[Tensor, "rows"]:
+    def _greedy_diffusion(self, x: Tokens, targets: Valid) -> Bool[Tensor, "rows"]:
         """Greedy check by decoding one position at a time; a row stops at its first disagreement."""
         method = cast(MaskedDiffusion, self._method)
         z = x.masked_fill(to_device(targets, x.device), method.vocabulary.mask_id)
         hidden = targets.clone()
-        right = torch.ones(len(x), dtype=torch.bool)
-        while (going := (right & hidden.any(1)).nonzero()[:, 0]).numel():
-            for rows in self._parts(going, hidden):
+        correct = torch.ones(len(x), dtype=torch.bool)
+        while (active := (correct & hidden.any(1)).nonzero()[:, 0]).numel():
+            for rows in self._batches(active, hidden):
                 column, token = self._next(method, z, hidden, targets, rows)
                 on_device, where = to_device(rows, x.device), to_device(column, x.device)
                 agrees = (token == x[on_device, where]).cpu()
-                right[rows] = agrees
+                correct[rows] = agrees
                 z[on_device, where] = x[on_device, where]
                 hidden[rows, column] = False
-        return right
+        return correct
 
     def _next(
         self,
@@ -178,12 +180,14 @@ class Scorer:
     ) -> tuple[Int[Tensor, "some"], Int[Tensor, "some"]]:
         """The column of each row that is decoded next, and its likeliest token."""
         some, columns = hidden[rows].nonzero(as_tuple=True)
-        # t is the time at which the expected share of masks is that of the targets
+        # t is the time at which the expected share of masks equals the share of masked targets
         visible = 1 - hidden[rows].sum(1) / targets[rows].sum(1).double()
         t = method.schedule.inverse(visible).detach()
         at = to_device(some, z.device), to_device(columns, z.device)
-        sure, best = self._likeliest(method.log_x_theta(z[to_device(rows, z.device)], t, at))
-        score = {"left_to_right": -columns, "right_to_left": columns}.get(str(self._order), sure)
+        confidence, best = self._likeliest(method.log_x_theta(z[to_device(rows, z.device)], t, at))
+        score = {"left_to_right": -columns, "right_to_left": columns}.get(
+            str(self._order), confidence
+        )
         dense = torch.full((len(rows), self._length), -torch.inf, dtype=torch.float64)
         dense[some, columns] = score.to(dense)
         column = dense.argmax(1)
@@ -196,20 +200,20 @@ class Scorer:
         log_p[:, self._banned] = -torch.inf
         return log_p.max(-1)
 
-    def _rows(self, questions: Sequence[ScoringRequest]) -> tuple[Tokens, Valid]:
-        """Tokens on the device, masked behind the targets, and the mask of the targets."""
-        x = torch.full((len(questions), self._length), self._method.vocabulary.mask_id)
+    def _rows(self, requests: Sequence[ScoringRequest]) -> tuple[Tokens, Valid]:
+        """Tokens on the device, with masks behind the targets; and True at the targets."""
+        x = torch.full((len(requests), self._length), self._method.vocabulary.mask_id)
         targets = torch.zeros_like(x, dtype=torch.bool)
-        for row, question in enumerate(questions):
-            x[row, : len(question.ids)] = torch.tensor(question.ids)
-            targets[row, question.given : len(question.ids)] = True
+        for row, request in enumerate(requests):
+            x[row, : len(request.ids)] = torch.tensor(request.ids)
+            targets[row, request.given : len(request.ids)] = True
         return to_device(x, self._method.device), targets
 
-    def _parts(self, rows: Int[Tensor, "some"], places: Valid) -> Sequence[Tensor]:
-        """Batches of rows, smaller if rows have many positions to predict."""
-        most = int(places[rows].sum(1).max())
-        return rows.split(min(self._batch, max(MOST_PLACES // most, 1)))
+    def _batches(self, rows: Int[Tensor, "some"], positions: Valid) -> Sequence[Tensor]:
+        """Batches of rows; smaller if the rows have many positions to predict."""
+        largest = int(positions[rows].sum(1).max())
+        return rows.split(min(self._batch, max(MAX_POSITIONS // largest, 1)))
 
 
-def _chunks(questions: Sequence[ScoringRequest], size: int) -> Iterator[Sequence[ScoringRequest]]:
-    return (questions[start : start + size] for start in range(0, len(questions), size))
+def _chunks(requests: Sequence[ScoringRequest], size: int) -> Iterator[Sequence[ScoringRequest]]:
+    return (requests[start : start + size] for start in range(0, len(requests), size))

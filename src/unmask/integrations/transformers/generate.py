@@ -31,7 +31,7 @@ class Ids(NoTokenizer):
         return ""
 
 
-def written(
+def generate_rows(
     method: Method,
     config: Any,
     input_ids: Tensor | None,
@@ -40,8 +40,8 @@ def written(
 ) -> Tensor:
     """Rows with their masks filled; a row without masks is continued behind its last token.
 
-    Rows are padded to the longest with PAD, or EOS without a PAD. The configuration's `generation` holds
-    the defaults of the options; its length is the default of continued rows.
+    Rows are padded to the longest row with PAD, or with EOS if there is no PAD. `config.generation` holds
+    the defaults of the options. Its `length` is the default length of continued rows.
     """
     training = method.backbone.training
     defaults = checked_defaults(config.generation)
@@ -71,11 +71,11 @@ def _rows(
     if given.pop("do_sample", None) is False:
         given["temperature"] = 0.0  # the likeliest token, as transformers' greedy search takes it
     sampling, _ = params_to_generate(bundle.defaults, given)
-    v, usual = bundle.method.vocabulary, bundle.defaults.get("length", bundle.length)
+    v, default_length = bundle.method.vocabulary, bundle.defaults.get("length", bundle.length)
     prompts = list(_prompts(input_ids, attention_mask, v.bos_id))
     canvases, fixed = [], []
     for row in prompts:
-        row, known = _canvas(row, v, length, new, usual)
+        row, known = _canvas(row, v, length, new, default_length)
         canvases += [row] * copies
         fixed += [known] * copies
     openings = max(row.count(v.mask_id) for row in canvases)
@@ -149,17 +149,18 @@ def _prompts(
 
 
 def _canvas(
-    row: list[int], v: Vocabulary, length: int | None, new: int | None, usual: int
+    row: list[int], v: Vocabulary, length: int | None, new: int | None, default_length: int
 ) -> tuple[list[int], int]:
     """A row with masks at the positions to fill, and the number of tokens before the first mask."""
     if v.mask_id in row and length is None and new is None:
         return row, row.index(v.mask_id)
     if len(row) > 1 and row[-1] == v.eos_id and v.mask_id not in row:
-        row = row[:-1]  # the tokenizer added an EOS; the continuation begins in its place
-    total = len(row) + new if new is not None else length or usual
+        row = row[:-1]  # the continuation replaces the EOS that the tokenizer added
+    total = len(row) + new if new is not None else length or default_length
     if total <= len(row):
         raise UnmaskError(
-            f"a prompt of {len(row)} tokens leaves no room in {total}: raise max_length or max_new_tokens"
+            f"a prompt of {len(row)} tokens leaves no room in a length of {total}: "
+            "raise max_length or max_new_tokens"
         )
     filled = row + [v.mask_id] * (total - len(row))
     return filled, filled.index(v.mask_id)

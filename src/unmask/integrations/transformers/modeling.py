@@ -24,9 +24,9 @@ from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampler import Noise
 from unmask.errors import UnmaskError
 from unmask.files.tensors import check_finite
-from unmask.formats import huggingface as own
+from unmask.formats import huggingface
 from unmask.integrations.transformers.configuration import UnmaskConfig
-from unmask.integrations.transformers.generate import written
+from unmask.integrations.transformers.generate import generate_rows
 from unmask.methods.method import Method, padding, targets
 from unmask.model import Model
 from unmask.randomness import RowStream
@@ -34,7 +34,7 @@ from unmask.runtime.device import to_device
 from unmask.vocabulary import Vocabulary
 
 IGNORED = -100  # the label of a token without loss
-_drawing = Lock()  # replicas of a network share one counter of losses
+_noise_lock = Lock()  # replicas of a network share one `NoiseStream`
 
 
 class UnmaskPreTrainedModel(PreTrainedModel):
@@ -62,12 +62,21 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         if isinstance(method.schedule, nn.Module):
             self.schedule: Schedule = method.schedule
         self.noise = NoiseStream(from_dict(config.run).seed)
+        if self._tied:  # save_pretrained writes a shared matrix once
+            config.tie_word_embeddings = True
+            self._tied_weights_keys = {"backbone.head.weight": "backbone.embedding.weight"}
         self.post_init()
+
+    @property
+    def _tied(self) -> bool:
+        """True if head and embedding share a matrix."""
+        table = getattr(self.backbone, "embedding", None)
+        return table is not None and self.backbone.head.weight is getattr(table, "weight", None)
 
     @classmethod
     def from_model(cls, model: Model) -> "UnmaskPreTrainedModel":
         """A copy of the model's network as a transformers model."""
-        tree = own.config_json(model)
+        tree = huggingface.config_json(model)
         wrapped = cls(UnmaskConfig(**{k: v for k, v in tree.items() if k != "model_type"}))
         wrapped.load_state_dict(model.method.state_dict())
         return wrapped.eval()
@@ -78,7 +87,7 @@ class UnmaskPreTrainedModel(PreTrainedModel):
     ) -> Any:
         """Reads a folder or a model of the hub like transformers.
 
-        Weights that are missing, NaN or infinite are an error, as for `unmask.load`.
+        Missing weights, weights of another shape, NaN and infinity are an error.
         """
         name, with_info = pretrained_model_name_or_path, options.pop("output_loading_info", False)
         network, info = super().from_pretrained(name, *args, output_loading_info=True, **options)
@@ -99,9 +108,9 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         built: Method = self.__dict__["_built"]
         if built.backbone is self.backbone:
             return built
-        moved = copy(built)
-        moved._modules = {name: getattr(self, name) for name in built._modules}
-        return moved
+        replica = copy(built)
+        replica._modules = {name: getattr(self, name) for name in built._modules}
+        return replica
 
     @property
     def gradient_checkpointing(self) -> bool:
@@ -109,8 +118,8 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         return any(getattr(module, "recomputed", False) for module in self.backbone.modules())
 
     @gradient_checkpointing.setter
-    def gradient_checkpointing(self, wanted: bool) -> None:
-        recompute_blocks(self.backbone, wanted)
+    def gradient_checkpointing(self, recompute: bool) -> None:
+        recompute_blocks(self.backbone, recompute)
 
     def get_input_embeddings(self) -> nn.Module:
         """The token embedding."""
@@ -135,7 +144,14 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         vocabulary = self.method.vocabulary
         if new_num_tokens is not None:
             vocabulary.extended(new_num_tokens)  # an error if a special id would be cut off
+        tied = self._tied
+        if (
+            tied
+        ):  # two matrices, since the head's bias is resized only with a matrix of the old size
+            self.backbone.head.weight = nn.Parameter(self.backbone.head.weight.detach().clone())
         table: nn.Embedding = super().resize_token_embeddings(new_num_tokens, *args, **options)
+        if tied:
+            self.backbone.head.weight = table.weight
         self.method.vocabulary = vocabulary.extended(table.num_embeddings)
         self.config.vocabulary = self.method.vocabulary.to_dict()
         self.backbone.thaw()
@@ -173,7 +189,7 @@ class UnmaskPreTrainedModel(PreTrainedModel):
                 for row in own
             ]
             return tuple(map(torch.cat, zip(*found, strict=True)))
-        self._work_out()
+        self._prepare_weights()
         valid, sigma = _valid(input_ids, attention_mask), None
         if timesteps is not None and not self.backbone.time_conditioning:
             raise UnmaskError("this network does not read the time: leave timesteps out")
@@ -181,16 +197,15 @@ class UnmaskPreTrainedModel(PreTrainedModel):
             if timesteps is None:
                 timesteps = self._time_of(input_ids, valid)
             sigma = self.method.condition(timesteps, input_ids.device)  # type: ignore[operator]
-        seen = None if attention_mask is None else valid
-        if (
-            torch.compiler.is_compiling()
-        ):  # a graph depends on no values, and on no table of positions
+        attended = None if attention_mask is None else valid
+        if torch.compiler.is_compiling():
+            # a graph depends on no values, and on no table of positions
             if positions is None:
                 positions = torch.arange(input_ids.shape[1], device=input_ids.device)
-        elif seen is not None:
-            seen = padding(seen, input_ids.device)
+        elif attended is not None:
+            attended = padding(attended, input_ids.device)
         with self._kernel(), _recorded(self.backbone, all_layers) as layers:
-            h = self.backbone.features(input_ids, sigma, valid=seen, positions=positions)
+            h = self.backbone.features(input_ids, sigma, valid=attended, positions=positions)
         return (*layers, h)
 
     def _positions(self, input_ids: Tensor, position_ids: Tensor | None) -> Tensor | None:
@@ -221,33 +236,34 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         eager = self.config._attn_implementation == "eager"
         return sdpa_kernel(SDPBackend.MATH) if eager else nullcontext()
 
-    def _work_out(self) -> None:
+    def _prepare_weights(self) -> None:
         """Prepares inference weights like `unmask.load`, so that outputs agree to the bit."""
         if torch.compiler.is_compiling():  # a graph reads the weights themselves
             return
         if getattr(self, "_is_replica", False):
-            self.backbone.thaw()  # DataParallel: the original's weights are on another device
+            # the inference weights of a DataParallel replica are on the device of the original
+            self.backbone.thaw()
             return
         if not self.training and not torch.is_grad_enabled():
             self._freeze()
 
     def _freeze(self) -> None:
-        """Computes the inference weights again: changes of weights in place cannot be detected."""
+        """Recomputes the inference weights, because in-place changes of weights cannot be detected."""
         if self.dtype == torch.float32:
             self.backbone.freeze(torch.float32)
 
     def _time_of(self, input_ids: Tensor, valid: Tensor) -> Tensor:
-        """The time t of each row at which the expected share of masks is the row's share of masks."""
+        """The time t of each row at which the expected share of masks equals the row's share."""
         masked = ((input_ids == self.method.vocabulary.mask_id) & valid).sum(1)
         share = (masked / valid.sum(1).clamp(min=1)).double().clamp(1e-3, 1)
         return self.method.schedule.inverse(1 - share.cpu()).detach()
 
-    def _asked(
+    def _checked_inputs(
         self, input_ids: Tensor | None, others: Mapping[str, Any], return_dict: bool | None
     ) -> tuple[Tensor, bool]:
-        """The ids, and True if the output has names. Raises an error for arguments without effect."""
-        set_for_all = {"output_attentions": getattr(self.config, "output_attentions", None)}
-        for name, value in {**set_for_all, **others}.items():
+        """The ids, and True for a named output, not a tuple. An argument without effect is an error."""
+        from_config = {"output_attentions": getattr(self.config, "output_attentions", None)}
+        for name, value in {**from_config, **others}.items():
             first_type = name == "token_type_ids" and value is not None and not bool(value.any())
             if value is not None and value is not False and not first_type:
                 raise UnmaskError(f"{type(self).__name__} takes no {name}: leave it out")
@@ -275,7 +291,7 @@ class UnmaskModel(UnmaskPreTrainedModel):
         **others: Any,
     ) -> BaseModelOutput | tuple[Tensor, ...]:
         """The features of every token, [rows, length, width]."""
-        tokens, named = self._asked(input_ids, others, return_dict)
+        tokens, named = self._checked_inputs(input_ids, others, return_dict)
         all_layers = self._all_layers(output_hidden_states)
         found = self._features(tokens, attention_mask, timesteps, position_ids, all_layers)
         output = BaseModelOutput(found[-1], hidden_states=found if all_layers else None)
@@ -314,9 +330,11 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         Args:
             input_ids: Tokens [rows, length]. The logit of MASK is -inf at every position.
             attention_mask: 1 for tokens, 0 for padding.
-            labels: Clean tokens, IGNORED where a token is given or padding.
-            timesteps: Time t of each row, for a network with time conditioning; by default from the masks.
-            num_items_in_batch: Tokens that the loss is divided by; by default those of this batch.
+            labels: Clean tokens; IGNORED (-100) at given tokens and padding. `forward` draws the masks,
+                unless `input_ids` differ from the labels at a labelled token.
+            timesteps: Time t of each row, for a network with time conditioning. By default it follows from
+                the row's share of masks.
+            num_items_in_batch: Divisor of the loss; by default the number of tokens with loss in this batch.
             return_dict: False returns a tuple.
             position_ids: Positions of the tokens; 0, 1, … by default.
             output_hidden_states: True returns the inputs of all blocks, and the features.
@@ -326,7 +344,7 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
             Logits, and the loss in nats per token. The bound has logits in evaluation mode only: those of
             the text with the drawn masks.
         """
-        tokens, named = self._asked(input_ids, others, return_dict)
+        tokens, named = self._checked_inputs(input_ids, others, return_dict)
         if labels is None or self._masked_by_caller(tokens, labels):
             all_layers = self._all_layers(output_hidden_states)
             found = self._features(tokens, attention_mask, timesteps, position_ids, all_layers)
@@ -359,8 +377,8 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         Returns:
             Ids [rows, length], padded to the longest row.
         """
-        self._freeze()  # once for all texts
-        return written(self.method, self.config, input_ids, attention_mask, options)
+        self._freeze()  # once for all steps of all texts
+        return generate_rows(self.method, self.config, input_ids, attention_mask, options)
 
     def _logits(self, h: Tensor) -> Tensor:
         return zero_masked(self.backbone.logits(h), self.method.vocabulary.mask_id)
@@ -380,13 +398,13 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         labels: Tensor,
         count: Tensor | int | None,
     ) -> MaskedLMOutput:
-        self._work_out()
-        wanted = labels != IGNORED
+        self._prepare_weights()
+        scored = labels != IGNORED
         valid = _valid(x, attention_mask)
-        # the noise is drawn on the CPU, where the masks of valid and wanted tokens are needed
-        valid, wanted = valid.cpu(), wanted.cpu() & valid.cpu()
-        given = None if bool(wanted[valid].all()) else valid & ~wanted
-        with _drawing:
+        # the noise is drawn on the CPU and needs both masks there
+        valid, scored = valid.cpu(), scored.cpu() & valid.cpu()
+        given = None if bool(scored[valid].all()) else valid & ~scored
+        with _noise_lock:
             stream = self.noise.draw(len(x), self.training)
         method = self.method
         draw = method.training_noise if self.training else method.noise
@@ -396,8 +414,8 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
             with self._kernel():
                 total = method.nll(x, valid, noise, given=given).total
         finally:
-            self.backbone.dropout_keys = None  # they belong to these rows
-        loss = total / (max(1, int(wanted.sum())) if count is None else count)
+            self.backbone.dropout_keys = None  # the keys belong to these rows only
+        loss = total / (max(1, int(scored.sum())) if count is None else count)
         if self.training or not isinstance(noise, Noise):
             return MaskedLMOutput(loss=loss)
         z_t = q_sample(x, to_device(noise.masked, x.device), method.vocabulary.mask_id)
@@ -444,7 +462,7 @@ def _unquantised(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _valid(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Mask of the tokens that are no padding; all tokens without an attention mask."""
+    """True at tokens that are not padding; without an attention mask, at all tokens."""
     if attention_mask is None:
         return torch.ones_like(input_ids, dtype=torch.bool)
     if attention_mask.shape != input_ids.shape:
@@ -460,20 +478,20 @@ class NoiseStream:
 
     def __init__(self, seed: int) -> None:
         self.seed, self.step = seed, 0
-        self._measured = 0
+        self._evaluations = 0
 
     def begin_evaluation(self) -> None:
-        """Restarts the evaluation noise; the noise of training goes on."""
-        self._measured = 0
+        """Restarts the evaluation noise; the noise of training is not restarted."""
+        self._evaluations = 0
 
     def draw(self, rows: int, training: bool) -> RowStream:
         """The random stream of the next loss, for this rank's rows of the global batch."""
         rank, world = 0, 1
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        step = self.step if training else self._measured
+        step = self.step if training else self._evaluations
         if training:
             self.step += 1
         else:
-            self._measured += 1
+            self._evaluations += 1
         return RowStream(self.seed, step, range(rank * rows, (rank + 1) * rows), world * rows)

@@ -14,14 +14,14 @@ from unmask.methods.method import Method
 from unmask.runtime.cuda_graphs import CudaGraphs
 from unmask.shapes import LogProbabilities, Tokens
 
-Then = Callable[..., Tensor]  # hashable; equal functions compute the same, so they share a graph
+Then = Callable[..., Tensor]  # a hashable function; equal functions share a CUDA graph
 SPAN = 128  # attention reads a multiple of this number of keys, so that CUDA graphs are few
 
 
 class CausalMethod(Method):
     """A method that predicts a token from the tokens before it."""
 
-    lag: int  # offset in the network's input from the position that predicts a token to the token
+    lag: int  # the network predicts token i at input position i - lag
 
     @abstractmethod
     def inputs(self, x: Tokens) -> Tokens:
@@ -36,11 +36,11 @@ class CachedDecoder:
     """Cached decoder of a causal network, with buffers at fixed addresses for CUDA graphs."""
 
     def __init__(self, method: CausalMethod, rows: int, length: int) -> None:
-        self.kind = rows, length, method.edition
+        self.shape_and_edition = rows, length, method.edition
         self._method, self._fixed = method, method.serving.fixed
         self._keys = torch.arange(self._span(length), device=method.device)
         self._state = method.backbone.new_state(rows, len(self._keys))
-        self._steps = CudaGraphs()
+        self._graphs = CudaGraphs()
 
     def crop(self, length: int) -> None:
         """Crops the state to the tokens that predict the first `length` columns."""
@@ -56,7 +56,7 @@ class CachedDecoder:
     ) -> Tensor:
         """log p(x_i | x_<i) of some rows at a column.
 
-        It reads the tokens before the column that are not in the state. With `then`, it returns
+        It computes the tokens before the column that are not cached. With `then`, it returns
         then(log p, *more), computed in the same CUDA graph.
         """
         last = column - self._method.lag  # the position that predicts this column
@@ -76,11 +76,11 @@ class CachedDecoder:
             position, keys = self._keys[last : last + 1], self._keys[: self._span(last + 1)]
             inputs = [z[:, column - 1 : column], position, keys, rows, *more]
             if not self._fixed:
-                return self._one(then, *inputs)
+                return self._one_token(then, *inputs)
             sizes = [len(z), 1, len(keys), len(z), *[len(z)] * len(more)]
-            return self._steps(then, partial(self._one, then))(inputs, sizes, len(rows))
+            return self._graphs(then, partial(self._one_token, then))(inputs, sizes, len(rows))
 
-    def _one(
+    def _one_token(
         self,
         then: Then | None,
         tokens: Tokens,
@@ -89,7 +89,7 @@ class CachedDecoder:
         rows: Tensor,
         *more: Tensor,
     ) -> Tensor:
-        """Computes one token of each row, at a position in a device tensor; it attends to `keys`."""
+        """log p from one more token of each row. `position` is a device tensor, since a CUDA graph reads it."""
         assert isinstance(self._state, KVState)
         state = GraphKVState(self._state, position, len(keys))
         h = self._method.backbone.features(tokens, positions=position, state=state)
@@ -97,4 +97,5 @@ class CachedDecoder:
         return log_next if then is None else then(log_next, *more)
 
     def _span(self, length: int) -> int:
+        """The length, rounded up to a multiple of SPAN for CUDA graphs."""
         return -(-length // SPAN) * SPAN if self._fixed else length

@@ -1,4 +1,4 @@
-"""Chunked losses of the vocabulary projection, with logits [chunk, V] in memory at a time."""
+"""Losses of the vocabulary projection, chunk by chunk; only logits [chunk, V] are in memory."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from unmask.runtime.kernels.availability import kernels_available
 # (logsumexp of logits [chunk], logits at `ids` [chunk, ids], further tensors [chunk]) -> loss [chunk]
 RowLoss = Callable[..., Tensor]
 
-CHUNK_BYTES = 1 << 29  # bytes of logits in memory
+CHUNK_BYTES = 1 << 29  # most bytes of a chunk of logits
 CPU_CHUNK = 128  # tokens of a chunk on a CPU, which reuses small memory blocks at once
 
 
@@ -58,13 +58,13 @@ def head_loss(
     bias: Float[Tensor, "vocabulary"],
     ids: Int[Tensor, "tokens chosen"],
     row_loss: RowLoss,
-    *rows: Tensor,
+    *per_token: Tensor,
     chunk: int = 0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
     """Sum of a loss over tokens, differentiable, and the detached loss of each token.
 
     The loss is a function of the logsumexp of the logits and of the logits at `ids`. So its
-    gradient is the softmax with a few entries changed. The forward pass computes the gradient
+    gradient is a scaled softmax with a few entries changed. The forward pass computes the gradient
     of each chunk while its logits are in memory. This takes three matrix products, as in the
     plain form. Memory does not grow with the number of tokens.
 
@@ -74,15 +74,15 @@ def head_loss(
         bias: Bias of the vocabulary projection.
         ids: Token ids whose logits the loss reads.
         row_loss: The loss of a token.
-        rows: Further arguments of `row_loss`, one value per token.
-        chunk: Tokens of a chunk; 0 chooses them.
+        per_token: Further arguments of `row_loss`, one value per token.
+        chunk: Tokens of a chunk; 0 chooses by device and vocabulary size.
 
     Returns:
         The sum and the loss of each token.
     """
     training = torch.is_grad_enabled() and any(x.requires_grad for x in (h, weight, bias))
     chunk = chunk or _chunk(h, weight.shape[0])
-    return _HeadLoss.apply(h, weight, bias, ids, row_loss, rows, chunk, training)
+    return _HeadLoss.apply(h, weight, bias, ids, row_loss, per_token, chunk, training)
 
 
 class _HeadLoss(torch.autograd.Function):
@@ -94,7 +94,7 @@ class _HeadLoss(torch.autograd.Function):
         bias: Tensor,
         ids: Tensor,
         row_loss: RowLoss,
-        rows: tuple[Tensor, ...],
+        per_token: tuple[Tensor, ...],
         chunk: int,
         training: bool,
     ) -> tuple[Tensor, Tensor]:
@@ -106,14 +106,14 @@ class _HeadLoss(torch.autograd.Function):
             d_h = torch.empty_like(h)
             d_weight = torch.zeros_like(weight, dtype=torch.float32)
             d_bias = torch.zeros_like(bias, dtype=torch.float32)
-        read = _Fused if h.is_cuda and kernels_available() else _Plain
+        chunk_logits = _Fused if h.is_cuda and kernels_available() else _Plain
         for start in range(0, len(h), chunk):
             part = slice(start, start + chunk)
             h_part = h[part].to(dtype)
-            logits = read(F.linear(h_part, weight, bias), ids[part])
+            logits = chunk_logits(F.linear(h_part, weight, bias), ids[part])
             with torch.set_grad_enabled(training):
                 total, chosen = (x.requires_grad_(training) for x in logits.summary)
-                loss = row_loss(total, chosen, *(row[part] for row in rows))
+                loss = row_loss(total, chosen, *(values[part] for values in per_token))
             losses[part] = loss.detach()
             if training:
                 ones = torch.ones_like(loss)
@@ -128,7 +128,7 @@ class _HeadLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        # in place, to save memory: autograd would detect a second use
+        # in place, to save memory: autograd raises an error in a second backward pass
         d_h, d_weight, d_bias = (saved.mul_(grads[0]) for saved in ctx.saved_tensors)
         return d_h, d_weight, d_bias, None, None, None, None, None
 
@@ -145,14 +145,14 @@ class _Plain:
         self.summary = total, logits.gather(-1, ids)
 
     def gradient(self, d_total: Tensor, d_chosen: Tensor, d_bias: Tensor) -> Tensor:
-        """The gradient in the logits, in their precision. It adds its sum over tokens to `d_bias`."""
+        """The gradient of the logits, in their precision. Adds its sum over tokens to `d_bias`."""
         d_logits = self.p.mul_(d_total[:, None]).scatter_add_(-1, self.ids, d_chosen)
         d_bias += d_logits.sum(0)
         return d_logits.to(self.dtype)
 
 
 class _Fused:
-    """The same in fused kernels: they read the logits once and overwrite them with the gradient."""
+    """The same as `_Plain`, in fused kernels, which overwrite the logits with the gradient."""
 
     def __init__(self, logits: Tensor, ids: Tensor) -> None:
         from unmask.runtime.kernels import vocabulary_loss
@@ -182,10 +182,10 @@ def _chunk(h: Tensor, size: int) -> int:
 
 def _aligned(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """The projection, padded on a GPU to an aligned size with tokens of probability 0."""
-    missing = -len(weight) % ALIGNED
-    if weight.device.type == "cpu" or not missing:
+    padding = -len(weight) % ALIGNED
+    if weight.device.type == "cpu" or not padding:
         return weight, bias
-    return F.pad(weight, (0, 0, 0, missing)), F.pad(bias, (0, missing), value=-math.inf)
+    return F.pad(weight, (0, 0, 0, padding)), F.pad(bias, (0, padding), value=-math.inf)
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

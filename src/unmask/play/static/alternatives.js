@@ -1,4 +1,4 @@
-// The model's likeliest tokens for a place, with probabilities; a click puts one there.
+// The likeliest tokens at a position with their probabilities; a click on one inserts it.
 
 import { guesses } from "./api.js";
 import { debounced, el, percent, visible } from "./dom.js";
@@ -6,41 +6,41 @@ import { debounced, el, percent, visible } from "./dom.js";
 const WAIT = 280; // milliseconds of hovering before a request
 
 export class Alternatives {
-  /** `ask(place)` returns the request or null; a click calls `choose(place, token)`, if it is given. */
-  constructor({ ask, choose = null, title }) {
-    this.ask = ask;
+  /** `requestFor(place)` returns the request or null; a click calls `choose(place, token)`, if it is given. */
+  constructor({ requestFor, choose = null, title }) {
+    this.requestFor = requestFor;
     this.choose = choose;
     this.title = title;
     this.place = null;
     this.root = el("div", {
       class: "alternatives", role: "dialog", "aria-label": "Alternatives", hidden: true,
-      onpointerenter: () => this.leave.cancel(),
-      onpointerleave: () => this.leave(),
-      onfocusin: () => this.leave.cancel(),
-      onfocusout: (event) => { if (!this.root.contains(event.relatedTarget)) this.leave(); },
+      onpointerenter: () => this.closeSoon.cancel(),
+      onpointerleave: () => this.closeSoon(),
+      onfocusin: () => this.closeSoon.cancel(),
+      onfocusout: (event) => { if (!this.root.contains(event.relatedTarget)) this.closeSoon(); },
       onkeydown: (event) => this.#key(event),
     });
     document.body.append(this.root);
-    this.open = debounced(WAIT, (token, place) => this.#show(token, place));
-    this.leave = debounced(220, () => this.close());
+    this.openSoon = debounced(WAIT, (token, place) => this.#show(token, place));
+    this.closeSoon = debounced(220, () => this.close());
   }
 
-  /** The pointer or the focus moves to a token, or to none. */
+  /** Called when the pointer or the focus moves to a token; `place` is null if it leaves the tokens. */
   point(token, place) {
     if (place === null) {
-      this.open.cancel();
-      this.leave();
+      this.openSoon.cancel();
+      this.closeSoon();
       return;
     }
-    this.leave.cancel();
-    if (place !== this.dismissed) this.dismissed = null; // does not reopen where it was just closed
-    if (place !== this.place && place !== this.dismissed) this.open(token, place);
+    this.closeSoon.cancel();
+    if (place !== this.dismissed) this.dismissed = null; // a dismissed token does not reopen at once
+    if (place !== this.place && place !== this.dismissed) this.openSoon(token, place);
   }
 
   close() {
-    this.open.cancel();
-    this.leave.cancel();
-    this.request?.abort();
+    this.openSoon.cancel();
+    this.closeSoon.cancel();
+    this.abort?.abort();
     this.place = null;
     this.root.hidden = true;
   }
@@ -54,29 +54,29 @@ export class Alternatives {
 
   /** Opens at once and moves the focus in. */
   async enter(token, place) {
-    this.open.cancel();
+    this.openSoon.cancel();
     await this.#show(token, place);
     this.root.querySelector("button")?.focus();
     this.token = token;
   }
 
   async #show(token, place) {
-    const question = this.ask(place);
-    if (!question) return this.close();
-    this.request?.abort();
-    this.request = new AbortController();
+    const request = this.requestFor(place);
+    if (!request) return this.close();
+    this.abort?.abort();
+    this.abort = new AbortController();
     this.place = place;
     this.token = token;
-    let answer;
+    let response;
     try {
-      answer = await guesses(question, this.request.signal);
+      response = await guesses(request, this.abort.signal);
     } catch (error) {
       if (error.name !== "AbortError") this.#fill(place, el("p", { class: "state" }, error.message));
       return;
     }
     if (this.place !== place) return;
-    const [{ likely }] = answer.guesses;
-    const here = question.tokens[place];
+    const [{ likely }] = response.guesses;
+    const here = request.tokens[place];
     this.#fill(place, el("ul", {}, ...likely.map((token) => el("li", {}, this.#row(place, token, here)))));
   }
 

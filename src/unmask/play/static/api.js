@@ -1,59 +1,59 @@
 // Requests to the server of this page.
 
-/** An error message in one line; `passing` if the same request may succeed later. */
+/** An error with a one-line message; `retryable` is true if the same request may succeed later. */
 export class Failure extends Error {
-  constructor(message, passing) {
+  constructor(message, retryable) {
     super(message);
-    this.passing = passing;
+    this.retryable = retryable;
   }
 }
 
-const GONE = "The server is not reachable: check that unmask play is still running.";
-const CUT = "The connection ended before the text was complete.";
+const UNREACHABLE = "The server is not reachable: check that unmask play is still running.";
+const INTERRUPTED = "The connection ended before the text was complete.";
 
-async function asked(path, body, signal) {
-  const request = body === undefined ? { signal } : {
+async function send(path, body, signal) {
+  const options = body === undefined ? { signal } : {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
     signal,
   };
-  let answer;
+  let response;
   try {
-    answer = await fetch(`/play/${path}`, request);
+    response = await fetch(`/play/${path}`, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Failure(GONE, true);
+    throw new Failure(UNREACHABLE, true);
   }
-  if (!answer.ok) throw new Failure(await complaint(answer), answer.status === 429 || answer.status >= 500);
-  return answer;
+  if (!response.ok) throw new Failure(await errorMessage(response), response.status === 429 || response.status >= 500);
+  return response;
 }
 
 /** The server's error message, or one made from the status. */
-async function complaint(answer) {
-  const body = await answer.json().catch(() => ({}));
+async function errorMessage(response) {
+  const body = await response.json().catch(() => ({}));
   const detail = Array.isArray(body.detail) ? body.detail[0]?.msg : body.detail;
-  const message = body.error?.message ?? detail ?? `The server returned status ${answer.status}.`;
-  const wait = answer.headers.get("Retry-After");
-  return wait && answer.status === 429 ? `${message} Try again in ${wait} s.` : message;
+  const message = body.error?.message ?? detail ?? `The server returned status ${response.status}.`;
+  const wait = response.headers.get("Retry-After");
+  return wait && response.status === 429 ? `${message} Try again in ${wait} s.` : message;
 }
 
 export async function menu() {
-  return (await asked("menu")).json();
+  return (await send("menu")).json();
 }
 
-export async function tokens(question, signal) {
-  return (await asked("tokens", question, signal)).json();
+export async function tokens(request, signal) {
+  return (await send("tokens", request, signal)).json();
 }
 
-export async function guesses(question, signal) {
-  return (await asked("guesses", question, signal)).json();
+export async function guesses(request, signal) {
+  return (await send("guesses", request, signal)).json();
 }
 
 /** The events of a text; throws a Failure if the stream ends early. */
-export async function* stream(question, signal) {
-  const answer = await asked("stream", question, signal);
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+export async function* stream(request, signal) {
+  const response = await send("stream", request, signal);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   let ended = false;
   try {
@@ -64,7 +64,7 @@ export async function* stream(question, signal) {
       const parts = rest.split("\n\n");
       rest = parts.pop();
       for (const part of parts) {
-        const event = parsed(part);
+        const event = parseEvent(part);
         if (!event) continue;
         if (event.error) throw new Failure(event.error.message ?? String(event.error), true);
         ended ||= event.kind === "end";
@@ -74,7 +74,7 @@ export async function* stream(question, signal) {
   } finally {
     reader.cancel().catch(() => {});
   }
-  if (!ended) throw new Failure(CUT, true);
+  if (!ended) throw new Failure(INTERRUPTED, true);
 }
 
 async function read(reader) {
@@ -82,12 +82,12 @@ async function read(reader) {
     return await reader.read();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Failure(CUT, true);
+    throw new Failure(INTERRUPTED, true);
   }
 }
 
 /** The content of a server-sent event, or null for a comment that keeps the connection open. */
-function parsed(part) {
+function parseEvent(part) {
   const lines = part.split("\n").filter((line) => line.startsWith("data:"));
   const data = lines.map((line) => line.slice(5).trimStart()).join("\n");
   return data && data !== "[DONE]" ? JSON.parse(data) : null;

@@ -4,7 +4,7 @@ import { menu as fetchMenu } from "./api.js";
 import { compareView } from "./compare.js";
 import { announce } from "./dom.js";
 import { forwardView } from "./forward.js";
-import { complain, hush, say } from "./notice.js";
+import { hideNotice, showError, showNotice } from "./notice.js";
 import { Settings } from "./settings.js";
 import { State } from "./state.js";
 import { writeView } from "./write.js";
@@ -20,17 +20,17 @@ async function main() {
   try {
     menu = await fetchMenu();
   } catch (error) {
-    complain(error, main);
+    showError(error, main);
     return;
   }
-  hush();
+  hideNotice();
   const state = new State();
   const made = {};
   const settings = new Settings({
     form: document.getElementById("settings-form"), menu, state,
     onmodel: () => { // another model has other tokens
-      state.forget();
-      Object.values(made).forEach((view) => view.remodelled());
+      state.clearTexts();
+      Object.values(made).forEach((view) => view.modelChanged());
     },
   });
   const app = { menu, state, settings };
@@ -80,9 +80,9 @@ function share(state) {
     try {
       await navigator.clipboard.writeText(link);
       announce("Link copied");
-      say("Link copied: it holds the text, the settings and the present step.", null, true);
+      showNotice("Link copied: it contains the text, the settings and the displayed step.", null, true);
     } catch {
-      say("The clipboard is blocked: copy the link from the address bar.", null, true);
+      showNotice("The clipboard is blocked: copy the link from the address bar.", null, true);
     }
   };
 }
@@ -92,5 +92,5 @@ function narrow() {
   if (matchMedia("(max-width: 62rem)").matches) document.getElementById("settings").open = false;
 }
 
-addEventListener("hashchange", () => location.reload()); // another link in the same window
+addEventListener("hashchange", () => location.reload()); // a link was opened in the same window
 main();

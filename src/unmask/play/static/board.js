@@ -1,11 +1,11 @@
-// Draws a row of tokens; updates only the places that changed.
+// Draws a row of tokens; updates only the positions that changed.
 
 import { el, percent, visible } from "./dom.js";
 import { END } from "./recording.js";
 
 const LONGEST = 7.5; // letters that fit on a tile
 
-/** The appearance of a place: its cell and its marks. */
+/** The appearance of a position: its cell and its marks. */
 function look(frame, place, marks) {
   const cell = frame.row[place];
   return {
@@ -17,7 +17,7 @@ function look(frame, place, marks) {
     selected: marks.selected?.has(place) ?? false,
     was: marks.was?.get(place), // the cell before the user masked it
     guess: marks.guesses?.get(place),
-    room: marks.room?.(place), // the final cell
+    final: marks.final?.(place), // the cell at the last step
     joined: continues(frame.row, place),
   };
 }
@@ -88,13 +88,13 @@ export class Board {
     this.tokens[this.focused]?.focus();
   }
 
-  /** The place of an element of the board, or null. */
+  /** The position of an element of the board, or null. */
   placeOf(element) {
     const token = element?.closest?.("[data-place]");
     return token && this.root.contains(token) ? Number(token.dataset.place) : null;
   }
 
-  /** The place above or below another one. */
+  /** The position above or below another one. */
   neighbour(place, lines) {
     const from = this.tokens[place].getBoundingClientRect();
     const middle = from.left + from.width / 2;
@@ -122,22 +122,22 @@ function paint(token, now, place) {
   else classes.push(cell.given ? "given" : "known");
   if (now.isNew) classes.push(masked ? "back" : "new");
   if (masked && now.was) classes.push("was");
-  if (masked && settled(now)) classes.push("sized");
+  if (masked && sizingCell(now)) classes.push("sized");
   for (const name of ["locked", "selected", "beyond"]) if (now[name]) classes.push(name);
   if (now.ends) classes.push("end-mark");
   token.className = classes.join(" ");
   const p = guess ? guess.likely[0].p : cell.p;
   token.style.setProperty("--p", masked ? 0 : p);
-  const text = now.ends ? END.text : guess ? guess.likely[0].text : masked ? settled(now)?.text ?? "" : cell.text;
+  const text = now.ends ? END.text : guess ? guess.likely[0].text : masked ? sizingCell(now)?.text ?? "" : cell.text;
   token.style.setProperty("--fit", Math.min(1, LONGEST / Math.max(1, visible(text).length)));
   token.replaceChildren(...content(token, text, now, masked));
   token.setAttribute("aria-selected", String(now.selected));
   token.setAttribute("aria-label", spoken(now, place, masked, text));
 }
 
-/** The cell before or after a mask, which sets the width of the mask. */
-function settled({ room, was }) {
-  return was ?? (room && room.id !== null ? room : null);
+/** The cell that the user masked, or the one at the last step; it sets the width of the mask. */
+function sizingCell({ final, was }) {
+  return was ?? (final && final.id !== null ? final : null);
 }
 
 /** The children of a token; in flowing text the space before a word is not coloured. */
@@ -146,15 +146,15 @@ function content(token, text, { cell, guess, joined }, masked) {
   if (token.parentElement.classList.contains("tiles")) {
     if (masked) return [word("\u00a0")];
     const shown = visible(text);
-    return [guess ? word(...guessed(shown, guess, cell)) : word(joined ? el("span", { class: "join" }, "‧") : null, shown)];
+    return [guess ? word(...prediction(shown, guess, cell)) : word(joined ? el("span", { class: "join" }, "‧") : null, shown)];
   }
   const [, space, rest] = text.match(/^([ ]?)(.*)$/s);
   const shown = rest.replace(/\n/g, "↵\n");
   if (token.matches(".masked:not(.sized)")) return [word("\u00a0")];
-  return [space, guess ? word(...guessed(shown, guess, cell)) : word(shown)];
+  return [space, guess ? word(...prediction(shown, guess, cell)) : word(shown)];
 }
 
-function guessed(shown, { right }, cell) {
+function prediction(shown, { right }, cell) {
   if (right) return [el("span", { class: "sign" }, "✓"), el("span", {}, shown)];
   return [
     el("span", {}, el("span", { class: "sign" }, "✗"), shown),

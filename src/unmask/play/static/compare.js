@@ -3,14 +3,14 @@
 import { Board } from "./board.js";
 import { Composer } from "./composer.js";
 import { announce, el } from "./dom.js";
-import { complain, hush } from "./notice.js";
+import { hideNotice, showError } from "./notice.js";
 import { legend, layouts } from "./pieces.js";
 import { Player } from "./player.js";
-import { asking, collect } from "./running.js";
-import { selecting } from "./selecting.js";
+import { collect, withSampler } from "./running.js";
+import { enableSelection } from "./selecting.js";
 import { SamplerPicker } from "./settings.js";
 
-const SHORTEST = 4; // seconds of a replay at speed 1, at least
+const LEAST_REPLAY = 4; // seconds of a replay at speed 1, at least
 
 export function compareView(root, app) {
   return new CompareView(root, app);
@@ -26,7 +26,7 @@ class Side {
     this.picker.fit(settings.chosen);
     this.board = new Board({ label: `Text of the ${title} sampler` });
     const nothing = () => {};
-    selecting(this.board, { toggle: nothing, select: nothing, act: nothing, point: nothing }); // the arrow keys move the focus
+    enableSelection(this.board, { toggle: nothing, select: nothing, act: nothing, point: nothing }); // the arrow keys move the focus
     this.facts = {};
     const facts = ["steps", "calls", "seconds"].map((fact) => {
       this.facts[fact] = el("span", { class: "value" }, "–");
@@ -39,13 +39,13 @@ class Side {
   show(index) {
     const frame = this.recording?.frames[index];
     if (!frame) return;
-    this.board.draw(frame, { room: (place) => this.recording.final(place) });
+    this.board.draw(frame, { final: (place) => this.recording.final(place) });
     this.facts.steps.textContent = `${index}`;
     this.facts.calls.textContent = String(frame.calls);
     this.facts.seconds.textContent = frame.seconds.toFixed(2);
   }
 
-  /** The last step before a time. */
+  /** The last step at or before a time. */
   at(seconds) {
     return this.recording.frames.findLastIndex((frame) => frame.seconds <= seconds);
   }
@@ -63,8 +63,8 @@ class CompareView {
     const { state } = app;
     this.sides = [new Side("left", "left", app), new Side("right", "right", app)];
     this.composer = new Composer({
-      id: "compare-text", state, go: () => this.race(), stop: () => this.abort?.abort(),
-      main: { empty: "Write both", start: "Continue with both", gaps: "Fill with both" },
+      id: "compare-text", state, go: () => this.run(), stop: () => this.abort?.abort(),
+      labels: { empty: "Write both", start: "Continue with both", gaps: "Fill with both" },
       beside: [
         el("span", { class: "lead" }, "The samplers run one after the other, for fair timing. The replay shows both on one clock."),
         el("span", { class: "end" }, layouts(state, (name) => this.#layout(name))),
@@ -74,16 +74,16 @@ class CompareView {
       show: (index) => this.#show(index), speed: state.get("speed"), label: "Time",
       onspeed: (speed) => state.set({ speed }),
     });
-    this.ending = el("div", { class: "card", hidden: true }, this.player.root, legend());
+    this.replayCard = el("div", { class: "card", hidden: true }, this.player.root, legend());
     root.append(
       this.composer.root,
       el("div", { class: "columns" }, ...this.sides.map((side) => side.root)),
-      this.ending,
+      this.replayCard,
     );
     this.#layout(state.get("layout"));
     this.#fit();
-    const questions = state.question("raced");
-    if (Array.isArray(questions) && questions.length === 2) this.race(questions);
+    const requests = state.request("raced");
+    if (Array.isArray(requests) && requests.length === 2) this.run(requests);
   }
 
   #layout(name) {
@@ -93,31 +93,31 @@ class CompareView {
     }
   }
 
-  #questions() {
-    const shared = this.composer.question(this.app.settings.question());
-    return this.sides.map((side) => asking(shared, side.picker));
+  #requests() {
+    const shared = this.composer.request(this.app.settings.request());
+    return this.sides.map((side) => withSampler(shared, side.picker));
   }
 
-  async race(questions = this.#questions()) {
+  async run(requests = this.#requests()) {
     this.abort?.abort();
     const abort = (this.abort = new AbortController());
-    hush();
+    hideNotice();
     this.times = null;
-    this.ending.hidden = true;
+    this.replayCard.hidden = true;
     this.composer.refresh(true);
     for (const side of this.sides) side.clear();
-    this.app.state.set({ raced: JSON.stringify(questions) });
+    this.app.state.set({ raced: JSON.stringify(requests) });
     try {
       for (const [index, side] of this.sides.entries()) {
-        await collect(questions[index], {
+        await collect(requests[index], {
           before: [], signal: abort.signal,
           onframe: (recording) => { side.recording = recording; side.show(recording.frames.length - 1); },
         });
       }
       this.#replay();
     } catch (error) {
-      complain(error, () => this.race(questions));
-      if (this.abort === abort) this.app.state.set({ raced: "" }); // a link would run both to the end
+      showError(error, () => this.run(requests));
+      if (this.abort === abort) this.app.state.set({ raced: "" }); // a link cannot show aborted texts
     } finally {
       if (this.abort === abort) this.composer.refresh(false);
     }
@@ -127,8 +127,8 @@ class CompareView {
   #replay() {
     const seconds = this.sides.flatMap((side) => side.recording.frames.map((frame) => frame.seconds));
     this.times = [...new Set(seconds)].sort((a, b) => a - b);
-    const stretch = Math.max(1, SHORTEST / this.times.at(-1));
-    this.ending.hidden = false;
+    const stretch = Math.max(1, LEAST_REPLAY / this.times.at(-1));
+    this.replayCard.hidden = false;
     this.player.load(this.times.map((time) => time * stretch), this.times.length - 1);
     const results = this.sides.map(({ picker, recording: { last } }) => `${picker.select.value} ${last.calls} calls, ${last.seconds.toFixed(2)} seconds`);
     announce(`Done: ${results.join("; ")}`);
@@ -142,7 +142,7 @@ class CompareView {
     this.player.meter.replaceChildren(el("span", {}, "after ", el("b", {}, `${now.toFixed(2)} s`), ` of ${this.times.at(-1).toFixed(2)} s`));
   }
 
-  remodelled() {
+  modelChanged() {
     this.abort?.abort();
     this.#fit();
   }
@@ -155,11 +155,11 @@ class CompareView {
       side.clear();
     }
     this.times = null;
-    this.ending.hidden = true;
+    this.replayCard.hidden = true;
   }
 
   shown() {
-    this.composer.put(this.app.state.get("text"));
+    this.composer.setText(this.app.state.get("text"));
   }
 
   hidden() {

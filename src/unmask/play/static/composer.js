@@ -6,13 +6,13 @@ const GAP = /\[MASK(:\d+)?\]/;
 export const PLACEHOLDER = "Leave this empty, type a prompt, or type a text with gaps: Tom was [MASK:3] because his [MASK] was lost.";
 
 export class Composer {
-  /** `go()` runs the model; `main` has the button's label by kind of text; `beside` are further elements. */
-  constructor({ id, state, go, main, stop, beside = [] }) {
+  /** `go()` runs the model; `labels` has the label of its button by kind of text; `beside` are further elements. */
+  constructor({ id, state, go, labels, stop, beside = [] }) {
     this.state = state;
-    this.main = main;
+    this.labels = labels;
     this.text = el("textarea", {
       id, rows: 2, maxlength: 20000, value: state.get("text"), spellcheck: "false", placeholder: PLACEHOLDER,
-      oninput: () => this.put(this.text.value),
+      oninput: () => this.setText(this.text.value),
       onkeydown: (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) go(); },
     });
     this.goButton = el("button", { class: "primary", id: `${id}-go`, onclick: go });
@@ -26,17 +26,17 @@ export class Composer {
     this.refresh();
   }
 
-  put(text) {
+  setText(text) {
     if (this.text.value !== text) this.text.value = text;
     this.state.set({ text });
     this.refresh();
   }
 
   /** The request with the text; a text with gaps sets its own length. */
-  question(settings) {
-    const question = { ...settings, text: this.text.value };
-    if (this.#kind === "gaps") delete question.length;
-    return question;
+  request(settings) {
+    const request = { ...settings, text: this.text.value };
+    if (this.#kind === "gaps") delete request.length;
+    return request;
   }
 
   get #kind() {
@@ -46,7 +46,7 @@ export class Composer {
 
   refresh(running = this.running) {
     this.running = running;
-    this.goButton.textContent = this.main[this.#kind];
+    this.goButton.textContent = this.labels[this.#kind];
     this.goButton.disabled = running === true;
     this.stopButton.hidden = !running;
   }

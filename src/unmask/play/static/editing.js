@@ -4,53 +4,53 @@ import { MASKED } from "./recording.js";
 
 export class Editing {
   constructor() {
-    this.forget();
+    this.reset();
   }
 
   /** Resets the edits for another text. */
-  forget(locked = new Set()) {
+  reset(locked = new Set()) {
     this.locked = locked;
-    this.past = [];
-    this.#fresh();
+    this.undoStack = [];
+    this.#clearMarks();
   }
 
-  /** The model fills the masks: only undo restores the cells before them. */
-  began(moment) {
-    this.past.push({ ...moment, was: this.was });
-    this.#fresh();
+  /** Called when the model starts to fill the masks; from then on only undo restores the masked tokens. */
+  beginFill(snapshot) {
+    this.undoStack.push({ ...snapshot, was: this.was });
+    this.#clearMarks();
   }
 
-  #fresh() {
+  #clearMarks() {
     this.selected = new Set();
-    this.was = new Map(); // the cell of a place before it was masked
+    this.was = new Map(); // place -> its cell before it was masked
   }
 
-  /** Applies an edit, `(row) => row`, and stores `moment` for undo. */
-  change(row, moment, deed) {
+  /** Applies an edit, `(row) => row`, and stores `snapshot` for undo. */
+  change(row, snapshot, edit) {
     const { was } = this;
-    const next = deed(row);
-    if (next) this.past.push({ ...moment, was });
+    const next = edit(row);
+    if (next) this.undoStack.push({ ...snapshot, was });
     return next;
   }
 
-  /** Undoes the last edit of `row`; locks stay where the token stays. */
+  /** Undoes the last edit of `row`; a lock stays if undo does not change its token. */
   undo(row) {
-    const moment = this.past.pop();
-    if (!moment) return null;
-    const before = moment.recording.frames[moment.at].row;
-    this.was = moment.was;
+    const snapshot = this.undoStack.pop();
+    if (!snapshot) return null;
+    const before = snapshot.recording.frames[snapshot.at].row;
+    this.was = snapshot.was;
     this.locked = new Set([...this.locked].filter((place) => before[place]?.id === row[place]?.id));
     this.selected = new Set();
-    return moment;
+    return snapshot;
   }
 
-  /** Masks places, or restores them if all of them are masked; locked ones stay. */
+  /** Masks positions, or restores them if all of them are masked; locked tokens stay. */
   toggle(row, places) {
     const free = [...places].filter((place) => row[place] && !this.locked.has(place));
     if (!free.length) return null;
     const back = free.every((place) => row[place].id === null);
     if (back && !free.some((place) => this.was.has(place))) return null;
-    return back ? this.#bringBack(row, free) : this.#mask(row, free);
+    return back ? this.#restore(row, free) : this.#mask(row, free);
   }
 
   maskRest(row) {
@@ -65,7 +65,7 @@ export class Editing {
     return row.with(place, cell);
   }
 
-  /** Locks places, or unlocks them if all of them are locked; a mask cannot be locked. */
+  /** Locks positions, or unlocks them if all of them are locked; a mask cannot be locked. */
   lock(row, places) {
     const known = [...places].filter((place) => row[place] && row[place].id !== null);
     const unlock = known.every((place) => this.locked.has(place));
@@ -86,7 +86,7 @@ export class Editing {
     return next;
   }
 
-  #bringBack(row, places) {
+  #restore(row, places) {
     const old = this.was;
     this.was = new Map(old);
     const next = [...row];

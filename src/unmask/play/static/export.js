@@ -1,7 +1,7 @@
 // Downloads the sampler steps of a text as an animated SVG or a GIF.
 
 import { el } from "./dom.js";
-import { complain, say } from "./notice.js";
+import { showError, showNotice } from "./notice.js";
 import { caption, COLOURS, FONT, HOLD, picture, SMALL, STEP, tint } from "./picture.js";
 
 /** Buttons that download the recording that `current()` returns. */
@@ -10,14 +10,14 @@ export function downloads(current) {
     const saving = async () => {
       const recording = current();
       if (!recording || recording.frames.length < 2) {
-        return say("There is no animation yet: generate or fill a text first.", null, true);
+        return showNotice("There is no animation yet: generate or fill a text first.", null, true);
       }
       made.disabled = true;
       try {
-        const drawn = picture(recording, measuring());
+        const drawn = picture(recording, textMeasure());
         save(new Blob([await make(drawn)], { type }), `unmask.${name.toLowerCase()}`);
       } catch (error) {
-        complain(error);
+        showError(error);
       } finally {
         made.disabled = false;
       }
@@ -29,7 +29,7 @@ export function downloads(current) {
   return [button("SVG", animatedSvg, "image/svg+xml"), button("GIF", animatedGif, "image/gif")];
 }
 
-function measuring() {
+function textMeasure() {
   const context = document.createElement("canvas").getContext("2d");
   context.font = FONT;
   return (text) => context.measureText(text.replace(/\n/g, "")).width;
@@ -43,7 +43,7 @@ function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// SVG: holds every appearance of a place, visible from its first step to its last
+// SVG: one element for each appearance of a position, visible during its steps
 
 function animatedSvg({ width, height, line, places, frames, foot }) {
   const all = frames.length * STEP + HOLD;
@@ -55,7 +55,7 @@ function animatedSvg({ width, height, line, places, frames, foot }) {
     return ` class="${names.get(key)}"`;
   };
   const body = places.flatMap(({ x, y, width: room, looks }) => looks.map((look) =>
-    `<g${during(look.from, look.to)}>${drawnLook(look, x, y, room, line)}</g>`));
+    `<g${during(look.from, look.to)}>${svgLook(look, x, y, room, line)}</g>`));
   const captions = frames.map((frame, index) =>
     `<text${during(index, index + 1)} x="26" y="${foot}" font-size="13" font-family="sans-serif" fill="${COLOURS.muted}">${caption(frame, index, frames.length)}</text>`);
   const rules = [...names].map(([key, name]) => {
@@ -74,7 +74,7 @@ function animatedSvg({ width, height, line, places, frames, foot }) {
   ].join("\n");
 }
 
-function drawnLook({ masked, isNew, back, text, p }, x, y, room, line) {
+function svgLook({ masked, isNew, back, text, p }, x, y, room, line) {
   const box = (fill, more = "") => `<rect x="${(x + 1).toFixed(1)}" y="${y}" width="${Math.max(room - 2, 2).toFixed(1)}" height="${line - 10}" rx="5" fill="${fill}"${more}/>`;
   if (masked) return box(COLOURS.mask, back ? ` stroke="${COLOURS.back}" stroke-width="2"` : "");
   const label = `<text x="${x.toFixed(1)}" y="${y + 20}" xml:space="preserve">${escaped(text.replace(/\n/g, ""))}</text>`;

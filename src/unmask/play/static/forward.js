@@ -4,11 +4,11 @@ import { guesses, tokens } from "./api.js";
 import { Alternatives } from "./alternatives.js";
 import { Board } from "./board.js";
 import { debounced, el, percent, svg, visible } from "./dom.js";
-import { complain, hush } from "./notice.js";
+import { hideNotice, showError } from "./notice.js";
 import { layouts, legend } from "./pieces.js";
 import { Player } from "./player.js";
 import { given, MASKED } from "./recording.js";
-import { selecting } from "./selecting.js";
+import { enableSelection } from "./selecting.js";
 
 const PACE = 0.08; // seconds from one hundredth of t to the next, at speed 1
 
@@ -22,20 +22,20 @@ class ForwardView {
     this.settings = settings;
     this.cells = [];
     this.uniforms = [];
-    this.found = new Map(); // predictions at the masked places
+    this.predictions = new Map(); // at the masked positions
     this.board = new Board({ label: "The masked text, token by token" });
     this.board.layout = state.get("layout");
     this.read = debounced(350, () => this.#tokens());
     this.alternatives = new Alternatives({
-      ask: (place) => this.#asked(place),
+      requestFor: (place) => this.#requestFor(place),
       title: (place) => `Masked: “${visible(this.cells[place].text)}”; the model's predictions`,
     });
     this.#build(root);
-    selecting(this.board, {
+    enableSelection(this.board, {
       toggle: () => {}, select: () => {},
-      act: (deed, place) => {
-        if (deed === "alternatives") this.alternatives.enter(this.board.tokens[place], place);
-        if (deed === "escape") this.alternatives.close();
+      act: (action, place) => {
+        if (action === "alternatives") this.alternatives.enter(this.board.tokens[place], place);
+        if (action === "escape") this.alternatives.close();
       },
       point: (place) => this.alternatives.point(this.board.tokens[place], place),
     });
@@ -43,7 +43,7 @@ class ForwardView {
     settings.seed.addEventListener("change", () => this.read());
     const t = Math.round(100 * Number(state.get("t"))) || 0;
     this.player.load(Array.from({ length: 101 }, (_, index) => index * PACE), t);
-    this.remodelled();
+    this.modelChanged();
   }
 
   #build(root) {
@@ -53,7 +53,7 @@ class ForwardView {
       oninput: () => { state.set({ clean: this.text.value }); this.read(); },
     });
     this.player = new Player({
-      show: () => this.#moved(), speed: state.get("speed"), label: "Time t, in hundredths",
+      show: () => this.#timeChanged(), speed: state.get("speed"), label: "Time t, in hundredths",
       onspeed: (speed) => state.set({ speed }),
     });
     this.values = {};
@@ -65,7 +65,7 @@ class ForwardView {
     this.curve = svg("svg", { class: "curve", viewBox: "-9 -6 118 68", role: "img" });
     root.append(
       el("div", { class: "card composer" },
-        el("label", { for: "clean", class: "lead" }, "A clean text x. Each token has its own time from which on it is masked."),
+        el("label", { for: "clean", class: "lead" }, "A clean text x. Each token has a random time; from this time on it is masked."),
         this.text),
       el("div", { class: "card composer" },
         el("div", { class: "noise" },
@@ -74,7 +74,7 @@ class ForwardView {
             this.player.root),
           this.curve),
         el("div", { class: "facts" },
-          fact("t", ["time t"]), fact("alpha", [...sub("α"), ", the chance of no mask"]), fact("masked", ["masked"]),
+          fact("t", ["time t"]), fact("alpha", [...sub("α"), ", the probability of no mask"]), fact("masked", ["masked"]),
           fact("right", ["predicted right"]), fact("nats", ["nats per masked token"]))),
       el("div", { class: "card composer", id: "forward-stage" },
         this.board.root,
@@ -90,74 +90,74 @@ class ForwardView {
     return this.settings.chosen.alpha[this.player.index];
   }
 
-  /** The masked places: a token is masked if its uniform lies below 1 - alpha_t. */
+  /** The masked positions: a token is masked if its uniform is below 1 - alpha_t. */
   #masked() {
     return this.cells.flatMap((_, place) => (this.uniforms[place] < 1 - this.#alpha ? [place] : []));
   }
 
-  #moved() {
+  #timeChanged() {
     this.state.set({ t: String(this.#t) });
     const hidden = new Set(this.#masked());
-    for (const place of this.found.keys()) if (!hidden.has(place)) this.found.delete(place);
+    for (const place of this.predictions.keys()) if (!hidden.has(place)) this.predictions.delete(place);
     this.stale = true;
     this.#draw();
-    this.#guess();
+    this.#updatePredictions();
   }
 
-  /** Requests predictions, one request at a time, until they match the present t. */
-  async #guess() {
-    this.wanted = true;
-    if (this.guessing) return;
-    this.guessing = true;
-    while (this.wanted) {
-      this.wanted = false;
-      await this.#guesses();
+  /** Requests predictions, one request at a time, until they are those of the current t. */
+  async #updatePredictions() {
+    this.outdated = true;
+    if (this.predicting) return;
+    this.predicting = true;
+    while (this.outdated) {
+      this.outdated = false;
+      await this.#predict();
     }
-    this.guessing = false;
+    this.predicting = false;
   }
 
   async #tokens() {
-    this.request?.abort(); // an older response must not arrive last
-    this.request = new AbortController();
-    const question = { model: this.settings.model.value, text: this.text.value, seed: this.settings.question().seed };
+    this.abort?.abort(); // an older response must not arrive last
+    this.abort = new AbortController();
+    const request = { model: this.settings.model.value, text: this.text.value, seed: this.settings.request().seed };
     try {
-      const answer = await tokens(question, this.request.signal);
-      hush();
-      this.cells = answer.tokens.map(({ id, text }) => given(id, text));
-      this.uniforms = answer.uniforms;
-      this.found = new Map();
-      this.#moved();
+      const response = await tokens(request, this.abort.signal);
+      hideNotice();
+      this.cells = response.tokens.map(({ id, text }) => given(id, text));
+      this.uniforms = response.uniforms;
+      this.predictions = new Map();
+      this.#timeChanged();
     } catch (error) {
-      complain(error, () => this.#tokens());
+      showError(error, () => this.#tokens());
     }
   }
 
   /** Predicts all masked tokens in one network call at z_t. */
-  async #guesses() {
+  async #predict() {
     const { chosen } = this.settings;
     const places = this.#masked().filter((place) => this.cells[place].id !== null);
     if (!places.length || !chosen.fills || chosen.conditional) {
-      this.found = new Map();
+      this.predictions = new Map();
       return this.#draw();
     }
     const { cells } = this;
-    const question = { model: chosen.name, tokens: cells.map(({ id }) => id), places, t: this.#t };
+    const request = { model: chosen.name, tokens: cells.map(({ id }) => id), places, t: this.#t };
     try {
-      const answer = await guesses(question);
+      const response = await guesses(request);
       if (cells !== this.cells) return null; // the text has changed
       const hidden = new Set(this.#masked());
-      const marked = answer.guesses.filter(({ place }) => hidden.has(place));
-      this.found = new Map(marked.map((each) => [each.place, { ...each, right: each.likely[0].id === cells[each.place].id }]));
-      this.stale = question.t !== this.#t;
+      const marked = response.guesses.filter(({ place }) => hidden.has(place));
+      this.predictions = new Map(marked.map((each) => [each.place, { ...each, right: each.likely[0].id === cells[each.place].id }]));
+      this.stale = request.t !== this.#t;
       this.#draw();
     } catch (error) {
       this.player.pause();
-      complain(error, () => this.#guess());
+      showError(error, () => this.#updatePredictions());
     }
     return null;
   }
 
-  #asked(place) {
+  #requestFor(place) {
     const places = this.#masked();
     if (!places.includes(place) || this.settings.chosen.conditional) return null;
     const hidden = new Set(places);
@@ -167,14 +167,14 @@ class ForwardView {
 
   #draw() {
     const hidden = new Set(this.#masked());
-    const row = this.cells.map((cell, place) => (hidden.has(place) && !this.found.has(place) ? MASKED : cell));
-    this.board.draw({ row, changed: new Set(), end: null }, { guesses: this.found, room: (place) => this.cells[place] });
+    const row = this.cells.map((cell, place) => (hidden.has(place) && !this.predictions.has(place) ? MASKED : cell));
+    this.board.draw({ row, changed: new Set(), end: null }, { guesses: this.predictions, final: (place) => this.cells[place] });
     this.#facts(hidden.size);
     this.#plot();
   }
 
   #facts(hidden) {
-    const found = [...this.found.values()];
+    const found = [...this.predictions.values()];
     const right = found.filter((guess) => guess.right).length;
     const known = found.length && !this.stale;
     const nats = found.reduce((sum, { p }) => sum - Math.log(Math.max(p, 1e-30)), 0) / found.length;
@@ -199,7 +199,7 @@ class ForwardView {
     );
   }
 
-  remodelled() {
+  modelChanged() {
     this.board.letters = !this.settings.chosen.words;
     this.cells = [];
     this.uniforms = [];

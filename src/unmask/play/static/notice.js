@@ -3,32 +3,32 @@
 import { Failure } from "./api.js";
 import { el } from "./dom.js";
 
-const CALM = 6000; // milliseconds that a confirmation stays
+const CONFIRMATION = 6000; // milliseconds that a confirmation stays
 const root = () => document.getElementById("notice");
-let leaving = 0;
+let timer = 0;
 
 /** Shows an error; `again` is the action of the retry button, if a retry can help. */
-export function complain(error, again = null) {
+export function showError(error, again = null) {
   if (error.name === "AbortError") return;
-  if (error instanceof Failure) return say(error.message, error.passing ? again : null);
+  if (error instanceof Failure) return showNotice(error.message, error.retryable ? again : null);
   console.error(error);
-  say(`Error of this page: ${error.message}; reload it.`);
+  showNotice(`Error of this page: ${error.message}; reload it.`);
 }
 
-export function say(message, again = null, calm = false) {
+export function showNotice(message, again = null, calm = false) {
   const box = root();
   box.classList.toggle("calm", calm);
   box.replaceChildren(
     el("p", {}, message),
-    ...(again ? [el("button", { onclick: () => { hush(); again(); } }, "Try again")] : []),
-    el("button", { class: "quiet", onclick: hush, "aria-label": "Close this message" }, "Close"),
+    ...(again ? [el("button", { onclick: () => { hideNotice(); again(); } }, "Try again")] : []),
+    el("button", { class: "quiet", onclick: hideNotice, "aria-label": "Close this message" }, "Close"),
   );
   box.hidden = false;
-  clearTimeout(leaving);
-  if (calm) leaving = setTimeout(hush, CALM);
+  clearTimeout(timer);
+  if (calm) timer = setTimeout(hideNotice, CONFIRMATION);
 }
 
-export function hush() {
+export function hideNotice() {
   root().hidden = true;
   root().replaceChildren();
 }

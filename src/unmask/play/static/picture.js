@@ -21,7 +21,7 @@ export function tint(p) {
   return `#${mixed.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
 }
 
-/** Every place with its width and its appearances: { from, to (frames), text, p, masked, isNew, back }. */
+/** Every position with its width and its appearances: { from, to (frames), text, p, masked, isNew, back }. */
 export function picture(recording, measure) {
   const frames = thinned(recording.frames);
   const end = frames.at(-1).end ?? frames[0].row.length;
@@ -29,7 +29,7 @@ export function picture(recording, measure) {
   let x = MARGIN;
   let line = 0;
   for (let place = 0; place < end; place += 1) {
-    const looks = looksOf(frames, place);
+    const looks = appearances(frames, place);
     const texts = looks.map((look) => look.text);
     const masked = looks.some((look) => look.masked);
     const width = Math.max(masked ? LEAST : 0, ...texts.map((text) => measure(text)));
@@ -48,13 +48,13 @@ export function picture(recording, measure) {
   return { width: WIDTH, height, line: LINE, places, frames, foot: height - 18 };
 }
 
-/** At most 240 steps, with the first and the last. */
+/** About 240 frames at most, with the first and the last. */
 function thinned(frames) {
   const every = Math.ceil(frames.length / 240);
   return frames.filter((_, index) => index % every === 0 || index === frames.length - 1);
 }
 
-function looksOf(frames, place) {
+function appearances(frames, place) {
   const looks = [];
   for (const [index, frame] of frames.entries()) {
     const cell = frame.row[place];

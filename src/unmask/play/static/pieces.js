@@ -15,7 +15,7 @@ export function legend(guesses = false) {
   return el("p", { class: "legend" }, scale, ...signs);
 }
 
-/** Buttons for the layout: tiles with fixed places, or flowing text. */
+/** Buttons for the layout: tiles at fixed positions, or flowing text. */
 export function layouts(state, onchange) {
   const names = { tiles: "Tiles", text: "Text" };
   const buttons = Object.entries(names).map(([name, label]) =>
@@ -36,6 +36,6 @@ export function welcome() {
     el("div", { class: "tiles-drawn", "aria-hidden": "true" },
       ...drawn.map(([text, kind]) => el("span", { class: kind }, text))),
     el("h2", {}, "Every text starts as a row of masks."),
-    el("p", { class: "lead" }, "Press Write. At each step the model reveals a few masks, in any order; the colour of a word is its probability. Then click words to mask them again, lock words to keep them, and fill the gaps anew."),
+    el("p", { class: "lead" }, "Press Write. At each step the model reveals a few masks, in any order; the colour of a word shows its probability. Then click words to mask them again, lock words to keep them, and fill the gaps anew."),
   );
 }

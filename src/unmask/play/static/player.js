@@ -22,7 +22,7 @@ export class Player {
       el("button", { type: "button", class: "icon", "aria-label": title, title, onclick: act }, icon(name));
     this.backButton = button("back", "One step back", () => this.step(-1));
     this.playButton = button("play", "Play", () => this.toggle());
-    this.onButton = button("on", "One step forward", () => this.step(1));
+    this.forwardButton = button("on", "One step forward", () => this.step(1));
     this.scrubber = el("input", {
       type: "range", min: 0, max: 0, step: 1, value: 0, "aria-label": label,
       oninput: () => this.go(Number(this.scrubber.value)),
@@ -37,7 +37,7 @@ export class Player {
     this.root = el(
       "div",
       { class: "player", role: "group", "aria-label": "Steps", onkeydown: (event) => this.#key(event) },
-      el("span", { class: "buttons" }, this.backButton, this.playButton, this.onButton),
+      el("span", { class: "buttons" }, this.backButton, this.playButton, this.forwardButton),
       this.scrubber,
       this.speed,
       this.meter,
@@ -60,7 +60,7 @@ export class Player {
   }
 
   /** Adds a step. */
-  grow(time) {
+  addStep(time) {
     this.times.push(time);
     this.#refresh();
   }
@@ -87,7 +87,7 @@ export class Player {
     if (this.playing) return;
     if (this.index >= this.times.length - 1 && !this.live) this.go(0);
     this.playing = true;
-    this.then = performance.now();
+    this.lastTick = performance.now();
     this.#refresh();
     this.show(this.index);
     requestAnimationFrame((now) => this.#tick(now));
@@ -103,8 +103,8 @@ export class Player {
   #tick(now) {
     if (!this.playing) return;
     const last = this.times.length - 1;
-    this.clock += Math.max(0, now - this.then) / 1000 * Number(this.speed.value);
-    this.then = now;
+    this.clock += Math.max(0, now - this.lastTick) / 1000 * Number(this.speed.value);
+    this.lastTick = now;
     this.clock = Math.min(this.clock, this.times[last] + (this.live ? 0.02 : 0)); // waits for the next step
     let index = this.index;
     while (index < last && this.times[index + 1] <= this.clock) index += 1;
@@ -123,7 +123,7 @@ export class Player {
     this.scrubber.value = this.index;
     this.scrubber.disabled = last === 0;
     this.backButton.disabled = this.index === 0;
-    this.onButton.disabled = this.index === last;
+    this.forwardButton.disabled = this.index === last;
     this.playButton.disabled = last === 0 && !this.live;
     const name = this.playing ? "Pause" : "Play";
     if (this.playButton.title === name) return;
@@ -133,7 +133,7 @@ export class Player {
   }
 }
 
-/** Numbers under a text: `["step", "3 of 48"], …`. */
-export function metered(root, facts) {
+/** Shows the numbers of a step: `["step", "3 of 48"], …`. */
+export function drawFacts(root, facts) {
   root.replaceChildren(...facts.map(([name, value]) => el("span", {}, `${name} `, el("b", {}, value))));
 }

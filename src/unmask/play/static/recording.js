@@ -25,7 +25,7 @@ export class Recording {
   /** Adds an event of the stream. */
   add(event) {
     if (event.kind === "end") this.done = true;
-    else this.frames.push(event.kind === "start" ? started(event, this.before) : this.#next(event));
+    else this.frames.push(event.kind === "start" ? startFrame(event, this.before) : this.#next(event));
   }
 
   #next({ changes, calls, t, seconds, end }) {
@@ -33,20 +33,20 @@ export class Recording {
     const changed = new Set();
     for (const [place, id, text, p] of changes) {
       if (row[place].id !== id) changed.add(place);
-      // a neighbour can change the spelling of a token, but not its id
+      // a neighbour can change the text of a token without its id
       row[place] = id === null ? MASKED : { id, text, p, given: row[place].given };
     }
     return { row, changed, calls, t, seconds, end };
   }
 
-  /** The final cell of a place, which sets the width of its mask; undefined until the text is done. */
+  /** The final cell of a position, which sets the width of its mask; undefined until the text is done. */
   final(place) {
     if (!this.done) return undefined;
     return place === this.last.end ? END : this.last.row[place];
   }
 }
 
-function started({ length, changes }, before) {
+function startFrame({ length, changes }, before) {
   const row = Array(length).fill(MASKED);
   for (const [place, id, text] of changes) {
     row[place] = id !== null && before[place]?.id === id ? before[place] : given(id, text);
@@ -55,7 +55,7 @@ function started({ length, changes }, before) {
 }
 
 /** A recording of one frame: a row without sampler steps. */
-export function still(row) {
+export function singleFrame(row) {
   const recording = new Recording();
   recording.frames.push({ row, changed: new Set(), calls: 0, t: null, seconds: 0, end: null });
   recording.done = true;

@@ -5,17 +5,17 @@ import { Recording } from "./recording.js";
 
 export const PACE = 0.09; // seconds of a step at speed 1
 
-/** A request with the sampler and the steps of a picker; the server fills empty fields. */
-export function asking(question, picker) {
-  const asked = { ...question, sampler: picker.spec };
-  if (picker.sampler.steps && picker.steps.value !== "") asked.steps = Math.round(Number(picker.steps.value));
-  return asked;
+/** A request with the sampler and the steps of a picker; an empty field gets the server's default. */
+export function withSampler(request, picker) {
+  const full = { ...request, sampler: picker.spec };
+  if (picker.sampler.steps && picker.steps.value !== "") full.steps = Math.round(Number(picker.steps.value));
+  return full;
 }
 
 /** The recording of a text; calls `onframe(recording)` at the start and at each step. */
-export async function collect(question, { before, signal, onframe }) {
+export async function collect(request, { before, signal, onframe }) {
   const recording = new Recording(before);
-  for await (const event of stream(question, signal)) {
+  for await (const event of stream(request, signal)) {
     signal.throwIfAborted(); // drop steps that arrived before the abort
     recording.add(event);
     if (event.kind !== "end") onframe(recording);

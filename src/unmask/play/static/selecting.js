@@ -1,10 +1,10 @@
 // Selects tokens of a board by click, drag and keys.
 
 /**
- * A click calls `toggle(place)`, a span `select(places)`, a key `act(name)` for the selection or the
- * focused token; the pointer and the focus call `point(place or null)`.
+ * Calls `toggle(place)` at a click, `select(places)` at a span, `act(action, place)` at a key, and
+ * `point(place or null)` when the pointer or the focus moves.
  */
-export function selecting(board, { toggle, select, act, point }) {
+export function enableSelection(board, { toggle, select, act, point }) {
   const { root } = board;
   let anchor = null; // the start of a drag or a key selection
   let drag = null;
@@ -34,7 +34,7 @@ export function selecting(board, { toggle, select, act, point }) {
     span(drag.from, place);
   });
 
-  const lift = (event) => {
+  const endDrag = (event) => {
     if (drag?.id !== event.pointerId) return;
     const { from, to } = drag;
     drag = null;
@@ -47,9 +47,9 @@ export function selecting(board, { toggle, select, act, point }) {
       span(from, to);
     }
   };
-  root.addEventListener("pointerup", lift);
-  addEventListener("pointerup", lift);
-  root.addEventListener("pointercancel", lift);
+  root.addEventListener("pointerup", endDrag);
+  addEventListener("pointerup", endDrag);
+  root.addEventListener("pointercancel", endDrag);
   root.addEventListener("pointerleave", (event) => {
     if (event.pointerType === "mouse") point(null);
   });
@@ -60,7 +60,7 @@ export function selecting(board, { toggle, select, act, point }) {
   });
   root.addEventListener("focusout", () => point(null));
 
-  const DEEDS = { Enter: "toggle", Delete: "mask", Backspace: "mask", m: "mask", l: "lock", a: "alternatives", " ": "play", ",": "back", ".": "on", Escape: "escape" };
+  const ACTIONS = { Enter: "toggle", Delete: "mask", Backspace: "mask", m: "mask", l: "lock", a: "alternatives", " ": "play", ",": "back", ".": "on", Escape: "escape" };
 
   root.addEventListener("keydown", (event) => {
     const place = board.placeOf(event.target);
@@ -69,13 +69,13 @@ export function selecting(board, { toggle, select, act, point }) {
       if (event.key === "Enter") act("fill", place);
       return;
     }
-    const to = moved(board, event.key, place);
+    const to = destination(board, event.key, place);
     if (to === null) {
-      const deed = DEEDS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-      if (!deed) return;
+      const action = ACTIONS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+      if (!action) return;
       event.preventDefault();
-      act(deed, place);
-      if (deed === "escape") anchor = null;
+      act(action, place);
+      if (action === "escape") anchor = null;
       return;
     }
     event.preventDefault();
@@ -91,7 +91,7 @@ export function selecting(board, { toggle, select, act, point }) {
   });
 }
 
-function moved(board, key, place) {
+function destination(board, key, place) {
   switch (key) {
     case "ArrowLeft": return place - 1;
     case "ArrowRight": return place + 1;

@@ -2,11 +2,11 @@
 
 import { el, icon } from "./dom.js";
 
-let numbered = 0;
+let fieldCount = 0;
 
 /** A labelled field. */
 export function field(label, control, ...more) {
-  control.id ||= `field-${(numbered += 1)}`;
+  control.id ||= `field-${(fieldCount += 1)}`;
   return el("div", { class: "field" }, el("label", { for: control.id }, label), ...(more.length ? more : [control]));
 }
 
@@ -14,7 +14,7 @@ export function hint(text) {
   return el("span", { class: "hint" }, text);
 }
 
-/** The name and the fields of a text such as "remask:eta=0.02,rule=loop". */
+/** The name and the fields of a sampler specification such as "remask:eta=0.02,rule=loop". */
 export function parseSpec(spec) {
   const [name, rest = ""] = spec.split(/:(.*)/s);
   return { name, fields: Object.fromEntries(rest.split(",").filter(Boolean).map((part) => part.split(/=(.*)/s).slice(0, 2))) };
@@ -85,14 +85,14 @@ export class SamplerPicker {
       sampler: this.menu.samplers.map((sampler) => sampler.name).filter((other) => other !== this.select.value),
       grid: this.menu.grids,
     }[each.kind];
-    return declared(each, this.values[each.name], (value) => { this.values[each.name] = value; this.#notify(); }, listed);
+    return optionField(each, this.values[each.name], (value) => { this.values[each.name] = value; this.#notify(); }, listed);
   }
 }
 
 /** A field for an option of the menu; an empty field means the server's default. */
-function declared({ name, kind, default: usual, choices, help, min, max }, value, onchange, listed = choices) {
+function optionField({ name, kind, default: defaultValue, choices, help, min, max }, value, onchange, listed = choices) {
   const common = { onchange: (event) => onchange(event.target.value), title: help || null };
-  const standard = usual !== null ? String(usual) : kind === "text" ? "none" : "default";
+  const standard = defaultValue !== null ? String(defaultValue) : kind === "text" ? "none" : "default";
   const values = kind === "bool" ? ["true", "false"] : listed;
   let control;
   if (values) {
@@ -107,7 +107,7 @@ function declared({ name, kind, default: usual, choices, help, min, max }, value
   return field(name.replace(/[._]/g, " "), control);
 }
 
-const APART = ["sampler", "steps", "temperature", "seed"]; // options with special fields
+const SEPARATE = ["sampler", "steps", "temperature", "seed"]; // options with fields of their own
 
 /** The settings of all views: model, temperature, length, seed; a change of model calls `onmodel`. */
 export class Settings {
@@ -150,14 +150,14 @@ export class Settings {
   }
 
   /** The settings as part of a request; empty fields are left out. */
-  question() {
-    const question = { model: this.model.value, temperature: number(this.temperature, 1), seed: Math.round(number(this.seed, 0)) };
-    if (this.length.value !== "") question.length = Math.round(number(this.length, 0));
+  request() {
+    const request = { model: this.model.value, temperature: number(this.temperature, 1), seed: Math.round(number(this.seed, 0)) };
+    if (this.length.value !== "") request.length = Math.round(number(this.length, 0));
     for (const { name, kind } of this.others) {
       const value = this.more.get(name) ?? "";
-      if (value !== "") question[name] = ["int", "float"].includes(kind) ? Number(value) : value;
+      if (value !== "") request[name] = ["int", "float"].includes(kind) ? Number(value) : value;
     }
-    return question;
+    return request;
   }
 
   #fit() {
@@ -190,14 +190,14 @@ export class Settings {
 
   /** Fields for all other options, including those of plugins. */
   #more() {
-    this.others = this.menu.options.filter(({ name }) => !APART.includes(name));
+    this.others = this.menu.options.filter(({ name }) => !SEPARATE.includes(name));
     this.more = new URLSearchParams(this.state.get("more"));
     const change = (name) => (value) => {
       if (value === "") this.more.delete(name);
       else this.more.set(name, value);
       this.state.set({ more: this.more.toString() });
     };
-    const fields = this.others.map((each) => declared(each, this.more.get(each.name), change(each.name)));
+    const fields = this.others.map((each) => optionField(each, this.more.get(each.name), change(each.name)));
     return el("details", { class: "more", open: this.state.get("more") !== "" }, el("summary", {}, "More options"), el("div", { class: "fields" }, ...fields));
   }
 

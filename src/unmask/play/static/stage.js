@@ -5,12 +5,12 @@ import { Board } from "./board.js";
 import { announce, el, visible } from "./dom.js";
 import { Editing } from "./editing.js";
 import { downloads } from "./export.js";
-import { say } from "./notice.js";
+import { showNotice } from "./notice.js";
 import { layouts, legend } from "./pieces.js";
-import { metered, Player } from "./player.js";
-import { given, still, textOf } from "./recording.js";
+import { drawFacts, Player } from "./player.js";
+import { given, singleFrame, textOf } from "./recording.js";
 import { facts, PACE } from "./running.js";
-import { selecting } from "./selecting.js";
+import { enableSelection } from "./selecting.js";
 import { packed, packedPlaces } from "./state.js";
 import { Tools } from "./tools.js";
 
@@ -34,14 +34,14 @@ export class Stage {
       rest: () => this.#edit((row) => this.editing.maskRest(row)), undo: () => this.#undo(),
     });
     this.alternatives = new Alternatives({
-      ask: (place) => this.#asked(place),
+      requestFor: (place) => this.#requestFor(place),
       choose: (place, token) => this.#choose(place, token),
       title: (place) => this.#title(place),
     });
-    selecting(this.board, {
+    enableSelection(this.board, {
       toggle: (place) => this.#toggle(new Set([place])),
       select: (places) => { this.editing.selected = places; this.draw(); },
-      act: (deed, place) => this.#act(deed, place),
+      act: (action, place) => this.#act(action, place),
       point: (place) => this.alternatives.point(this.board.tokens[place], this.busy ? null : place),
     });
     const copy = el("button", { class: "small", onclick: () => this.#copy() }, "Copy text");
@@ -66,29 +66,29 @@ export class Stage {
 
   // Writing
 
-  /** Prepares the board for a text: on the present row, which undo restores, or a new row with `locked`. */
+  /** Prepares the board for generation: it fills the displayed row, which undo restores, or makes a new row with the locks `locked`. */
   begin(onThisRow, locked) {
     this.alternatives.close();
-    const moment = this.#moment;
-    this.takeBoard = () => (onThisRow ? this.editing.began(moment) : this.editing.forget(locked));
+    const snapshot = this.#snapshot;
+    this.resetEdits = () => (onThisRow ? this.editing.beginFill(snapshot) : this.editing.reset(locked));
     this.busy = true;
     if (this.recording) this.draw();
   }
 
   /** Adds a step; the first step replaces the text on the board. */
-  follow(recording, question) {
+  follow(recording, request) {
     const index = recording.frames.length - 1;
-    if (index > 0) return this.player.grow(index * PACE);
-    this.takeBoard();
+    if (index > 0) return this.player.addStep(index * PACE);
+    this.resetEdits();
     this.recording = recording;
     this.root.hidden = false;
-    this.state.set({ ran: JSON.stringify(question), row: "", locked: packedPlaces(this.editing.locked), at: "" });
+    this.state.set({ ran: JSON.stringify(request), row: "", locked: packedPlaces(this.editing.locked), at: "" });
     this.player.live = true;
     this.player.load([0], 0);
     return this.player.play();
   }
 
-  /** Ends the recording; a broken stream keeps its last step. */
+  /** Ends the recording; after an aborted stream the board shows the last step. */
   end() {
     const { live } = this.player;
     this.busy = this.player.live = false;
@@ -99,20 +99,20 @@ export class Stage {
 
   /** Shows a row without sampler steps. */
   put(cells, locked = new Set()) {
-    this.editing.forget(locked);
+    this.editing.reset(locked);
     this.root.hidden = false;
-    this.#keep(still(cells.map(({ id, text }) => given(id, text))));
+    this.#replace(singleFrame(cells.map(({ id, text }) => given(id, text))));
   }
 
   clear() {
     this.recording = null;
-    this.editing.forget();
+    this.editing.reset();
     this.root.hidden = true;
   }
 
   // Editing
 
-  get #moment() {
+  get #snapshot() {
     const held = { ran: this.state.get("ran"), row: this.state.get("row") };
     return { recording: this.recording, at: this.player.index, held };
   }
@@ -122,14 +122,14 @@ export class Stage {
   }
 
   /** Applies an edit, `(row) => row`, and shows the result as a new text; true if it changed. */
-  #edit(deed) {
+  #edit(edit) {
     if (this.busy || !this.recording) return false;
-    const row = this.editing.change(this.row, this.#moment, deed);
-    if (row) this.#keep(still(row));
+    const row = this.editing.change(this.row, this.#snapshot, edit);
+    if (row) this.#replace(singleFrame(row));
     return Boolean(row);
   }
 
-  #keep(recording) {
+  #replace(recording) {
     this.recording = recording;
     this.player.load([0], 0);
     this.state.set({ row: packed(this.row), locked: packedPlaces(this.editing.locked), at: "" });
@@ -137,15 +137,15 @@ export class Stage {
 
   #toggle(places = this.#chosen()) {
     const done = this.#edit((row) => this.editing.toggle(row, places));
-    if (!done) this.#refuse(places);
+    if (!done) this.#announceLock(places);
   }
 
   #choose(place, { id, text }) {
     const done = this.#edit((row) => this.editing.put(row, place, given(id, text)));
-    if (!done) this.#refuse([place]);
+    if (!done) this.#announceLock([place]);
   }
 
-  #refuse(places) {
+  #announceLock(places) {
     if ([...places].some((place) => this.editing.locked.has(place))) announce("Locked: unlock it first");
   }
 
@@ -157,15 +157,15 @@ export class Stage {
   }
 
   #undo() {
-    const moment = this.editing.undo(this.row);
-    if (!moment) return;
-    this.recording = moment.recording;
-    this.player.load(this.recording.frames.map((_, index) => index * PACE), moment.at);
-    this.state.set({ ...moment.held, locked: packedPlaces(this.editing.locked) });
+    const snapshot = this.editing.undo(this.row);
+    if (!snapshot) return;
+    this.recording = snapshot.recording;
+    this.player.load(this.recording.frames.map((_, index) => index * PACE), snapshot.at);
+    this.state.set({ ...snapshot.held, locked: packedPlaces(this.editing.locked) });
   }
 
-  #act(deed, place) {
-    const deeds = {
+  #act(action, place) {
+    const actions = {
       toggle: () => this.#toggle(this.#chosen(place)),
       mask: () => this.#toggle(this.#chosen(place)),
       lock: () => this.#lock(this.#chosen(place)),
@@ -176,10 +176,10 @@ export class Stage {
       fill: () => this.fill(),
       escape: () => { this.alternatives.close(); this.editing.selected = new Set(); this.draw(); },
     };
-    deeds[deed]();
+    actions[action]();
   }
 
-  #asked(place) {
+  #requestFor(place) {
     if (this.busy || !this.recording || this.settings.chosen.conditional) return null;
     const { row } = this;
     if (!row[place]) return null; // after the end of the text
@@ -196,9 +196,9 @@ export class Stage {
     const text = textOf(this.frame);
     try {
       await navigator.clipboard.writeText(text);
-      say("Text copied.", null, true);
+      showNotice("Text copied.", null, true);
     } catch {
-      say(`The clipboard is blocked; copy the text from here: ${text}`, null, true);
+      showNotice(`The clipboard is blocked; copy the text from here: ${text}`, null, true);
     }
   }
 
@@ -207,17 +207,17 @@ export class Stage {
   #show(index) {
     if (!this.recording) return;
     this.draw();
-    metered(this.player.meter, facts(this.recording, index));
+    drawFacts(this.player.meter, facts(this.recording, index));
     if (this.busy) return;
     const { done, frames } = this.recording;
     this.state.set({ at: index === frames.length - 1 ? "" : String(index) });
-    if (!done) this.state.set({ row: packed(this.row) }); // a link cannot repeat an aborted text
+    if (!done) this.state.set({ row: packed(this.row) }); // a link cannot reproduce an aborted text
   }
 
   draw() {
     if (!this.recording) return;
     const { locked, selected, was } = this.editing;
-    this.board.draw(this.frame, { locked, selected, was, room: (place) => this.recording.final(place) });
+    this.board.draw(this.frame, { locked, selected, was, final: (place) => this.recording.final(place) });
     this.tools.refresh({
       row: this.frame.row, chosen: this.#chosen(), editing: this.editing, running: this.busy || this.player.playing, model: this.settings.chosen,
     });

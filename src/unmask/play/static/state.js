@@ -29,7 +29,7 @@ const DEFAULTS = {
 
 export class State {
   constructor() {
-    this.values = { ...DEFAULTS, ...parsed(location.hash) };
+    this.values = { ...DEFAULTS, ...parseHash(location.hash) };
     this.write = debounced(150, () => history.replaceState(null, "", this.link()));
   }
 
@@ -43,7 +43,7 @@ export class State {
   }
 
   /** Removes the texts of all boards. */
-  forget() {
+  clearTexts() {
     this.set({ ran: "", raced: "", row: "", locked: "", at: "" });
   }
 
@@ -55,7 +55,7 @@ export class State {
   }
 
   /** A request in the link, or null. */
-  question(name) {
+  request(name) {
     try {
       return this.values[name] ? JSON.parse(this.values[name]) : null;
     } catch {
@@ -64,7 +64,7 @@ export class State {
   }
 }
 
-function parsed(hash) {
+function parseHash(hash) {
   const found = new URLSearchParams(hash.slice(1));
   return Object.fromEntries([...found].filter(([name]) => Object.hasOwn(DEFAULTS, name)));
 }

@@ -25,6 +25,6 @@ export class Tools {
     const places = [...chosen];
     this.mask.textContent = places.every((place) => row[place]?.id === null) ? "Restore" : "Mask";
     this.lock.textContent = places.every((place) => editing.locked.has(place)) ? "Unlock" : "Lock";
-    this.undo.disabled = running || !editing.past.length;
+    this.undo.disabled = running || !editing.undoStack.length;
   }
 }

@@ -25,8 +25,8 @@ def kernels_available() -> bool:
     except Exception as error:  # a compiler, a linker and a disk raise many kinds of errors
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         warnings.warn(
-            f"Triton is installed and does not run ({reason}), so plain torch takes its place, more "
-            "slowly: install a C compiler, or set TRITON_CACHE_DIR to a writable folder",
+            f"Triton is installed but does not run ({reason}), so plain torch is used, which is "
+            "slower: install a C compiler, or set TRITON_CACHE_DIR to a writable folder",
             UnmaskWarning,
             stacklevel=2,
         )

@@ -57,13 +57,13 @@ def _summarise(
     for block in range(BLOCKS):
         columns = block * BLOCK + tl.arange(0, BLOCK)
         x = tl.load(logits + columns, columns < size, float("-inf")).to(tl.float32)
-        above = tl.maximum(largest, tl.max(x, 0))
-        mass = mass * tl.exp(largest - above) + tl.exp(x - above)
-        largest = above
+        new_largest = tl.maximum(largest, tl.max(x, 0))
+        mass = mass * tl.exp(largest - new_largest) + tl.exp(x - new_largest)
+        largest = new_largest
     tl.store(total + row, largest + tl.log(tl.sum(mass, 0)))
-    for place in tl.static_range(CHOSEN):
-        column = tl.load(ids + row * CHOSEN + place)
-        tl.store(chosen + row * CHOSEN + place, tl.load(logits + column).to(tl.float32))
+    for index in tl.static_range(CHOSEN):
+        column = tl.load(ids + row * CHOSEN + index)
+        tl.store(chosen + row * CHOSEN + index, tl.load(logits + column).to(tl.float32))
 
 
 @triton.jit
@@ -83,9 +83,9 @@ def _differentiate(
         x = tl.load(at, inside, float("-inf")).to(tl.float32)
         level = tl.load(total + rows, there, 0.0)
         d = tl.exp(x - level[:, None]) * tl.load(d_total + rows, there, 0.0)[:, None]
-        for place in tl.static_range(CHOSEN):
-            column = tl.load(ids + rows * CHOSEN + place, there, -1)
-            extra = tl.load(d_chosen + rows * CHOSEN + place, there, 0.0)
+        for index in tl.static_range(CHOSEN):
+            column = tl.load(ids + rows * CHOSEN + index, there, -1)
+            extra = tl.load(d_chosen + rows * CHOSEN + index, there, 0.0)
             d += tl.where(columns[None, :] == column[:, None], extra[:, None], 0.0)
         tl.store(at, d.to(logits.dtype.element_ty), inside)
         summed += tl.sum(d, 0)

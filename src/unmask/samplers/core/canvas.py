@@ -38,7 +38,8 @@ class Frame:
     """The text after a step of a sampler."""
 
     tokens: Tokens
-    changed: Places  # True where a token differs from the frame before
+    # True where a token differs from the frame before; if not `watched`, True at all free positions
+    changed: Places
     confidence: Float32[Tensor, "rows length"]  # probability of each token when written; 0 at masks
     calls: Int[Tensor, "rows"]  # network calls of each row so far
     t: Times  # time of the last call

@@ -19,7 +19,7 @@ from unmask.samplers.core.token_sampler import TokenSampler
 from unmask.shapes import Places, Times, Uniforms
 
 
-def in_turn(
+def reveal_in_rounds(
     state: SamplerState, when: Uniforms, clock: Callable[[Times], Times]
 ) -> Iterator[Frame]:
     """Reveals the open positions of each row in descending order of `when`.
@@ -39,31 +39,31 @@ def in_turn(
     uniforms = state.uniforms("token")
     rounds = Rounds.of(when, state.canvas.open.cpu())
     t = clock(rounds.when).detach()
-    places, read = to_device(rounds.places, state.z.device), to_device(rounds.read, state.z.device)
-    turns = None
+    device = state.z.device
+    positions, read = to_device(rounds.positions, device), to_device(rounds.read, device)
+    graph_rounds = None
     if isinstance(state.denoiser, StaticDenoiser) and state.task.simple:
-        ends = rounds.places_end, rounds.read_end
-        turns = GraphRounds(state, state.denoiser, rounds.places, rounds.read, ends, t, uniforms)
-    for number, (at, asked) in enumerate(
-        zip(pairwise(rounds.places_end), pairwise(rounds.read_end), strict=True)
+        graph_rounds = GraphRounds(state, state.denoiser, rounds, t, uniforms)
+    for number, (position_range, read_range) in enumerate(
+        zip(pairwise(rounds.position_ends), pairwise(rounds.read_ends), strict=True)
     ):
-        asked_rows, now = rounds.read[slice(*asked)], t[slice(*asked)]
-        if turns is None or not turns(number):
-            rows, index, columns = places[:, slice(*at)]
-            among = None if len(asked_rows) == len(state.z) else read[slice(*asked)]
-            state.write(state.ask((rows, columns), (index, columns), among, now), uniforms)
-        state.count(asked_rows, now)
+        rows_read, now = rounds.read[slice(*read_range)], t[slice(*read_range)]
+        if graph_rounds is None or not graph_rounds(number):
+            rows, index, columns = positions[:, slice(*position_range)]
+            some = None if len(rows_read) == len(state.z) else read[slice(*read_range)]
+            state.write(state.predict((rows, columns), (index, columns), some, now), uniforms)
+        state.count(rows_read, now)
         yield state.frame()
 
 
 class Rounds(NamedTuple):
     """The positions that each round reveals, concatenated over the rounds, on the CPU."""
 
-    places: Int[Tensor, "3 places"]  # row, its index among the rows read in the round, column
-    read: Int[Tensor, "asked"]  # the rows that the network reads in each round
-    when: Float64[Tensor, "asked"]  # the number in `when` of the positions that the row reveals
-    places_end: list[int]  # 0, then the end of each round in `places`
-    read_end: list[int]  # 0, then the end of each round in `read`
+    positions: Int[Tensor, "3 positions"]  # row, its index among the rows read in the round, column
+    read: Int[Tensor, "read"]  # the rows that the network reads in each round
+    when: Float64[Tensor, "read"]  # `when` at the positions that the row reveals in the round
+    position_ends: list[int]  # 0, then the end of each round in `positions`
+    read_ends: list[int]  # 0, then the end of each round in `read`
 
     @classmethod
     def of(cls, when: Uniforms, is_open: Places) -> "Rounds":
@@ -71,24 +71,24 @@ class Rounds(NamedTuple):
         rows, columns = (index.numpy() for index in is_open.nonzero(as_tuple=True))
         value = when.numpy()[rows, columns]
         order = np.lexsort((-value, rows))
-        fresh = _changes(rows[order])  # True at the first position of a row
+        fresh = _changes(rows[order])  # in this order, True at the first position of a row
         rank = np.cumsum(fresh | _changes(value[order])) - 1
         first = rank[fresh]  # rank of each row's first round; ranks count through all rows
-        turn = np.empty_like(rank)
-        turn[order] = rank - np.repeat(first, np.diff([*fresh.nonzero()[0], len(rank)]))
-        order = np.lexsort((columns, rows, turn))
-        rows, columns, turn, value = rows[order], columns[order], turn[order], value[order]
-        leads = _changes(turn) | _changes(rows)  # True at the first position of a row in a round
-        total = int(turn.max(initial=-1)) + 1
-        places_end = np.searchsorted(turn, np.arange(total + 1))
-        read_end = np.searchsorted(turn[leads], np.arange(total + 1))
-        index = np.cumsum(leads) - 1 - read_end[turn]
+        number = np.empty_like(rank)  # the round of each position
+        number[order] = rank - np.repeat(first, np.diff([*fresh.nonzero()[0], len(rank)]))
+        order = np.lexsort((columns, rows, number))
+        rows, columns, number, value = rows[order], columns[order], number[order], value[order]
+        leads = _changes(number) | _changes(rows)  # True at the first position of a row in a round
+        total = int(number.max(initial=-1)) + 1
+        position_ends = np.searchsorted(number, np.arange(total + 1))
+        read_ends = np.searchsorted(number[leads], np.arange(total + 1))
+        index = np.cumsum(leads) - 1 - read_ends[number]
         return cls(
             torch.from_numpy(np.stack([rows, index, columns])),
             torch.from_numpy(rows[leads]),
             torch.from_numpy(value[leads]),
-            places_end.tolist(),
-            read_end.tolist(),
+            position_ends.tolist(),
+            read_ends.tolist(),
         )
 
 
@@ -110,31 +110,31 @@ class GraphRounds:
         self,
         state: SamplerState,
         denoiser: StaticDenoiser,
-        places: Int[Tensor, "3 places"],
-        read: Int[Tensor, "asked"],
-        ends: tuple[list[int], list[int]],
-        t: Float64[Tensor, "asked"],
+        rounds: Rounds,
+        t: Float64[Tensor, "read"],
         uniforms: Float64[Tensor, "rows length"],
     ) -> None:
         self._state, self._denoiser = state, denoiser
-        self._ends = list(zip(pairwise(ends[0]), pairwise(ends[1]), strict=True))
-        rows, index, columns = places
-        chance = uniforms.cpu()[rows, columns].view(torch.int64)
+        self._ranges = list(pairwise(rounds.position_ends))
+        rows, index, columns = rounds.positions
+        drawn = uniforms.cpu()[rows, columns].view(torch.int64)
         condition = denoiser.condition(t)
         level = torch.zeros_like(t) if condition is None else condition.double()
         device = state.z.device
-        self._places, self._place_ends = _padded(
-            [index, columns, chance], ends[0], self._place_sizes(ends[0]), device
+        sizes = self._position_sizes(rounds.position_ends)
+        self._positions, self._position_ranges = _padded(
+            [index, columns, drawn], rounds.position_ends, sizes, device
         )
-        asked = [_some_of(len(state.z), last - first) for first, last in pairwise(ends[1])]
-        self._read, self._read_ends = _padded(
-            [read, level.view(torch.int64)], ends[1], asked, device
+        counts = [last - first for first, last in pairwise(rounds.read_ends)]
+        sizes = [_padded_rows(len(state.z), count) for count in counts]
+        self._read, self._read_ranges = _padded(
+            [rounds.read, level.view(torch.int64)], rounds.read_ends, sizes, device
         )
         self._flat = to_device(rows * state.z.shape[1] + columns, device)
-        turn = _Turn(denoiser, state.task.token_sampler, condition is not None)
-        self._turn = denoiser.replay(("turn", turn.token_sampler), turn)
+        one = _Round(denoiser, state.task.token_sampler, condition is not None)
+        self._round = denoiser.graph(("round", one.token_sampler), one)
 
-    def _place_sizes(self, ends: list[int]) -> list[int]:
+    def _position_sizes(self, ends: list[int]) -> list[int]:
         """The number of positions that each round is padded to, a power of two.
 
         All rounds get the number of the largest round, which saves graphs. If that does not fit
@@ -146,14 +146,14 @@ class GraphRounds:
 
     def __call__(self, number: int) -> bool:
         """Computes a round. False, without effect, if its positions do not fit into a graph."""
-        (first, last), _ = self._ends[number]
+        first, last = self._ranges[number]
         if not self._denoiser.fits(last - first):
             return False
-        places = self._places[slice(*self._place_ends[number])]
-        read = self._read[slice(*self._read_ends[number])]
+        positions = self._positions[slice(*self._position_ranges[number])]
+        read = self._read[slice(*self._read_ranges[number])]
         z = self._state.z
-        sizes = [len(z), len(places), len(read)]
-        chosen = self._turn([z, places, read], sizes, last - first)
+        sizes = [len(z), len(positions), len(read)]
+        chosen = self._round([z, positions, read], sizes, last - first)
         flat = self._flat[first:last]
         z.view(-1).index_copy_(0, flat, chosen[:, 0].long())
         self._state.confidence.view(-1).index_copy_(0, flat, chosen[:, 1].float())
@@ -161,33 +161,33 @@ class GraphRounds:
 
 
 @dataclass(frozen=True, eq=False)
-class _Turn:
+class _Round:
     """One round as a function of device tensors."""
 
     denoiser: StaticDenoiser
     token_sampler: TokenSampler
-    timed: bool
+    timed: bool  # True if the network reads the noise level
 
     def __call__(
         self,
         z: Int[Tensor, "rows length"],
-        places: Int[Tensor, "places 3"],
+        positions: Int[Tensor, "positions 3"],
         read: Int[Tensor, "read 2"],
-    ) -> Float[Tensor, "places 2"]:
-        index, columns, chance = places.unbind(1)
+    ) -> Float[Tensor, "positions 2"]:
+        index, columns, uniforms = positions.unbind(1)
         rows, level = read.unbind(1)
         condition = level.view(torch.float64).float() if self.timed else None
-        log_probabilities = self.denoiser.answer(z[rows], condition, (index, columns))
-        return self.token_sampler(log_probabilities, chance.view(torch.float64))
+        log_probabilities = self.denoiser.log_x_theta(z[rows], condition, (index, columns))
+        return self.token_sampler(log_probabilities, uniforms.view(torch.float64))
 
 
-def _some_of(rows: int, asked: int) -> int:
-    """The number of rows to pad `asked` rows to: 1/8, 1/4, 1/2 or all of the batch.
+def _padded_rows(rows: int, read: int) -> int:
+    """The number of rows to pad `read` rows to: 1/8, 1/4, 1/2 or all of the batch.
 
     Rows finish one by one. Without padding, each number of unfinished rows would need a graph.
     """
     parts = [-(-rows // part) for part in (8, 4, 2, 1)]
-    return next(part for part in parts if part >= asked and part >= min(2, rows))
+    return next(part for part in parts if part >= read and part >= min(2, rows))
 
 
 def _padded(

@@ -1,4 +1,4 @@
-"""State of a text during sampling: distributions at positions, drawn tokens, remasked tokens."""
+"""State of the rows during sampling, with the steps that predict, write and mask tokens."""
 
 import time
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.shapes import At, LogProbabilities, Places, Times, Uniforms
 
-MOST_PLACES = 8192  # positions of one call; each has a distribution over the vocabulary
+MOST_POSITIONS = 8192  # of one network call; each has a distribution over the vocabulary
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class SamplerState:
         self.confidence = (~canvas.open).float()
         self.calls = torch.zeros(len(self.z), dtype=torch.long)
         self.t = torch.ones(len(self.z), dtype=torch.float64)
-        self._openings = canvas.open.sum(1)
+        self._open_count = canvas.open.sum(1)
         self._free = canvas.free
         self._shown = canvas.tokens
-        self._begun = time.perf_counter()
+        self._started = time.perf_counter()
 
     @property
     def masked(self) -> Places:
@@ -70,7 +70,7 @@ class SamplerState:
         """Uniforms of each row for a step, one per position.
 
         Args:
-            name: Purpose of the numbers. Each name has its own.
+            name: Purpose of the numbers. Each name has its own random stream.
             step: Number of the step.
 
         Returns:
@@ -81,16 +81,16 @@ class SamplerState:
         return row_uniforms(self.task.seeds, name, self.z.shape[1], step).to(device)
 
     def parts(self, places: Places) -> Iterator[Places]:
-        """Splits positions into parts of whole rows, for samplers that predict all of them.
+        """Splits positions into parts of whole rows, since a call for all of them may need too much memory.
 
         Args:
             places: True at the positions.
 
         Yields:
-            Parts of about MOST_PLACES positions.
+            Parts of about MOST_POSITIONS positions.
         """
-        behind = places.sum(1).cumsum(0)
-        group = (behind - 1) // MOST_PLACES
+        counted = places.sum(1).cumsum(0)
+        group = (counted - 1) // MOST_POSITIONS
         for number in group[places.any(1)].unique():
             yield places & (group == number)[:, None]
 
@@ -106,20 +106,20 @@ class SamplerState:
         """
         places = places.cpu()
         rows, columns = places.nonzero(as_tuple=True)
-        asked = places.any(1)
-        index = asked.cumsum(0) - 1  # index of each row among those that the network reads
-        self.count(asked.nonzero()[:, 0], t[asked])
+        is_read = places.any(1)
+        index = is_read.cumsum(0) - 1  # index of each row among those that the network reads
+        self.count(is_read.nonzero()[:, 0], t[is_read])
         device = self.z.device
         rows, index, columns = to_device(torch.stack([rows, index[rows], columns]), device)
-        among = None if asked.all() else to_device(asked.nonzero()[:, 0], device)
-        return self.ask((rows, columns), (index, columns), among, t[asked])
+        read = None if is_read.all() else to_device(is_read.nonzero()[:, 0], device)
+        return self.predict((rows, columns), (index, columns), read, t[is_read])
 
-    def ask(self, at: At, asked_at: At, read: Int[Tensor, "read"] | None, t: Times) -> View:
-        """Calls the network for some rows, without a wait of the CPU for the device.
+    def predict(self, at: At, read_at: At, read: Int[Tensor, "read"] | None, t: Times) -> View:
+        """Calls the network for some rows. The CPU does not wait for the device.
 
         Args:
             at: Rows and columns of the positions, on the device.
-            asked_at: The same, with indices into `read` for rows.
+            read_at: The same, with indices into `read` for rows.
             read: The rows that the network reads, on the device; None for all.
             t: Time of each row read, on the CPU.
 
@@ -127,7 +127,7 @@ class SamplerState:
             The distributions at the positions.
         """
         z = self.z if read is None else self.z[read]
-        return self.seen(at, self.denoiser(z, t, asked_at))
+        return self.seen(at, self.denoiser(z, t, read_at))
 
     def seen(self, at: At, log_probabilities: LogProbabilities) -> View:
         """A view of a network's output, restricted to the allowed tokens.
@@ -141,7 +141,7 @@ class SamplerState:
         """
         return View(*at, self.task.restrict(log_probabilities, self.z, at))
 
-    def count(self, rows: Int[Tensor, "asked"], t: Times) -> None:
+    def count(self, rows: Int[Tensor, "read"], t: Times) -> None:
         """Counts a network call.
 
         Args:
@@ -162,14 +162,14 @@ class SamplerState:
         """
         greedy = self._greedy()
         first = True
-        for part in self._turns(view):
+        for part in self._draws(view):
             at = (part.rows, part.columns)
             log_probabilities = part.log_probabilities
             if not first:
                 log_probabilities = self.task.restrict(log_probabilities, self.z, at)
-            chance = uniforms[at[0].to(uniforms.device), at[1].to(uniforms.device)]
+            drawn = uniforms[at[0].to(uniforms.device), at[1].to(uniforms.device)]
             likeliest = None if greedy is None else greedy[part.rows]
-            tokens = self.task.choose(log_probabilities, chance, self.z, at, likeliest)
+            tokens = self.task.choose(log_probabilities, drawn, self.z, at, likeliest)
             self.z[at] = tokens
             self.confidence[at] = log_probabilities.gather(1, tokens[:, None])[:, 0].exp().float()
             first = False
@@ -213,7 +213,7 @@ class SamplerState:
         Returns:
             A copy if `watched` is set; otherwise later steps change the frame.
         """
-        seconds = time.perf_counter() - self._begun
+        seconds = time.perf_counter() - self._started
         if not self.task.watched:
             return Frame(self.z, self._free, self.confidence, self.calls, self.t, seconds)
         changed = self.z != self._shown
@@ -222,18 +222,18 @@ class SamplerState:
         return Frame(self._shown, changed, confidence, calls, t, seconds)
 
     def _greedy(self) -> Bool[Tensor, "rows"] | None:
-        """True at rows in their tail, whose next tokens are the likeliest; None unless hybrid."""
+        """True at rows in their tail, where hybrid takes the likeliest token; None for other strategies."""
         if self.task.strategy != "hybrid":
             return None
-        return self.masked.sum(1) <= self.task.tail * self._openings
+        return self.masked.sum(1) <= self.task.tail * self._open_count
 
-    def _turns(self, view: View) -> list[View]:
-        """The view, split under a constraint into parts with one token per row."""
+    def _draws(self, view: View) -> list[View]:
+        """The parts of the view that are drawn at once; under a constraint, one token per row."""
         if self.task.allow is None or not len(view.rows):
             return [view]
-        before = torch.arange(len(view.rows), device=view.rows.device)
+        index = torch.arange(len(view.rows), device=view.rows.device)
         order = view.rows.argsort(stable=True)
         first = torch.searchsorted(view.rows[order], view.rows[order])
-        turn = torch.empty_like(before)
-        turn[order] = before - first
-        return [view.only(turn == number) for number in range(int(turn.max()) + 1)]
+        rank = torch.empty_like(index)  # of each position within its row
+        rank[order] = index - first
+        return [view.only(rank == number) for number in range(int(rank.max()) + 1)]

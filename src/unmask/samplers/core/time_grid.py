@@ -77,8 +77,8 @@ def given_times(grid: str) -> list[float] | None:
         raise UnmaskError(
             f"grid {grid[:40]!r} is no list of times: write times such as 1,0.5,0"
         ) from None
-    falls = all(late > early for late, early in pairwise(times))
-    if len(times) < 2 or not (times[0] == 1 and times[-1] == 0 and falls):
+    descending = all(late > early for late, early in pairwise(times))
+    if len(times) < 2 or not (times[0] == 1 and times[-1] == 0 and descending):
         raise UnmaskError(
             f"the times of grid {grid[:40]!r} must fall from 1 to 0: write times such as 1,0.5,0"
         )
@@ -115,6 +115,6 @@ def grid_times(grid: str, steps: int) -> Float64[Tensor, "times"]:
     if times is not None:
         return torch.tensor(times, dtype=torch.float64)
     share = torch.arange(steps + 1, dtype=torch.float64) / steps
-    fallen = GRIDS.build(grid).times(share)
-    fallen[0], fallen[-1] = 1.0, 0.0
-    return fallen
+    computed = GRIDS.build(grid).times(share)
+    computed[0], computed[-1] = 1.0, 0.0
+    return computed

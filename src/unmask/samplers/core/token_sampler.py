@@ -18,9 +18,8 @@ from unmask.shapes import At, LogProbabilities, Tokens
 
 TAIL = 0.1
 STRATEGIES = ("stochastic", "deterministic", "hybrid")
-UNHEARD_OF = -1e30  # log-probability of a token that is drawn only if no other is allowed
-# Each sampler step calls it. It raises after the client disconnects. Steps without a network call
-# can be many, and a constraint can take long.
+LEAST_LOG_PROBABILITY = -1e30  # of allowed tokens; the model may give all of them probability 0
+# Each sampler step calls it, with or without a network call. It raises after the client disconnects.
 cancellation: ContextVar[Callable[[], None]] = ContextVar("cancellation", default=lambda: None)
 
 
@@ -49,9 +48,9 @@ class SamplingTask:
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
-    # stochastic draws; deterministic takes the likeliest token; hybrid does so in the tail
+    # stochastic draws tokens; deterministic takes the likeliest; hybrid takes it in the tail only
     strategy: str = "stochastic"
-    tail: float = TAIL  # last share of the tokens of a text, which hybrid does not draw
+    tail: float = TAIL  # share of the last tokens of a text, where hybrid takes the likeliest
     banned: tuple[int, ...] = ()  # ids that are never drawn
     allow: Allow | None = None  # constraint on the whole text
     processors: tuple[Process, ...] = ()  # applied in turn, after temperature, top-k and top-p
@@ -72,7 +71,7 @@ class SamplingTask:
 
     @property
     def simple(self) -> bool:
-        """True if a draw depends only on the network's distribution, so that a CUDA graph can hold it."""
+        """True if a draw depends only on the network's distribution, so a CUDA graph can compute it."""
         return self.allow is None and self.strategy != "hybrid" and not self.processors
 
     def restrict(self, log_probabilities: LogProbabilities, z: Tokens, at: At) -> LogProbabilities:
@@ -159,7 +158,7 @@ class TokenSampler:
         """The distributions over tokens that are allowed and not banned."""
         if not self.banned and allowed is None:
             return log_probabilities
-        # if the model gives all allowed tokens probability 0, they are equally likely
+        # allowed tokens are equally likely if the model gives all of them probability 0
         least, most = _bounds(
             self.banned,
             log_probabilities.shape[-1],
@@ -201,5 +200,5 @@ def _bounds(
     """Lower and upper limits of the log-probabilities, on the device."""
     with torch.inference_mode(False):  # training mode may read the cached tensors too
         most = torch.full((size,), math.inf, dtype=dtype)
-        most[list(banned)] = -math.inf  # the upper limit wins over the lower one
-        return torch.tensor(UNHEARD_OF, dtype=dtype).to(device), most.to(device)
+        most[list(banned)] = -math.inf  # `clamp` applies the upper limit last
+        return torch.tensor(LEAST_LOG_PROBABILITY, dtype=dtype).to(device), most.to(device)

@@ -19,11 +19,11 @@ from unmask.serve.execution.batcher import Batcher, BatchItem, Ticket
 from unmask.shapes import At, LogProbabilities, Tokens
 
 
-def sharing(model: Model, batcher: Batcher, ticket: Ticket) -> Model:
+def batched_model(model: Model, batcher: Batcher, ticket: Ticket) -> Model:
     """A copy of the model for one job; samplers, constraints and likelihoods run in its thread.
 
     The backbone's `features`, the network call of every method, goes through the batcher.
-    On a CPU `log_x_theta` does too: a head would read its whole matrix for one or two tokens.
+    On a CPU `log_x_theta` does too: alone, a head reads its whole matrix for one or two tokens.
 
     Args:
         model: the loaded model.
@@ -38,7 +38,7 @@ def sharing(model: Model, batcher: Batcher, ticket: Ticket) -> Model:
         vars(method)["log_x_theta"] = partial(
             _log_x_theta, cast(MaskedDiffusion, model.method), batcher, ticket
         )
-    # CUDA graphs of single requests would bypass the batcher
+    # CUDA graphs of one request would bypass the batcher
     method.serving = replace(method.serving, fixed=False)
     return replace(model, method=method)
 
@@ -60,7 +60,7 @@ def _features(
     call = Call(tokens, condition, positions, state) if plain else None
     others |= {"positions": positions, "state": state}
     alone = partial(method.backbone.features, tokens, condition, **others)
-    return batcher.ask(BatchItem(ticket, method, tokens.numel(), call, alone))
+    return batcher.result(BatchItem(ticket, method, tokens.numel(), call, alone))
 
 
 def _log_x_theta(
@@ -74,10 +74,10 @@ def _log_x_theta(
     """log x_theta, batched with other jobs; network and head compute in the same pass."""
     _check_no_gradients()
     rows, columns = at
-    places = rows * z_t.shape[1] + columns
-    call = Call(z_t, method.condition(t, z_t.device), at=places)
+    flat = rows * z_t.shape[1] + columns
+    call = Call(z_t, method.condition(t, z_t.device), at=flat)
     alone = partial(method.log_x_theta, z_t, t, at)
-    return batcher.ask(BatchItem(ticket, method, z_t.numel(), call, alone))
+    return batcher.result(BatchItem(ticket, method, z_t.numel(), call, alone))
 
 
 def _check_no_gradients() -> None:

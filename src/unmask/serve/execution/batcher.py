@@ -11,15 +11,15 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from unmask.backbones.layers.packed_batch import Call, filled
+from unmask.backbones.layers.packed_batch import Call, pad_rows
 from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import Method
 
 # Token budget of a pass. Larger passes are no faster on a CPU: activations exceed its caches.
 MOST_TOKENS = {"cpu": 512, "cuda": 1 << 16, "mps": 1 << 14}
-FEW_TOKENS = 1 << 14  # token budget of other devices, where no measurement was made
-# Longest wait of a job for its turn, in seconds. It then computes without one, since the turn of
-# another job may take long.
+FEW_TOKENS = 1 << 14  # token budget of other devices, not measured
+# Seconds that a job waits for its turn. It then computes without one, because the turn of another
+# job may take long.
 PATIENCE = 0.03
 
 
@@ -66,7 +66,7 @@ class BatchItem:
     tokens: int
     call: Call | None
     alone: Callable[[], Tensor]
-    answer: "Future[Tensor]" = field(default_factory=Future)
+    future: "Future[Tensor]" = field(default_factory=Future)
 
     @property
     def kind(self) -> tuple[int, ...]:
@@ -75,26 +75,26 @@ class BatchItem:
 
 
 @torch.inference_mode()
-def answer(questions: Sequence[BatchItem]) -> None:
+def compute(items: Sequence[BatchItem]) -> None:
     """Computes all items in one pass and sets their results.
 
     If the pass fails, each item is computed alone, so that an error affects its own job only.
     """
-    calls = [question.call for question in questions if question.call is not None]
-    method = questions[0].method
+    calls = [item.call for item in items if item.call is not None]
+    method = items[0].method
     try:
         with method.arithmetic():
-            found = passed(method, calls) if calls else [questions[0].alone()]
-        answered = list(zip(questions, found, strict=True))
+            results = packed_pass(method, calls) if calls else [items[0].alone()]
+        computed = list(zip(items, results, strict=True))
     except Exception as error:
-        if len(questions) == 1:
-            questions[0].answer.set_exception(error)
+        if len(items) == 1:
+            items[0].future.set_exception(error)
             return
-        for question in questions:
-            answer([question])
+        for item in items:
+            compute([item])
         return
-    for question, features in answered:
-        question.answer.set_result(features)
+    for item, result in computed:
+        item.future.set_result(result)
 
 
 @dataclass
@@ -133,27 +133,27 @@ class Batcher:
         """The number of network calls that wait for a worker."""
         return len(self._pending)
 
-    def ask(self, question: BatchItem) -> Tensor:
+    def result(self, item: BatchItem) -> Tensor:
         """The result of an item; raises `Stopped` as soon as its job is stopped."""
         with self._changed:
-            question.ticket.check()
+            item.ticket.check()
             if self._closed:
                 raise Stopped
-            self._pending.append(question)
+            self._pending.append(item)
             self._changed.notify()
-        question.ticket.end_turn()
-        answer = question.answer.result()
-        question.ticket.take_turn()
-        return answer
+        item.ticket.end_turn()
+        result = item.future.result()
+        item.ticket.take_turn()
+        return result
 
     def stop(self, ticket: Ticket) -> None:
-        """Stops a job: its pending call and its next call raise `Stopped`."""
+        """Stops a job: its pending call, or else its next one, raises `Stopped`."""
         with self._changed:
             ticket.stopped.set()
-            mine = [question for question in self._pending if question.ticket is ticket]
-            for question in mine:
-                self._pending.remove(question)
-                question.answer.set_exception(Stopped())
+            mine = [item for item in self._pending if item.ticket is ticket]
+            for item in mine:
+                self._pending.remove(item)
+                item.future.set_exception(Stopped())
 
     def close(self) -> None:
         """Stops the workers and all waiting jobs."""
@@ -161,19 +161,19 @@ class Batcher:
             self._closed = True
             left, self._pending = self._pending, deque()
             self._changed.notify_all()
-        for question in left:
-            question.answer.set_exception(Stopped())
+        for item in left:
+            item.future.set_exception(Stopped())
         for thread in self._threads:
             thread.join()
 
     def _work(self) -> None:
         while taken := self._take():
             start = time.perf_counter()
-            answer(taken)
+            compute(taken)
             with self._changed:
                 self.counts.passes += 1
                 self.counts.calls += len(taken)
-                self.counts.tokens += sum(question.tokens for question in taken)
+                self.counts.tokens += sum(item.tokens for item in taken)
                 self.counts.seconds += time.perf_counter() - start
 
     def _take(self) -> list[BatchItem]:
@@ -208,11 +208,11 @@ def next_batch(pending: deque[BatchItem], workers: int) -> list[BatchItem]:
     return taken
 
 
-def passed(method: Method, calls: Sequence[Call]) -> list[Tensor]:
+def packed_pass(method: Method, calls: Sequence[Call]) -> list[Tensor]:
     """The features of each call, or log x_theta at the chosen positions if the calls have `at`."""
     features = method.backbone.together(calls)
     if calls[0].at is None:
         return features
-    places = [len(part) for part in features]
+    lengths = [len(part) for part in features]
     log_mean = cast(MaskedDiffusion, method).log_mean
-    return list(log_mean(filled(torch.cat(features)))[: sum(places)].split(places))
+    return list(log_mean(pad_rows(torch.cat(features)))[: sum(lengths)].split(lengths))

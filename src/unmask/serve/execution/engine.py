@@ -14,12 +14,12 @@ from unmask.errors import unknown
 from unmask.model import Model
 from unmask.runtime.cores import available_cores
 from unmask.samplers.core.token_sampler import cancellation
-from unmask.serve.execution.batched_model import sharing
+from unmask.serve.execution.batched_model import batched_model
 from unmask.serve.execution.batcher import Batcher, Counts, Stopped, Ticket
 from unmask.serve.limits import check_capacity
 
 T = TypeVar("T")
-AHEAD = 32  # results that a job may have unread before it waits
+AHEAD = 32  # unread results of a job; it waits before it makes more
 
 
 class Busy(Exception):
@@ -37,7 +37,7 @@ class TimedOut(Exception):
 class Engine:
     """Runs jobs on models.
 
-    A result does not depend on concurrent jobs: on a CPU in float32 it is the same to the bit.
+    Concurrent jobs do not change a result. On a CPU in float32 it is equal to the bit.
 
     Args:
         models: the served models by name.
@@ -74,22 +74,22 @@ class Engine:
     async def run(self, model: str, job: Callable[[Model], Iterator[T]]) -> AsyncGenerator[T, None]:
         """The results of a job, as it makes them.
 
-        Closing the iterator stops the job at its next network call. A waiting job leaves at once.
+        Closing the iterator stops the job at its next network call, or at once if it has not begun.
         """
         if model not in self.models:
             raise unknown("model", model, self.models)
-        line = _Line[T](asyncio.get_running_loop(), self._admit(), job)
+        queue = _ResultQueue[T](asyncio.get_running_loop(), self._admit(), job)
         limit = None if self.timeout is None else time.monotonic() + self.timeout
-        begun = self._pool.submit(self._work, self.models[model], line)
+        future = self._pool.submit(self._work, self.models[model], queue)
         try:
-            while (item := await line.next(limit)) is not _END:
+            while (item := await queue.next(limit)) is not _END:
                 yield item
         finally:
-            self._batcher.stop(line.ticket)
-            line.let_go()
-            if begun.cancel():
-                line.job = None  # frees the job: the pool keeps the cancelled item for a while
-                self._leave(line.ticket)
+            self._batcher.stop(queue.ticket)
+            queue.release()
+            if future.cancel():
+                queue.job = None  # frees its memory: the pool keeps the cancelled item for a while
+                self._leave(queue.ticket)
 
     async def one(self, model: str, job: Callable[[Model], Iterator[T]]) -> T:
         """The first result of a job, which is then stopped."""
@@ -163,30 +163,30 @@ class Engine:
         for ticket in tickets:
             self._batcher.stop(ticket)
 
-    def _work(self, model: Model, line: "_Line[T]") -> None:
-        """Runs a job in its thread and passes its results on."""
+    def _work(self, model: Model, queue: "_ResultQueue[T]") -> None:
+        """Runs a job in its thread and queues its results."""
         end: Any = _END
-        asked = cancellation.set(line.ticket.check)
+        previous = cancellation.set(queue.ticket.check)
         try:
-            line.ticket.check()
-            assert line.job is not None
-            for item in line.job(sharing(model, self._batcher, line.ticket)):
-                line.put(item)
+            queue.ticket.check()
+            assert queue.job is not None
+            for item in queue.job(batched_model(model, self._batcher, queue.ticket)):
+                queue.put(item)
         except Stopped:
             end = Closing("the server is shutting down")
         except Exception as error:
             end = error
         finally:
-            cancellation.reset(asked)
-            line.ticket.end_turn()
-            self._leave(line.ticket)
-            line.finish(end)
+            cancellation.reset(previous)
+            queue.ticket.end_turn()
+            self._leave(queue.ticket)
+            queue.finish(end)
 
 
 _END: Any = object()
 
 
-class _Line(Generic[T]):
+class _ResultQueue(Generic[T]):
     """A queue of results from a job's thread to the event loop."""
 
     def __init__(
@@ -205,7 +205,7 @@ class _Line(Generic[T]):
         """The next result; raises the error of the job."""
         wait = None if limit is None else max(0.0, limit - time.monotonic())
         try:
-            async with asyncio.timeout(wait):  # wait_for can lose a cancellation
+            async with asyncio.timeout(wait):  # asyncio.wait_for can lose a cancellation
                 item = await self._items.get()
         except TimeoutError:
             raise TimedOut(
@@ -228,8 +228,8 @@ class _Line(Generic[T]):
         """Adds the end of the job, or its error."""
         self._send(end)
 
-    def let_go(self) -> None:
-        """Lets the job continue after its reader has left."""
+    def release(self) -> None:
+        """Ends the wait of `put` after the reader has left; the job then finds that it is stopped."""
         self._room.release()
 
     def _send(self, item: Any) -> None:

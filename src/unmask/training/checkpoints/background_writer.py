@@ -19,14 +19,14 @@ Parts = Mapping[str, Mapping[str, Tensor]]
 class BackgroundWriter:
     """The background writer of a run.
 
-    A save overwrites the host copies of the previous save of its kind, and waits for it first.
+    All saves of a kind share one set of host copies, so a save waits for the one before it.
     The next call raises an error that occurred while writing.
     """
 
     def __init__(self, run: Path, retention: Retention) -> None:
         self.run, self.retention = run, retention
         self.last: Path | None = None  # newest checkpoint that is complete on the disk
-        self.asked: int | None = None  # step of the newest save, finished or not
+        self.requested: int | None = None  # step of the newest save, finished or not
         self.copies: dict[str, Tensor] = {}
         self.writer = ThreadPoolExecutor(1, thread_name_prefix="saver")
         self.tasks: dict[str, tuple[str, Future[Path | None]]] = {}  # newest task of each kind
@@ -40,7 +40,7 @@ class BackgroundWriter:
             state: the content of state.json.
             logs: the size of each log file in bytes.
         """
-        self.asked = step
+        self.requested = step
 
         def write(copies: Parts) -> Path:
             return checkpoint.save(self.run, step, self.retention, copies, state, logs)
@@ -55,9 +55,9 @@ class BackgroundWriter:
 
         self._start("best", "the best weights", {"best": weights}, write)
 
-    def stand_at(self, found: Path) -> None:
+    def resume_from(self, found: Path) -> None:
         """Records a loaded checkpoint as the newest one."""
-        self.last, self.asked = found, checkpoint.step_of(found)
+        self.last, self.requested = found, checkpoint.step_of(found)
 
     def check(self) -> None:
         """Raises the error of a save that has failed, without waiting for running saves."""
@@ -104,7 +104,7 @@ class BackgroundWriter:
         The copies precede the next step in the GPU's queue, so the loop does not wait for them.
         The event is None without a GPU.
         """
-        there = False
+        on_gpu = False
         copied: dict[str, dict[str, Tensor]] = {part: {} for part in parts}
         for part, tensors in parts.items():
             for name, tensor in tensors.items():
@@ -112,5 +112,5 @@ class BackgroundWriter:
                 if key not in self.copies:
                     self.copies[key] = torch.empty_like(tensor, device="cpu", pin_memory=gpu)
                 copied[part][name] = self.copies[key].copy_(tensor.detach(), non_blocking=gpu)
-                there |= gpu
-        return copied, torch.cuda.current_stream().record_event() if there else None
+                on_gpu |= gpu
+        return copied, torch.cuda.current_stream().record_event() if on_gpu else None

@@ -28,7 +28,7 @@ from unmask.training.train_state import read_saved
 
 Say = Callable[[str], None]
 
-CARRIED = "run"  # subfolder of a checkpoint with copies of the run folder's other files
+RUN_COPIES = "run"  # subfolder of a checkpoint with copies of the run folder's other files
 SEALED = ("config.yaml", "tokenizer")  # files of a run folder that never change
 
 # Keys that a resumed run may change: its length, logs, retention, speed and machine.
@@ -66,15 +66,15 @@ class Retention:
 
     last: int
     best: int = 0
-    every: int = 0  # keep each multiple of so many steps; 0 = off
+    every: int = 0  # keep the checkpoint of each multiple of this many steps; 0 = off
 
     def keeps(self, entries: Mapping[int, Entry]) -> set[int]:
         """The steps whose checkpoints stay."""
         good = [step for step in sorted(entries) if entries[step].good]
         bounds = {step: nats for step in good if (nats := entries[step].nats) is not None}
         best = sorted(bounds, key=lambda step: (bounds[step], step))
-        nth = [step for step in good if self.every and step % self.every == 0]
-        return {*sorted(entries)[-self.last :], *good[-1:], *best[: self.best], *nth}
+        periodic = [step for step in good if self.every and step % self.every == 0]
+        return {*sorted(entries)[-self.last :], *good[-1:], *best[: self.best], *periodic}
 
 
 def save(
@@ -87,7 +87,7 @@ def save(
 ) -> Path:
     """Writes checkpoints/step-… atomically, then deletes the checkpoints that retention drops.
 
-    The checkpoint holds copies of the run's other files, from which `restore` mends the run folder.
+    The checkpoint holds copies of the run's other files, from which `restore` repairs the run folder.
 
     Args:
         run: the run folder.
@@ -102,7 +102,7 @@ def save(
     """
     new = folder(run, step)
     with _writing(new, parts, state) as building:
-        _carry(run, building / CARRIED, logs)
+        _copy_run_files(run, building / RUN_COPIES, logs)
     _drop(run, step, retention)
     return new
 
@@ -166,8 +166,8 @@ def last_good(run: Path, warn: Say) -> Path | None:
 def restore(run: Path, found: Path | None, say: Say) -> None:
     """Resets the logs of a run to their content at checkpoint `found`, or to none."""
     for log in (run / name for name in LOGS):
-        then = found / CARRIED / log.name if found else None
-        content = then.read_bytes() if then and then.exists() else b""
+        copy = found / RUN_COPIES / log.name if found else None
+        content = copy.read_bytes() if copy and copy.exists() else b""
         now = log.read_bytes() if log.is_file() else b""
         if not now.startswith(content):
             say(f"{log} differs from the copy in {found}: the copy is restored")
@@ -177,7 +177,7 @@ def restore(run: Path, found: Path | None, say: Say) -> None:
             replace(log, content)
 
 
-def standing_at(run: Path, found: Path, say: Say) -> str:
+def state_at(run: Path, found: Path, say: Say) -> str:
     """The content of a checkpoint's state.json, as text.
 
     If checkpoints/best is damaged or of another step, the best bound is reset.
@@ -203,14 +203,17 @@ def _step_of_best(best: Path) -> int | None:
     return content.get("step") if isinstance(content, dict) else None
 
 
-def carried(found: Path, run: Path, name: str) -> Path:
+def run_file(found: Path, run: Path, name: str) -> Path:
     """The path of a checkpoint's copy of a run file, or of the run file itself."""
-    path = found / CARRIED / name
+    path = found / RUN_COPIES / name
     return path if path.exists() else run / name
 
 
 def run_weights(run: Path, warn: Say) -> dict[str, Tensor]:
-    """The weights with the best validation bound, or else the newest ones, averaged if possible."""
+    """The weights with the best validation bound, or else those of the newest checkpoint.
+
+    Of the newest checkpoint it takes the EMA weights, if there are any.
+    """
     best = _checkpoints(run) / "best"
     if best.exists():
         try:
@@ -234,20 +237,20 @@ def agree(
     Args:
         run: the run's folder.
         found: its checkpoint.
-        fingerprint: the configuration of now.
-        defaults: values of settings that an older version did not write down.
+        fingerprint: the present configuration.
+        defaults: values of settings that an older version did not save.
     """
     before = dict(_flat(defaults or {})) | dict(
         _flat(read_json(found / "state.json")["fingerprint"])
     )
     now = dict(_flat(json.loads(json.dumps(fingerprint))))  # with JSON's types, as in the file
-    free = MAY_CHANGE
+    may_change = MAY_CHANGE
     if now.get("training.decay") != "constant":
-        free -= {"training.steps"}
+        may_change -= {"training.steps"}
     differing = [
         f"{name} was {before.get(name)!r}, is {now.get(name)!r}"
         for name in sorted(before.keys() | now.keys())
-        if name not in free and before.get(name) != now.get(name)
+        if name not in may_change and before.get(name) != now.get(name)
     ]
     if differing:
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
@@ -269,7 +272,7 @@ def _writing(
         yield building
 
 
-def _carry(run: Path, target: Path, logs: Mapping[str, int]) -> None:
+def _copy_run_files(run: Path, target: Path, logs: Mapping[str, int]) -> None:
     """Copies the run folder's other files into a checkpoint."""
     target.mkdir()
     for name in SEALED:

@@ -30,7 +30,7 @@ class Checkpointer:
         self.run, self.fingerprint, self.stream = run, fingerprint, stream
         self.snapshot, self.saver, self.group, self.say = snapshot, saver, group, say
 
-    def keep(self, state: TrainingState, good: bool) -> None:
+    def save(self, state: TrainingState, good: bool) -> None:
         """Starts writing a checkpoint of the present state.
 
         Args:
@@ -44,47 +44,47 @@ class Checkpointer:
             "fingerprint": self.fingerprint,
         }
         if self.stream:
-            content["stream"] = self.stream.place
+            content["stream"] = self.stream.position
         if self.group.main:
             self.saver.save(state.step, parts, content, log_sizes(self.run))
-        self.saver.asked = state.step
+        self.saver.requested = state.step
 
     def newest(self, known: Path | None) -> TrainingState | None:
         """Loads the newest intact checkpoint and returns its state, or None if there is none.
 
         Args:
-            known: that checkpoint, if its hashes and configuration are checked already.
+            known: that checkpoint, if the caller has checked its hashes and configuration.
         """
-        return self._taken_up(lambda: self._tidied(known or self._newest()))
+        return self._load(lambda: self._reset_logs(known or self._find_newest()))
 
     def last_good(self) -> TrainingState | None:
         """Loads the last good checkpoint and returns its state, or None if there is none."""
-        return self._taken_up(self._good_one)
+        return self._load(self._find_good)
 
-    def _taken_up(self, find: Callable[[], str]) -> TrainingState | None:
+    def _load(self, find: Callable[[], str]) -> TrainingState | None:
         found = self.group.broadcast(find)
         if not found:
             return None
         self.snapshot.load(Path(found))
-        text = self.group.broadcast(lambda: checkpoint.standing_at(self.run, Path(found), self.say))
-        self.saver.stand_at(Path(found))
+        text = self.group.broadcast(lambda: checkpoint.state_at(self.run, Path(found), self.say))
+        self.saver.resume_from(Path(found))
         content = json.loads(text)
         if self.stream:
             self.stream.go_to(content.get("stream"))
         return TrainingState.from_dict(content["state"])
 
-    def _newest(self) -> Path | None:
+    def _find_newest(self) -> Path | None:
         found = checkpoint.recovered(self.run, self.say)
         if found:
             checkpoint.agree(self.run, found, self.fingerprint)
         self.run.mkdir(parents=True, exist_ok=True)
         return found
 
-    def _good_one(self) -> str:
+    def _find_good(self) -> str:
         found = checkpoint.last_good(self.run, self.say)
-        return self._tidied(found) if found else ""
+        return self._reset_logs(found) if found else ""
 
-    def _tidied(self, found: Path | None) -> str:
+    def _reset_logs(self, found: Path | None) -> str:
         """Resets the logs to a checkpoint; returns the checkpoint's path, or an empty text."""
         checkpoint.restore(self.run, found, self.say)
         return str(found or "")

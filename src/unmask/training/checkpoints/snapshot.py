@@ -22,11 +22,13 @@ class Snapshot:
 
     def take(self) -> dict[str, dict[str, Tensor]]:
         """Unsharded tensors by file, which the main process writes. All processes must call it."""
-        return {name: self.strategy.whole(part) for name, part in self._parts().items()}
+        return {name: self.strategy.unsharded(part) for name, part in self._parts().items()}
 
-    def averaged(self) -> dict[str, Tensor]:
-        """The averaged weights, or the trained ones if `training.ema` is 0."""
-        return self.strategy.whole(self.ema.tensors() if self.ema else self.trained.state_dict())
+    def averages(self) -> dict[str, Tensor]:
+        """The averaged (EMA) weights, or the trained weights if `training.ema` is 0."""
+        return self.strategy.unsharded(
+            self.ema.tensors() if self.ema else self.trained.state_dict()
+        )
 
     def load(self, found: Path) -> None:
         """Loads the tensors of a checkpoint; the main process reads them for all processes."""
@@ -42,7 +44,7 @@ class Snapshot:
 
     def _read(self, found: Path, name: str, like: dict[str, Tensor]) -> dict[str, Tensor]:
         if not self.strategy.group.main:
-            return self.strategy.spread(None, like)
-        whole = read_weights(found, name)
-        check_fit(whole, like, found / f"{name}.safetensors")
-        return self.strategy.spread(whole, like)
+            return self.strategy.distribute(None, like)
+        unsharded = read_weights(found, name)
+        check_fit(unsharded, like, found / f"{name}.safetensors")
+        return self.strategy.distribute(unsharded, like)

@@ -13,7 +13,6 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from unmask.backbones.compile import compile_blocks
 from unmask.methods.method import Method
 from unmask.training.distributed.single_process import SingleProcess, Tensors
 from unmask.training.ema import EMA
@@ -22,24 +21,25 @@ from unmask.training.ema import EMA
 def _trigger_warning_silently(device: torch.device) -> None:
     """Triggers DDP's warning about unused parameters while stderr goes to /dev/null.
 
-    DDP prints the warning once a process, from C++, where no Python filter applies.
-    (An unused parameter would prevent it too, but the host would then wait for a GPU at every step.)
+    DDP prints the warning from C++, once a process, and Python cannot filter it.
+    (An unused parameter would prevent it, but then the host would wait for the GPU at every step.)
     """
-    heard, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    stderr, devnull = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 2)
     try:
         tiny = DistributedDataParallel(nn.LayerNorm(1).to(device), find_unused_parameters=True)
         tiny(torch.zeros(1, 1, device=device)).sum().backward()
     finally:
-        os.dup2(heard, 2)
-        os.close(heard)
-        os.close(nowhere)
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(devnull)
 
 
 class DDP(SingleProcess):
     """DDP: every process has all the weights, and gradients are summed."""
 
     retries = False  # the other processes would not repeat the step
+    graphs = False
 
     def place(self, method: Method) -> Method:
         placed = super().place(method)
@@ -62,10 +62,10 @@ class DDP(SingleProcess):
         dist.all_reduce(share)
         return share
 
-    def spread(self, tensors: Tensors | None, like: Tensors) -> dict[str, Tensor]:
-        return {name: self._sent(name, tensors, one) for name, one in like.items()}
+    def distribute(self, tensors: Tensors | None, like: Tensors) -> dict[str, Tensor]:
+        return {name: self._broadcast(name, tensors, one) for name, one in like.items()}
 
-    def _sent(self, name: str, tensors: Tensors | None, like: Tensor) -> Tensor:
+    def _broadcast(self, name: str, tensors: Tensors | None, like: Tensor) -> Tensor:
         """One tensor, broadcast from the main process over the devices."""
         here = torch.empty(like.shape, dtype=like.dtype, device=self.device)
         if tensors is not None:
@@ -78,7 +78,7 @@ class FSDP(DDP):
     """FSDP2: weights, gradients, optimizer state and weight averages are sharded.
 
     A block is gathered while it computes. The given method stays unsharded on the host.
-    Validation loads the whole weights into it, because ranks measure different rows:
+    Validation loads the unsharded weights into it, because ranks measure different rows:
     a sharded model would make each rank wait for the shards of the others.
     """
 
@@ -103,11 +103,6 @@ class FSDP(DDP):
                 module.set_force_sum_reduction_for_comms(True)
         return trained
 
-    def compile(self, trained: Method, rows: int | None) -> None:
-        compile_blocks(
-            trained.backbone
-        )  # block by block: FSDP gathers and frees weights in between
-
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
         self._fsdp.set_requires_gradient_sync(last)
         return nullcontext()
@@ -116,7 +111,7 @@ class FSDP(DDP):
         share.backward()
 
     @contextmanager
-    def shown(self, method: Method, trained: Method, ema: EMA | None) -> Iterator[None]:
+    def averages_loaded(self, method: Method, trained: Method, ema: EMA | None) -> Iterator[None]:
         tensors = ema.tensors() if ema else trained.state_dict()
         own = method.to(self.device).state_dict()
         with torch.no_grad():
@@ -127,8 +122,8 @@ class FSDP(DDP):
         finally:
             method.to("cpu")
 
-    def whole(self, tensors: Tensors) -> dict[str, Tensor]:
-        """Whole tensors, gathered one at a time: a GPU holds at most one of them."""
+    def unsharded(self, tensors: Tensors) -> dict[str, Tensor]:
+        """Unsharded tensors, gathered one at a time: a GPU holds at most one of them."""
         found = {}
         for name, tensor in tensors.items():
             full = _full(tensor)
@@ -136,9 +131,9 @@ class FSDP(DDP):
                 found[name] = full.cpu()
         return found
 
-    def _sent(self, name: str, tensors: Tensors | None, like: Tensor) -> Tensor:
+    def _broadcast(self, name: str, tensors: Tensors | None, like: Tensor) -> Tensor:
         if not isinstance(like, DTensor):
-            return super()._sent(name, tensors, like)
+            return super()._broadcast(name, tensors, like)
         here = torch.empty(like.shape, dtype=like.dtype, device=self.device)
         if tensors is not None:
             here.copy_(tensors[name])

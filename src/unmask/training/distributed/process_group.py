@@ -21,8 +21,8 @@ from unmask.errors import UnmaskError
 from unmask.training.training_config import DistributedConfig
 
 T = TypeVar("T")
-_PATIENCE = timedelta(days=7)  # for work of unknown length, such as tokenising
-_TORN = re.compile(r"gloo|NCCL|[Tt]imed out|timeout|Connection (closed|reset)|Broken pipe")
+_UNLIMITED = timedelta(days=7)  # time limit for work of unknown length, such as tokenising
+_BROKEN = re.compile(r"gloo|NCCL|[Tt]imed out|timeout|Connection (closed|reset)|Broken pipe")
 
 
 class ProcessGroup:
@@ -44,7 +44,7 @@ class ProcessGroup:
         self._since: float | None = None  # start of the running step; None between steps
         self._began = time.monotonic()  # start of the newest step, finished or not
         self._status = lambda: ""
-        self._over = threading.Event()
+        self._closed = threading.Event()
         if world > 1:
             threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
@@ -77,7 +77,7 @@ class ProcessGroup:
         self._turns += 1
         ready = f"broadcast {self._turns}"
         if not self.main:
-            self._store.wait([ready], _PATIENCE)
+            self._store.wait([ready], _UNLIMITED)
             text = self._broadcast("")
             if text.startswith("-"):
                 raise SystemExit(2)
@@ -92,7 +92,7 @@ class ProcessGroup:
         self._broadcast(f"+{text}")
         return text
 
-    def everyones(self, text: str) -> list[str]:
+    def gather(self, text: str) -> list[str]:
         """The texts of all processes, ordered by rank."""
         if self.world == 1:
             return [text]
@@ -106,21 +106,21 @@ class ProcessGroup:
         dist.all_gather(texts, padded, group=self._control)
         return [_text(one[: int(size)]) for one, size in zip(texts, sizes, strict=True)]
 
-    def any(self, wish: bool) -> bool:
-        """True if `wish` is true in any process.
+    def any(self, value: bool) -> bool:
+        """True if `value` is true in any process.
 
         Called between steps, it also detects a process that hangs.
         """
         if self.world == 1:
-            return wish
-        flag = torch.tensor([int(wish)])
+            return value
+        flag = torch.tensor([int(value)])
         dist.all_reduce(flag, dist.ReduceOp.MAX, group=self._control)
         return bool(flag.item())
 
     def in_turn(self, work: Callable[[], T]) -> T:
-        """The result of `work`: first in the main process, then in one process a machine, then in all.
+        """Runs `work` first in the main process, then in one process of each machine, then in all others.
 
-        Later processes find the caches that earlier ones wrote.
+        Later processes find the caches that earlier ones wrote. Returns the result of `work`.
         """
         if self.world == 1:
             return work()
@@ -131,14 +131,14 @@ class ProcessGroup:
         done = [f"turn {self._turns}: rank {rank}" for rank in range(self.world)]
         here = f"turn {self._turns}: machine {machine}"
         if wave:
-            self._store.wait([done[0]], _PATIENCE)
+            self._store.wait([done[0]], _UNLIMITED)
         if wave == 2:
-            self._store.wait([here], _PATIENCE)
+            self._store.wait([here], _UNLIMITED)
         result = work()
         if self.local == 0:
             self._store.set(here, "done")
         self._store.set(done[self.rank], "done")
-        self._store.wait(done, _PATIENCE)
+        self._store.wait(done, _UNLIMITED)
         return result
 
     @contextmanager
@@ -152,11 +152,11 @@ class ProcessGroup:
 
     def close(self) -> None:
         """Stops the thread that watches the time limit."""
-        self._over.set()
+        self._closed.set()
 
     def _watch(self) -> None:
         """Ends the process when a step exceeds its time limit."""
-        while not self._over.wait(min(1.0, self.timeout / 10)):
+        while not self._closed.wait(min(1.0, self.timeout / 10)):
             since = self._since
             if since is not None and time.monotonic() - since > 2 * self.timeout:
                 error = f"{self._missing('timed out')}; {self._status()}"
@@ -174,12 +174,12 @@ class ProcessGroup:
         try:
             yield
         except RuntimeError as error:
-            if self.world == 1 or not _TORN.search(str(error)):
+            if self.world == 1 or not _BROKEN.search(str(error)):
                 raise
             raise UnmaskError(f"{self._missing(str(error))}; {where()}") from error
 
     def _missing(self, error: str) -> str:
-        """The first half of the message: the ranks that do not report the failed collective."""
+        """The first half of the message: the ranks that have not reported the failed collective."""
         assert self._store is not None
         # A timeout in one collective closes connections, and another collective may fail first.
         late = time.monotonic() - self._began >= self.timeout

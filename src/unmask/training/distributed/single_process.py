@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from unmask.backbones.compile import compile_backbone
+from unmask.backbones.compile import compile_blocks
 from unmask.methods.method import Method
 from unmask.training.distributed.process_group import ProcessGroup
 from unmask.training.ema import EMA
@@ -18,6 +18,7 @@ class SingleProcess:
     """Strategy of one process; DDP and FSDP override its methods."""
 
     retries = True  # a step that failed half-way can be repeated
+    graphs = True  # a CUDA graph can hold a step
 
     def __init__(self, group: ProcessGroup, device: torch.device, precision: str) -> None:
         self.group, self.device, self.precision = group, device, precision
@@ -30,7 +31,7 @@ class SingleProcess:
 
     def compile(self, trained: Method, rows: int | None) -> None:
         """Compiles the backbone for batches of `rows` rows, or of any number if `rows` is None."""
-        compile_backbone(trained.backbone, None if rows is None else trained.passes(rows))
+        compile_blocks(trained.backbone, None if rows is None else trained.passes(rows))
 
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
         """Context of one micro-batch; processes sum gradients in the last one of a step only."""
@@ -45,16 +46,16 @@ class SingleProcess:
         return share
 
     @contextmanager
-    def shown(self, method: Method, trained: Method, ema: EMA | None) -> Iterator[None]:
-        """Puts the averaged weights into `method` for validation and sampling."""
+    def averages_loaded(self, method: Method, trained: Method, ema: EMA | None) -> Iterator[None]:
+        """A context with the averaged weights in `method`, for validation and sampling."""
         with ema.swapped() if ema else nullcontext():
             yield
 
-    def whole(self, tensors: Tensors) -> dict[str, Tensor]:
+    def unsharded(self, tensors: Tensors) -> dict[str, Tensor]:
         """Unsharded tensors for the process that writes them; all processes must call it."""
         return dict(tensors)
 
-    def spread(self, tensors: Tensors | None, like: Tensors) -> dict[str, Tensor]:
+    def distribute(self, tensors: Tensors | None, like: Tensors) -> dict[str, Tensor]:
         """Distributes unsharded tensors of the main process, with the device and sharding of `like`."""
         assert tensors is not None
         return dict(tensors)

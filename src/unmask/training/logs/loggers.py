@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
+from unmask.imports import install_command
 from unmask.registry import Registry
 
 
@@ -19,14 +20,14 @@ class Logger(ABC):
     """A destination for the records of a run.
 
     If a logger fails, the run prints one line, closes it and continues to train.
-    A missing package shows when the logger opens.
+    A missing package raises ImportError when the logger opens.
     """
 
-    install: ClassVar[str] = ""  # the requirement for pip install
+    install: ClassVar[str] = ""  # the command that installs the package
 
     @abstractmethod
     def __init__(self, run: Path, step: int, config: Mapping[str, Any]) -> None:
-        """Opens the logger; records of steps after `step` are void.
+        """Opens the logger. Records of later steps, from before a resume or rollback, are void.
 
         Args:
             run: the run folder.
@@ -64,7 +65,7 @@ def open_loggers(
         try:
             opened.append(_Guarded(kind(run, step, config), name, say))
         except ImportError:
-            say(f"no log to {name}: it is not installed; pip install '{kind.install or name}'")
+            say(f"no log to {name}: it is not installed; {kind.install or f'pip install {name}'}")
         except Exception as error:
             say(f"no log to {name}: {_reason(error)}")
     return opened
@@ -110,7 +111,7 @@ def _reason(error: Exception) -> str:
 class TensorBoard(Logger):
     """Writes curves and texts for TensorBoard to tensorboard/ in the run folder."""
 
-    install = "unmask[log]"
+    install = install_command("log")
 
     def __init__(self, run: Path, step: int, config: Mapping[str, Any]) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -133,17 +134,17 @@ class TensorBoard(Logger):
 class WeightsAndBiases(Logger):
     """Sends curves, texts and the configuration to Weights & Biases; WANDB_… variables configure it."""
 
-    install = "unmask[wandb]"
+    install = install_command("wandb")
 
     def __init__(self, run: Path, step: int, config: Mapping[str, Any]) -> None:
         import wandb
 
         self.table = wandb.Table
         try:
-            self.online = wandb.init(
+            self.wandb_run = wandb.init(
                 project=os.environ.get("WANDB_PROJECT", "unmask"),
                 name=os.environ.get("WANDB_NAME", run.name),
-                id=_identity(run),  # a resumed run continues its curves
+                id=_run_id(run),  # a resumed run continues its curves
                 resume="allow",
                 dir=str(run),
                 config=dict(config),
@@ -151,22 +152,22 @@ class WeightsAndBiases(Logger):
         except wandb.Error as error:
             reason = str(error).strip().partition("\n")[0]
             raise Unavailable(f"{reason}; WANDB_MODE=offline logs to {run} instead") from None
-        # Our step is the axis: a run writes steps again after a rollback, and wandb's own refuses.
-        self.online.define_metric("step", hidden=True)
-        self.online.define_metric("*", step_metric="step")
+        # The x-axis is our step: after a rollback a run repeats steps, which wandb's own step refuses.
+        self.wandb_run.define_metric("step", hidden=True)
+        self.wandb_run.define_metric("*", step_metric="step")
 
     def write(self, record: Mapping[str, Any]) -> None:
         found: dict[str, Any] = {"step": record["step"]}
         for name, value in leaves(record):
             texts = isinstance(value, list)
             found[name] = self.table(["text"], [[str(v)] for v in value]) if texts else value
-        self.online.log(found)
+        self.wandb_run.log(found)
 
     def close(self) -> None:
-        self.online.finish()
+        self.wandb_run.finish()
 
 
-def _identity(run: Path) -> str:
+def _run_id(run: Path) -> str:
     """The id of a run at Weights & Biases: random, and stored in the run folder."""
     file = run / "wandb" / "id"
     if not file.exists():

@@ -36,10 +36,10 @@ def smooth(values: list[float]) -> list[float]:
 
     The first values are plain means of the values so far.
     """
-    reach = max(1, len(values) // 20)
+    window = max(1, len(values) // 20)
     level, smoothed = 0.0, []
     for index, value in enumerate(values):
-        level += (value - level) / min(index + 1, reach)
+        level += (value - level) / min(index + 1, window)
         smoothed.append(level)
     return smoothed
 

@@ -14,8 +14,8 @@ LOGS = ("log.jsonl", "samples.jsonl", "clock.jsonl")
 class Log:
     """log.jsonl, samples.jsonl and clock.jsonl of a run, and its loggers."""
 
-    def __init__(self, run: Path, loggers: Sequence[Logger] = (), written: bool = True) -> None:
-        self.written = written  # False in all processes but one
+    def __init__(self, run: Path, loggers: Sequence[Logger] = (), enabled: bool = True) -> None:
+        self.enabled = enabled  # False in all processes but one
         self.loggers = loggers
         self.lines, self.texts, self.clock = (JsonLines(run / name) for name in LOGS)
 
@@ -36,7 +36,7 @@ class Log:
             logger.close()
 
     def _write(self, file: JsonLines, record: Mapping[str, Any]) -> None:
-        if not self.written:
+        if not self.enabled:
             return
         file.write(record)
         for logger in self.loggers:

@@ -1,0 +1,31 @@
+"""Serve and call: a server on a free port, called with OpenAI's client from the same process.
+
+python examples/serve_and_call.py [MODEL]
+"""
+
+import socket
+import sys
+import threading
+import time
+
+import openai
+import uvicorn
+
+import unmask
+from unmask.serve.app import create_app
+from unmask.serve.execution.engine import Engine
+
+MODEL = sys.argv[1] if len(sys.argv) > 1 else "stories"
+listening = socket.create_server(("127.0.0.1", 0))
+address = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+with Engine({"model": unmask.load(MODEL)}) as engine:
+    server = uvicorn.Server(uvicorn.Config(create_app(engine), log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.05)
+    with openai.OpenAI(base_url=address, api_key="none") as client:
+        answer = client.completions.create(model="model", prompt="One day", max_tokens=16, seed=0)
+        print(answer.choices[0].text, answer.usage)
+    server.should_exit = True
+    thread.join()

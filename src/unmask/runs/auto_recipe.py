@@ -1,0 +1,212 @@
+"""Recipes that fit the text and the machine: `auto` and `finetune`.
+
+The choice depends on the size of the text, on the kind of device and on its cores. It does not depend
+on measured times, so that the same command gives the same configuration.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask.config.run_config import RunConfig, load_recipe, resolve, to_dict
+from unmask.data.corpora import opened
+from unmask.data.data_config import DataConfig
+from unmask.data.documents.pairs import sides
+from unmask.data.sources.corpus import Corpus, beginning
+from unmask.data.tokenizers.tokenizer import TOKENIZERS
+from unmask.formats.read import read_bundle
+from unmask.runs.plan import Machine, pass_seconds, work_of
+from unmask.runtime.cores import available_cores
+from unmask.runtime.device import PRECISIONS, resolve_device, resolve_precision
+from unmask.training.checkpoints.checkpoint import begun
+from unmask.training.logs.progress import duration
+
+AUTO = ("auto", "finetune")
+Settings = Mapping[str, Any] | Sequence[tuple[str, Any]]
+
+_READ = 50_000_000  # characters that are counted; a longer text counts as this long
+_CORE = 25e9  # operations per second of a CPU core, assumed
+_SECONDS = 420.0  # of training on a CPU at that rate
+_EPOCHS = 100
+# characters below which a text has this: size of the tokenizer, length of a row, width, depth, heads
+_CPU = (
+    (20_000, (384, 64, 128, 3, 4)),
+    (200_000, (512, 128, 128, 4, 4)),
+    (2_000_000, (1024, 128, 192, 4, 6)),
+    (20_000_000, (2048, 128, 256, 5, 8)),
+    (_READ + 1, (4096, 128, 320, 6, 10)),
+)
+_GPU = (
+    (20_000, (384, 64, 128, 3, 4)),
+    (200_000, (512, 128, 256, 4, 4)),
+    (2_000_000, (1024, 256, 384, 6, 6)),
+    (20_000_000, (4096, 256, 512, 8, 8)),
+    (_READ + 1, (8192, 512, 768, 12, 12)),
+)
+
+
+def fitted(
+    recipe: str, overrides: Settings = (), run: Path | None = None,
+    say: Callable[[str], None] = print,
+    corpus: Callable[[DataConfig], Corpus] | None = None,
+) -> RunConfig:  # fmt: skip
+    """The configuration of a recipe; `auto` and `finetune` choose what the overrides leave open.
+
+    Args:
+        recipe: the name or the path of a recipe.
+        overrides: settings by dotted name.
+        run: the run folder; a run that has begun keeps its configuration.
+        say: receives the choice and the estimate of the time as lines.
+        corpus: opens the training text instead of `data.train`.
+
+    Returns:
+        The configuration.
+    """
+    given = list(overrides.items() if isinstance(overrides, Mapping) else overrides)
+    if recipe not in AUTO:
+        return resolve(load_recipe(recipe), given)
+    if run is not None and begun(run) and (run / "config.yaml").is_file():
+        return resolve(load_recipe(str(run / "config.yaml")), given)
+    tree = load_recipe(recipe)
+    # the text, the device and the start; a network may fit only after the choice
+    plain = resolve(
+        {name: part for name, part in tree.items() if name != "backbone"},
+        [(name, value) for name, value in given if name.partition(".")[0] != "backbone"],
+    )
+    characters = count_characters(plain, corpus)
+    chosen = _start_settings(plain) if plain.init_from else {}
+    chosen |= _sizes(plain, characters)
+    config = resolve(tree, [*chosen.items(), *given])
+    chosen |= _pace(config, characters, "training.steps" in dict(given))
+    config = resolve(tree, [*chosen.items(), *given])
+    for line in _described(config, characters):
+        say(line)
+    return config
+
+
+def count_characters(
+    config: RunConfig, corpus: Callable[[DataConfig], Corpus] | None = None
+) -> int:
+    """The number of characters of the training text; counting ends at fifty millions."""
+    data = config.data
+    corpora = [corpus(data)] if corpus else (opened(part.text, data) for part in data.portions)
+    texts = chain.from_iterable(map(sides, corpora))
+    return min(_READ, sum(map(len, beginning(texts, _READ))))
+
+
+def _start_settings(config: RunConfig) -> dict[str, Any]:
+    """Method, network and tokenizer of the initial model."""
+    found = read_bundle(config.init_from).config
+    return {
+        "method": to_dict(found.method),
+        "backbone": to_dict(found.backbone) | {"dropout": 0.1},
+        "data.tokenizer": to_dict(found.data.tokenizer) | {"source": ""},
+    }
+
+
+def _sizes(config: RunConfig, characters: int) -> dict[str, Any]:
+    """Tokenizer, row length, network and batch for a text of so many characters."""
+    gpu = resolve_device(config.training.device).type != "cpu"
+    found = next(sizes for most, sizes in (_GPU if gpu else _CPU) if characters < most)
+    size, length, width, depth, heads = found
+    if config.init_from:
+        return {
+            "data.length": 256 if gpu else 128,
+            "training.batch": 32 if gpu else 8,
+            "training.lr": 2e-4
+            if characters < 50_000
+            else 5e-4,  # a small text is learned by heart
+        }
+    batch = 8 if characters < 20_000 else 16 if characters < 200_000 else 128 if gpu else 32
+    return {
+        "data.tokenizer.size": size,
+        "data.length": length,
+        "backbone.width": width,
+        "backbone.depth": depth,
+        "backbone.heads": heads,
+        "backbone.dropout": 0.1 if characters < 2_000_000 else 0.0,
+        "training.batch": batch,
+    }
+
+
+def _pace(config: RunConfig, characters: int, given: bool) -> dict[str, Any]:
+    """Steps, unless they are given, and the steps between validations and checkpoints."""
+    training, length = config.training, config.data.length
+    work = work_of(config, _vocabulary(config))
+    tokens = training.batch * length
+    text = max(1, characters // 3)  # tokens of the text, about
+    epochs = 20 if config.init_from else _EPOCHS
+    steps = min(max(epochs * text // tokens, 400), 20_000)
+    gpu = resolve_device(training.device).type != "cpu"
+    if not gpu:
+        operations = tokens * sum(work.operations().values())
+        steps = min(steps, int(_SECONDS * _CORE * min(available_cores(), 16) / operations))
+    steps = training.steps if given else max(steps, 50)
+    return {
+        "training.steps": steps,
+        "training.warmup": max(5, steps // 20),
+        "training.validate_every": max(10, steps // 8),
+        "training.validation_rows": 256 if gpu else 32,
+        # a small text has few rows, and one draw of the noise would say little
+        "training.validation_draws": min(8, max(1, 200_000 // max(1, characters))),
+        "training.save_every": max(10, steps // 4),
+        "training.log_every": 10,
+    }
+
+
+def _described(config: RunConfig, characters: int) -> Iterator[str]:
+    """The choice and the estimate of the time, as lines."""
+    training, shape = config.training, config.backbone.config
+    more = "+" if characters == _READ else ""
+    start = f"starts from {config.init_from}" if config.init_from else "starts from nothing"
+    yield (
+        f"text: {characters:,}{more} characters; {start}; tokenizer {config.data.tokenizer.kind} of "
+        f"{_vocabulary(config):,}; network {shape.depth} × {shape.width}; {training.steps:,} steps of "
+        f"{training.batch} × {config.data.length} tokens"
+    )
+    seconds = training.steps * step_seconds(config)
+    yield (
+        f"estimated time: {duration(seconds)} without validation; change it with --training.steps N"
+    )
+
+
+def step_seconds(config: RunConfig) -> float:
+    """Seconds of a training step on this machine, by the plan's formula and two measured rates."""
+    device = resolve_device(config.training.device)
+    precision = resolve_precision(config.training.precision, device)
+    machine = _measured(device, PRECISIONS[precision])
+    return pass_seconds(work_of(config, _vocabulary(config)), config.training.batch, machine)
+
+
+def _measured(device: torch.device, dtype: torch.dtype) -> Machine:
+    """The rate of matrix products and the bandwidth of the memory, measured in a tenth of a second."""
+    a, b = (
+        torch.ones(1024, 512, device=device, dtype=dtype),
+        torch.ones(512, 512, device=device, dtype=dtype),
+    )
+    block = torch.ones(2**22, device=device)
+    rate = 2 * a.numel() * b.shape[1] / _seconds(lambda: a @ b, device)
+    moved = 3 * 4 * block.numel() / _seconds(lambda: block.add_(1.0).mul_(1.0), device)
+    return Machine(rate=rate / 1e12, bandwidth=moved / 1e12)
+
+
+def _seconds(work: Callable[[], Any], device: torch.device) -> float:
+    """The shortest of several times of a call."""
+    times = []
+    for _ in range(8):
+        begin = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def _vocabulary(config: RunConfig) -> int:
+    """The size of the vocabulary, as far as it is known before the text is read."""
+    tokenizer = config.data.tokenizer
+    return TOKENIZERS[tokenizer.kind].planned_size(tokenizer) or 256

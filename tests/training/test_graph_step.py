@@ -1,0 +1,145 @@
+"""A step in one CUDA graph: the same weights as step by step; other batches run without one."""
+
+import signal
+from functools import partial
+
+import pytest
+import torch
+from test_resume import assert_same
+from training_stand_in import VOCABULARY, TinyLoader, TinyMethod, trainer
+
+from unmask.backbones.causal import Causal
+from unmask.backbones.dit import DiT
+from unmask.diffusion.schedule import Learned, LogLinear
+from unmask.diffusion.time_sampler import Stratified
+from unmask.methods.autoregressive import Autoregressive
+from unmask.methods.d3pm import D3PM
+from unmask.methods.masked_diffusion import COUNTS, masked_first
+from unmask.methods.mdlm import MDLM
+from unmask.methods.sedd import SEDD
+from unmask.training import muon
+from unmask.training.graph_step import GraphStep
+from unmask.training.signals import Interrupted
+from unmask.vocabulary import Vocabulary
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
+METHODS = {
+    "mdlm": (MDLM, MDLM.Config()),
+    "uniform": (MDLM, MDLM.Config(loss_weight="uniform")),
+    "sedd": (SEDD, SEDD.Config()),
+    "d3pm": (D3PM, D3PM.Config(steps=10, carry_over=True)),
+    "autoregressive": (Autoregressive, Autoregressive.Config()),
+    "given first": (Autoregressive, Autoregressive.Config(given_first=True)),
+}
+
+
+class FullRows(TinyLoader):
+    """Rows without padding."""
+
+    def _valid(self, row):
+        return super()._valid(row) | True
+
+
+def small(name: str, schedule=None):
+    torch.manual_seed(7)
+    kind, config = METHODS[name]
+    vocabulary = Vocabulary.over(VOCABULARY - 1)
+    if kind is Autoregressive:
+        network = Causal(Causal.Config("", 16, 2, 2), vocabulary)
+    else:
+        network = DiT(
+            DiT.Config("", 16, 2, 2, condition_width=8, time_conditioning=kind is SEDD), vocabulary
+        )
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return kind(config, network, vocabulary, schedule or LogLinear(), Stratified())
+
+
+def fitted(run, method, graph: bool, device: str = "cpu", **options):
+    """A trainer after its steps, which are functions of tensors if `graph` is set."""
+    # a large eps: a step must not depend on the sign of a gradient that is zero but for rounding
+    fixed = {"validate": None, "sample": None, "eps": 0.1, "steps": 6}
+    one = trainer(run, method, device=device, cuda_graph=graph, **fixed, **options)
+    if graph:
+        one.graph_step = GraphStep(one.train_step, one.optimizer)  # as on a GPU
+    one.fit()
+    return one
+
+
+@pytest.fixture(autouse=True)
+def single(monkeypatch):
+    """Muon in the same precision on every machine."""
+    monkeypatch.setattr(muon, "native_precisions", lambda device: ("fp32",))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("name", METHODS)
+def test_the_weights_are_those_of_plain_steps(tmp_path, name, optimizer, device):
+    make = partial(fitted, device=device, optimizer=optimizer, loader=FullRows())
+    plain, graph = make(tmp_path / "a", small(name), False), make(tmp_path / "b", small(name), True)
+    assert graph.graph_step is not None and len(graph.graph_step._graphs._kept) == 1
+    start = small(name).state_dict()
+    for key, value in plain.trained.state_dict().items():
+        torch.testing.assert_close(graph.trained.state_dict()[key], value, atol=1e-4, rtol=1e-3)
+    assert any(
+        not torch.equal(start[key], v.cpu()) for key, v in plain.trained.state_dict().items()
+    )
+
+
+def test_padding_and_given_tokens_are_left_out_of_the_loss(tmp_path):
+    plain = fitted(tmp_path / "a", small("mdlm"), False)  # every third row is half padding
+    graph = fitted(tmp_path / "b", small("mdlm"), True)
+    for key, value in plain.trained.state_dict().items():
+        torch.testing.assert_close(graph.trained.state_dict()[key], value, atol=2e-5, rtol=1e-4)
+
+
+def test_batches_that_no_graph_can_hold_are_trained_step_by_step(tmp_path):
+    for number, method in enumerate(
+        [TinyMethod(), small("mdlm", Learned()), small("autoregressive")]
+    ):
+        run = fitted(tmp_path / str(number), method, True)  # padding, for the last
+        assert run.state.step == 6 and not run.graph_step._graphs._kept
+
+
+def test_masked_tokens_come_first_and_their_numbers_are_few():
+    torch.manual_seed(0)
+    sizes = set()
+    for share in torch.rand(200):
+        masked = torch.rand(8, 16) < share
+        at, count = masked_first(masked)
+        assert count == masked.sum() and len(at.unique()) == len(at)
+        assert masked.flatten()[at[:count]].all() and not masked.flatten()[at[count:]].any()
+        sizes.add(len(at))
+    assert len(sizes) <= COUNTS
+
+
+@needs_gpu
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_bits(tmp_path, optimizer):
+    options = {
+        "optimizer": optimizer,
+        "device": "cuda",
+        "loader": FullRows(),
+        "steps": 20,
+        "validate": None,
+        "sample": None,
+        "deterministic": True,
+        "save_every": 5,
+    }
+    trainer(tmp_path / "straight", small("mdlm"), **options).fit()
+    stopped = trainer(tmp_path / "stopped", small("mdlm"), **options)
+    step = stopped._step
+
+    def counting():
+        step()
+        if stopped.state.step == 9:
+            signal.raise_signal(signal.SIGINT)
+
+    stopped._step = counting
+    with pytest.raises(Interrupted):
+        stopped.fit()
+    trainer(tmp_path / "stopped", small("mdlm"), **options).fit()
+    assert_same(tmp_path / "stopped", tmp_path / "straight", best=False)
