@@ -80,6 +80,52 @@ def test_some_tokens_are_those_of_all(name, timed, frozen):
     torch.testing.assert_close(built.features(tokens(), at=at), alike.flatten(0, 1)[at])
 
 
+class Doubled(torch.nn.Module):
+    """A layer around another one, as an adapter is."""
+
+    def __init__(self, base: torch.nn.Module) -> None:
+        super().__init__()
+        self.base = base
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * self.base(x)
+
+
+LAYERS = ["blocks.0.attention.qkv", "blocks.1.attention.out", "blocks.0.mlp.0", "blocks.1.mlp.2"]
+OF_DIT = ["blocks.0.modulation", "modulation", "noise_level.mlp.0"]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize(("name", "timed"), KINDS)
+def test_wrapped_and_hooked_layers_are_called(name, timed, frozen):
+    built, seen = network(name, timed), []
+    expected = said(built).detach()
+    for layer in [*LAYERS, "blocks.0.attention_norm", "blocks.1.mlp", "head"] + (
+        OF_DIT if name.endswith("dit") else []
+    ):
+        built.freeze(torch.float64)
+        module = built.get_submodule(layer)
+        hook = module.register_forward_hook(lambda *_: seen.append(1))
+        with torch.set_grad_enabled(not frozen):
+            torch.testing.assert_close(said(built), expected)
+        hook.remove()
+        assert seen, layer
+        seen.clear()
+    assert built.blocks[0].frozen is not None
+    for layer in LAYERS:
+        wrapped, scaled = network(name, timed), network(name, timed)
+        parent, _, leaf = layer.rpartition(".")
+        setattr(wrapped.get_submodule(parent), leaf, Doubled(wrapped.get_submodule(layer)))
+        with torch.no_grad():
+            for parameter in scaled.get_submodule(layer).parameters():
+                parameter.mul_(2)
+        wrapped.freeze(torch.float64)
+        at = torch.tensor([20, 3, 4])
+        with torch.set_grad_enabled(not frozen):
+            torch.testing.assert_close(said(wrapped), said(scaled))
+            torch.testing.assert_close(said(wrapped, at=at), said(scaled, at=at))
+
+
 CHANGES = {
     "loaded": lambda built, other: built.load_state_dict(other.state_dict()),
     "cast": lambda built, other: built.float(),

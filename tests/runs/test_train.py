@@ -121,6 +121,58 @@ def test_a_tokenizer_that_is_not_the_starts_is_refused(settings, tmp_path):
         train(settings, tmp_path / "run", tokenizer=ByteTokenizer())
 
 
+@pytest.mark.parametrize("kind", ["list", "generator", "records", "dataset", "split"])
+def test_python_objects_are_data(kind, tmp_path):
+    datasets = pytest.importorskip("datasets") if kind in ("dataset", "split") else None
+    texts = [f"A mouse ran under bed number {i}." for i in range(40)]
+    given = {
+        "list": lambda: texts,
+        "generator": lambda: (text for text in texts),
+        "records": lambda: [{"text": text} for text in texts],
+        "dataset": lambda: datasets.Dataset.from_dict({"text": texts, "n": list(range(40))}),
+        "split": lambda: {
+            "train": datasets.Dataset.from_dict({"text": texts}).to_iterable_dataset(),
+            "validation": texts[:4],
+        },
+    }[kind]()
+    settings = {**SETTINGS, "data.tokenizer.kind": "bytes", "data.cache": str(tmp_path / "cache")}
+    if kind == "split":  # a stream
+        settings |= {"data.packing": "wrap", "data.shorten": "0"}
+    model = train(settings, tmp_path / "run", data=given)
+    assert model.config.data.train == "elsewhere:data"
+    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    assert any("validation" in json.loads(line) for line in lines)
+    if kind == "list":  # the same texts resume the run, and others do not
+        train(settings | {"training.steps": "2"}, tmp_path / "run", data=list(texts))
+        with pytest.raises(UnmaskError, match="another configuration: corpus"):
+            train(settings | {"training.steps": "3"}, tmp_path / "run", data=texts[1:])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (3, "data is of type int"),
+        ({"test": []}, "data has test: give a part train"),
+        ([3, 4], "data, record 1 is of type int: give a text or a mapping"),
+        ([{"body": "x"}], "data, record 1 has no field 'text'"),
+    ],
+)
+def test_other_objects_are_refused(data, message, tmp_path):
+    settings = {**SETTINGS, "data.tokenizer.kind": "bytes", "data.cache": str(tmp_path / "cache")}
+    with pytest.raises(UnmaskError) as caught:
+        train(settings, tmp_path / "run", data=data)
+    assert message in one_line(caught)
+
+
+@pytest.mark.parametrize("name", ["hf:json", "hf:/tmp", "hf:"])
+def test_names_of_no_dataset_are_refused_in_one_line(name, tmp_path, monkeypatch):
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UnmaskError) as caught:
+        train({**SETTINGS, "data.train": name, "data.cache": str(tmp_path)}, tmp_path / "run")
+    assert name in one_line(caught)
+
+
 def test_auto_fits_the_text_and_overrides_win(tmp_path):
     text = tmp_path / "mine.txt"
     text.write_text("A cat sat on a mat.\n\n" * 2000)
@@ -147,3 +199,13 @@ def test_finetune_takes_network_and_tokens_of_its_start_and_measures_it(settings
     assert any("nats/token before" in line for line in said)
     again = fitted("finetune", own | {"data.train": "elsewhere.txt"}, folder, said.append)
     assert again.training == model.config.training  # a run that has begun keeps its choice
+
+
+def test_auto_counts_the_characters_of_python_objects(tmp_path):
+    said: list[str] = []
+    texts = (f"A mouse ran under bed number {i}." for i in range(400))
+    few = {"training.device": "cpu", "training.steps": 2, "data.cache": str(tmp_path / "cache")}
+    few |= {"backbone.width": 16, "backbone.depth": 1, "backbone.heads": 2}
+    model = unmask.train("auto", tmp_path / "run", data=texts, overrides=few, say=said.append)
+    assert "13,090 characters" in said[0]
+    assert model.config.data.train == "elsewhere:data"

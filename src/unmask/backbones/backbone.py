@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from unmask.backbones.layers.attention import AttentionRule
 from unmask.backbones.layers.dropout import Keys, draw_keys
-from unmask.backbones.layers.inference_weights import InferenceWeights
+from unmask.backbones.layers.inference_weights import InferenceWeights, is_plain
 from unmask.backbones.layers.ops import ALIGNED
 from unmask.backbones.layers.packed_batch import Call
 from unmask.backbones.layers.state import KVState, State
@@ -131,12 +131,28 @@ class Backbone(InferenceWeights, ABC):
         weight, bias = self.usable
         return F.linear(h_at.to(weight.dtype), weight, bias)[..., : self.head.out_features]
 
+    @property
+    def plain(self) -> bool:
+        """True if no module outside the blocks has an adapter, a hook or quantised weights."""
+        return is_plain(self.head)
+
+    @property
+    def usable(self) -> Any:
+        if self.frozen is None or torch.is_grad_enabled() or not self.plain:
+            return None
+        return self.frozen
+
     def freeze(self, dtype: torch.dtype) -> None:
         """Casts the weights for inference, once, and pads the head for a GPU.
+
+        A network that is not plain has no frozen weights afterwards.
 
         Args:
             dtype: Precision of the matrix products.
         """
+        if not self.plain:
+            self.thaw()
+            return
         padding = -self.head.out_features % ALIGNED if self.head.weight.is_cuda else 0
         weight, bias = self.head.weight.detach().to(dtype), self.head.bias.detach().to(dtype)
         self.edition += 1  # not `thaw`, which drops weights that another thread may be reading

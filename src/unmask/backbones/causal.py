@@ -102,6 +102,8 @@ class Causal(Backbone):
     @torch.no_grad()
     def freeze(self, dtype: torch.dtype) -> None:
         super().freeze(dtype)
+        if self.frozen is None:
+            return
         for block in self.blocks:
             assert isinstance(block, Block)
             block.freeze(None, dtype)

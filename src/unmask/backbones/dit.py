@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.layers.attention import AttentionInputs, AttentionRule, attention_inputs
 from unmask.backbones.layers.dropout import Keys
+from unmask.backbones.layers.inference_weights import is_plain
 from unmask.backbones.layers.ops import EPS, modulate, taken
 from unmask.backbones.layers.packed_batch import Call, PackedBatch, PackedForward
 from unmask.backbones.layers.state import State
@@ -163,9 +164,16 @@ class DiT(Backbone):
         shift, scale = final.chunk(2, -1)
         return modulate(self.norm(x), shift, scale)
 
+    @property
+    def plain(self) -> bool:
+        mlp = self.noise_level.mlp
+        return is_plain(self.head, self.norm, self.modulation, mlp, mlp[0], mlp[2])
+
     @torch.no_grad()
     def freeze(self, dtype: torch.dtype) -> None:
         super().freeze(dtype)
+        if self.frozen is None:
+            return
         c = F.silu(self.noise_level(torch.zeros(1, device=self.head.weight.device)))
         for block in self.blocks:
             assert isinstance(block, Block)

@@ -19,7 +19,7 @@ from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.errors import UnmaskError
 from unmask.methods.method import METHODS
 from unmask.registry import Registry
-from unmask.training.training_config import DistributedConfig, TrainingConfig
+from unmask.training.training_config import DistributedConfig, LoraConfig, TrainingConfig
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class RunConfig:
     backbone: Choice = field(default_factory=partial(_default, "backbone"))
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
 
 

@@ -63,22 +63,30 @@ class _Part:
         )
 
 
-def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
+def load_data(
+    config: DataConfig,
+    tokenizer: Tokenizer | None = None,
+    train_on: Corpus | None = None,
+    validate_on: Corpus | None = None,
+) -> Data:
     """Tokenizer and rows of a configuration.
 
     A missing tokenizer learns from `tokenizer.source`, or else from the training documents without
     the held-out ones. Each corpus of a mixture has its own held-out documents. Validation uses all
-    of them.
+    of them. `train_on` and `validate_on` replace the sources of the configuration.
     """
     weights = [portion.weight for portion in config.portions]
-    corpora = [opened(portion.text, config) for portion in config.portions]
+    corpora = [opened(portion.text, config) for portion in config.portions if train_on is None]
+    if train_on is not None:
+        corpora = [detokenized(train_on, config)]
     for corpus in corpora:
         if corpus.endless:
-            return _streamed(corpus, config, tokenizer)
+            return _streamed(corpus, validate_on, config, tokenizer)
+    other = _validation_corpus(validate_on, config)
     with ExitStack() as stack:
-        if config.valid:
+        if other is not None:
             train = [_Part.all_of(corpus) for corpus in corpora]
-            valid = [_Part.all_of(finite(opened(config.valid, config)))]
+            valid = [_Part.all_of(other)]
         else:
             folder = cache_folder(config.cache)
             spools = [stack.enter_context(closing(DocumentSpool(folder))) for _ in corpora]
@@ -92,7 +100,7 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
         train_rows = [_run_rows(part, tokenizer, config) for part in train]
         valid_rows = [_run_rows(part, tokenizer, config) for part in valid]
     read = [*zip(train, train_rows, strict=True)]
-    read += zip(valid, valid_rows, strict=True) if config.valid else []
+    read += zip(valid, valid_rows, strict=True) if other is not None else []
     return Data(
         tokenizer,
         train_rows[0] if len(train_rows) == 1 else Mixture(train_rows, weights),
@@ -103,7 +111,16 @@ def load_data(config: DataConfig, tokenizer: Tokenizer | None = None) -> Data:
     )
 
 
-def _streamed(stream: Corpus, config: DataConfig, tokenizer: Tokenizer | None) -> Data:
+def _validation_corpus(given: Corpus | None, config: DataConfig) -> Corpus | None:
+    """The given corpus or that of `data.valid`; None if documents are to be held out."""
+    if given is not None:
+        return finite(detokenized(given, config))
+    return finite(opened(config.valid, config)) if config.valid else None
+
+
+def _streamed(
+    stream: Corpus, validate_on: Corpus | None, config: DataConfig, tokenizer: Tokenizer | None
+) -> Data:
     """The data of a run on a stream, which allows neither held-out documents nor class labels."""
     if len(config.portions) > 1:
         raise UnmaskError(
@@ -113,12 +130,13 @@ def _streamed(stream: Corpus, config: DataConfig, tokenizer: Tokenizer | None) -
         raise UnmaskError(
             f"{stream.name} is a stream and has no class labels: leave data.label_field empty"
         )
-    if not config.valid:
+    other = _validation_corpus(validate_on, config)
+    if other is None:
         raise UnmaskError(
             f"{stream.name} is a stream without held-out documents: "
             "set data.valid to a file or a folder"
         )
-    valid = _Part.all_of(finite(opened(config.valid, config)))
+    valid = _Part.all_of(other)
     tokenizer = tokenizer or _learned([_Part.all_of(stream)], [1.0], config)
     rows = StreamRows(stream, tokenizer, config.length, _packer(config), _layout(config))
     measured = _rows(valid, tokenizer, config)

@@ -14,6 +14,7 @@ from unmask.formats.weights import in_dtype, restored
 from unmask.generation.sampling_params import checked_defaults
 from unmask.runtime.device import PRECISIONS
 from unmask.training.checkpoints.checkpoint import run_weights
+from unmask.training.lora import merged
 
 
 def write_folder(bundle: Bundle, folder: str | Path, precision: str = "fp32") -> None:
@@ -86,5 +87,6 @@ class RunFormat(ReadFormat):
             return read_folder(within(path, "model"))
         config = resolve(load_recipe(str(within(path, "config.yaml"))))
         tokenizer = load_tokenizer(within(path, "tokenizer"))
-        method = restored(config, tokenizer.vocabulary, run_weights(path, print), path)
+        weights = merged(run_weights(path, print), config.lora)
+        method = restored(config, tokenizer.vocabulary, weights, path)
         return Bundle(method, tokenizer, config)

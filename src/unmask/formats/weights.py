@@ -40,6 +40,12 @@ def restored(
 
     Raises an error if the weights do not fit the network in `dtype` or are not finite.
     """
+    table = tensors.get("backbone.embedding.weight")
+    if getattr(config.backbone.config, "tied_head", False) and table is not None:
+        tensors = {
+            "backbone.head.weight": table,
+            **tensors,
+        }  # transformers writes a tied matrix once
     with _SkipInitialisation():
         # the network may be larger than the memory: compare with an outline without data first
         check_fit(tensors, in_dtype(outline(config, vocabulary).state_dict(), dtype), where)

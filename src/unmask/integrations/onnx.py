@@ -48,8 +48,7 @@ def export(model: Model, file: str | Path) -> None:
     The inputs are `tokens`, and `sigma` for a network with time conditioning. The output is `logits`. The
     file's metadata holds the special ids, lengths and schedule for a sampler.
     """
-    for module in ("onnx", "onnxscript"):
-        extra(module, "an ONNX file", "onnx")
+    onnx, _ = (extra(module, "an ONNX file", "onnx") for module in ("onnx", "onnxscript"))
     path = Path(file)
     if not path.resolve().parent.is_dir():
         raise UnmaskError(f"there is no folder for {path}: make it first")
@@ -82,6 +81,11 @@ def export(model: Model, file: str | Path) -> None:
     assert program is not None
     program.model.metadata_props.update(metadata(model))
     program.save(str(path))
+    proto = onnx.load(path, load_external_data=False)
+    del proto.graph.value_info[
+        :
+    ]  # quantize_dynamic transposes weights and rejects their old shapes
+    onnx.save(proto, path)
 
 
 def metadata(model: Model) -> dict[str, str]:

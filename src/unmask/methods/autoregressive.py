@@ -9,11 +9,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from unmask.backbones.layers.inference_weights import is_plain
 from unmask.diffusion.denoiser import Denoiser
-from unmask.diffusion.parameterization import subs_log_probs, zero_masked
+from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.methods.compute.cached_decoding import CachedDecoder, CausalMethod, Then
-from unmask.methods.compute.chunked_loss import head_loss
+from unmask.methods.compute.chunked_loss import projection_loss
 from unmask.methods.masked_diffusion import cross_entropy
 from unmask.methods.method import METHODS, Capabilities, Losses, padding, spread, targets
 from unmask.randomness import RowStream
@@ -66,6 +67,8 @@ class Autoregressive(CausalMethod):
         scored = targets(valid, given)
         if not bool(scored.all()):
             return None  # the number of predicted tokens differs from batch to batch
+        if not is_plain(self.backbone.head):
+            return None  # a hook would run only once, when the graph is captured
         return {"x": x, "at": self._predicted(scored)}
 
     def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
@@ -85,7 +88,8 @@ class Autoregressive(CausalMethod):
         h = self.backbone.features(self.inputs(text), valid=valid, at=at - self.lag)
         ids = x.flatten()[at][:, None]
         ones = torch.ones(len(at), device=x.device)
-        return head_loss(h, self.backbone.head.weight, self._bias(), ids, cross_entropy, ones)
+        mask_id = self.vocabulary.mask_id
+        return projection_loss(self.backbone.head, mask_id, h, ids, cross_entropy, ones)
 
     def denoiser(self) -> Denoiser:
         return _CachedDenoiser(self)
@@ -127,9 +131,6 @@ class Autoregressive(CausalMethod):
         """
         if self.serving.fixed:
             self._idle[:] = [decoder]
-
-    def _bias(self) -> Tensor:
-        return zero_masked(self.backbone.head.bias, self.vocabulary.mask_id)
 
 
 class _BatchDecoder:

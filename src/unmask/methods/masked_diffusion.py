@@ -10,12 +10,13 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from unmask.backbones.backbone import Backbone
+from unmask.backbones.layers.inference_weights import is_plain
 from unmask.diffusion.denoiser import Denoiser
-from unmask.diffusion.parameterization import subs_log_probs, zero_masked
+from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.process import q_sample
 from unmask.diffusion.schedule import Learned, Schedule
 from unmask.diffusion.time_sampler import Noise, RowNoise, TimeSampler
-from unmask.methods.compute.chunked_loss import RowLoss, head_loss
+from unmask.methods.compute.chunked_loss import RowLoss, projection_loss
 from unmask.methods.compute.graph_denoiser import GraphDenoiser
 from unmask.methods.method import Capabilities, Losses, Method, padding, spread, targets
 from unmask.randomness import RowStream
@@ -114,6 +115,8 @@ class MaskedDiffusion(Method):
     ) -> dict[str, Tensor] | None:
         if isinstance(self.schedule, Learned):
             return None  # its gradient reads the losses on the host
+        if not is_plain(self.backbone.head):
+            return None  # a hook would run only once, when the graph is captured
         noise = self.training_noise(stream, targets(valid, given))
         assert isinstance(noise, Noise)
         weight, *inputs = self.loss_inputs(noise.t)
@@ -194,10 +197,8 @@ class MaskedDiffusion(Method):
         by_token: Sequence[Tensor],
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
         """Sum and values of a loss of tokens x with features h."""
-        bias: Tensor = self.backbone.head.bias
-        if self.zero_masking:
-            bias = zero_masked(bias, self.vocabulary.mask_id)
-        return head_loss(h, self.backbone.head.weight, bias, self.read(x), row_loss, *by_token)
+        mask_id = self.vocabulary.mask_id if self.zero_masking else None
+        return projection_loss(self.backbone.head, mask_id, h, self.read(x), row_loss, *by_token)
 
     def _with_ends(
         self, losses: Losses, x: Tokens, valid: Valid, noise: Noise, given: Valid | None

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unmask.backbones.layers.inference_weights import is_plain
 from unmask.errors import UnmaskError
 from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import Method
@@ -35,7 +36,11 @@ class TokenClassifier:
         z[:, self._column] = self._method.vocabulary.mask_id
         backbone, labels = self._method.backbone, self._labels
         h = backbone.features(z, self._method.condition(t, z.device))[:, self._column]
-        logits = nn.functional.linear(h, backbone.head.weight[labels], backbone.head.bias[labels])
+        head = backbone.head
+        if is_plain(head):
+            logits = nn.functional.linear(h, head.weight[labels], head.bias[labels])
+        else:
+            logits = head(h)[:, labels]
         return logits.log_softmax(-1)[:, self._index]
 
     def slopes(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:

@@ -14,8 +14,9 @@ import torch
 
 from unmask.config.run_config import RunConfig, load_recipe, resolve, to_dict
 from unmask.data.corpora import opened
+from unmask.data.data_config import DataConfig
 from unmask.data.documents.pairs import sides
-from unmask.data.sources.corpus import beginning
+from unmask.data.sources.corpus import Corpus, beginning
 from unmask.data.tokenizers.tokenizer import TOKENIZERS
 from unmask.formats.read import read_bundle
 from unmask.runs.plan import Machine, pass_seconds, work_of
@@ -51,6 +52,7 @@ _GPU = (
 def fitted(
     recipe: str, overrides: Settings = (), run: Path | None = None,
     say: Callable[[str], None] = print,
+    corpus: Callable[[DataConfig], Corpus] | None = None,
 ) -> RunConfig:  # fmt: skip
     """The configuration of a recipe; `auto` and `finetune` choose what the overrides leave open.
 
@@ -59,6 +61,7 @@ def fitted(
         overrides: settings by dotted name.
         run: the run folder; a run that has begun keeps its configuration.
         say: receives the choice and the estimate of the time as lines.
+        corpus: opens the training text instead of `data.train`.
 
     Returns:
         The configuration.
@@ -74,7 +77,7 @@ def fitted(
         {name: part for name, part in tree.items() if name != "backbone"},
         [(name, value) for name, value in given if name.partition(".")[0] != "backbone"],
     )
-    characters = count_characters(plain)
+    characters = count_characters(plain, corpus)
     chosen = _start_settings(plain) if plain.init_from else {}
     chosen |= _sizes(plain, characters)
     config = resolve(tree, [*chosen.items(), *given])
@@ -85,11 +88,13 @@ def fitted(
     return config
 
 
-def count_characters(config: RunConfig) -> int:
+def count_characters(
+    config: RunConfig, corpus: Callable[[DataConfig], Corpus] | None = None
+) -> int:
     """The number of characters of the training text; counting ends at fifty millions."""
-    texts = chain.from_iterable(
-        sides(opened(portion.text, config.data)) for portion in config.data.portions
-    )
+    data = config.data
+    corpora = [corpus(data)] if corpus else (opened(part.text, data) for part in data.portions)
+    texts = chain.from_iterable(map(sides, corpora))
     return min(_READ, sum(map(len, beginning(texts, _READ))))
 
 

@@ -1,8 +1,10 @@
 """Trains a configuration in a run folder."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,14 @@ from unmask.config.run_config import (
     resolve,
     to_dict,
 )
+from unmask.data.corpora import fields_of
+from unmask.data.documents.fields import Fields
 from unmask.data.load import Data, first_sources, load_data
 from unmask.data.loader import LabelDropout, Loader, ShortRows
 from unmask.data.rows.first_rows import FirstRows
 from unmask.data.rows.stream_rows import StreamLoader, StreamRows
+from unmask.data.sources.corpus import ELSEWHERE, Corpus
+from unmask.data.sources.python_objects import corpus_of
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
@@ -27,6 +33,7 @@ from unmask.files.lock import locked
 from unmask.files.storage import Damaged, full_disk, seal, verify
 from unmask.files.tensors import load_weights
 from unmask.formats.read import read_bundle
+from unmask.imports import extra
 from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import likelihood
 from unmask.model import Model
@@ -38,6 +45,7 @@ from unmask.training.checkpoints.checkpoint import SEALED, agree, recovered, run
 from unmask.training.distributed.process_group import ProcessGroup, joined, local_device
 from unmask.training.logs.loggers import LOGGERS
 from unmask.training.logs.progress import MeasureProgress
+from unmask.training.lora import add_adapters, merged, remove_adapters
 from unmask.training.trainer import Trainer
 
 Say = Callable[[str], None]
@@ -47,7 +55,7 @@ def train(
     recipe: str | Path | Mapping[str, Any] | RunConfig,
     run: str | Path | None = None,
     *,
-    data: str | Path | None = None,
+    data: str | Path | Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
     overrides: Mapping[str, Any] | None = None,
     say: Say = print,
     tokenizer: Tokenizer | None = None,
@@ -58,7 +66,9 @@ def train(
     Args:
         recipe: a shipped recipe by name ("demo"), a YAML file, a dict of settings, or a configuration.
         run: the run folder; runs/RECIPE unless given.
-        data: the text to train on: a file, a folder or another source; short for `data.train`.
+        data: the text to train on: a file, a folder or another source, short for `data.train`; a Dataset
+            or IterableDataset of Hugging Face; or an iterable of texts, pairs or records. A mapping has
+            the parts "train" and "valid" or "validation".
         overrides: settings by dotted name, such as {"training.steps": 100, "data.train": "notes.txt"}.
         say: receives each line of progress.
         tokenizer: a tokenizer to use instead of learning one from the training text.
@@ -74,10 +84,25 @@ def train(
         raise UnmaskError("the run needs a folder: give run, such as runs/first")
     run = Path("runs") / Path(str(recipe)).stem if run is None else run
     run = Path(run)
-    changed = {**({} if data is None else {"data.train": str(data)}), **(overrides or {})}
-    config = _configured(recipe, changed, run, say)
+    source, objects = None, None
+    if isinstance(data, str | Path):
+        source = str(data)
+    elif data is not None:
+        objects = cache(partial(_given, data))  # an iterator can be read only once
+    changed = {**({} if source is None else {"data.train": source}), **(overrides or {})}
+    config = _configured(recipe, changed, run, say, objects)
+    given = objects(fields_of(config.data)) if objects else {}
+    if given:
+        names: Any = {part: f"{ELSEWHERE}{corpus.name}" for part, corpus in given.items()}
+        config = replace(config, data=replace(config.data, **names))
     for name in config.training.log_to:
         LOGGERS[name]  # raises an error for an unknown name before any work
+    if config.lora.rank:
+        extra("peft", "lora.rank", "lora")
+        if not config.init_from:
+            raise UnmaskError(
+                "lora.rank trains adapters of a trained model: set init_from, such as stories"
+            )
     outline(config)  # raises an error if method and network do not fit, before any data is read
     hint = f"nothing was lost; free some room and start {run} again"
     device = local_device(resolve_device(config.training.device))
@@ -87,7 +112,9 @@ def train(
         report = say if group.main else lambda _: None
         checkpoint = _newest_checkpoint(run, report, group)
         report(f"{run}: reading {config.data.trained_on}")
-        model, trainer = _prepared(config, run, report, tokenizer, auto_batch, group, checkpoint)
+        model, trainer = _prepared(
+            config, run, report, tokenizer, auto_batch, group, checkpoint, given
+        )
         if config.init_from and not checkpoint:
             trainer.measure_start()
         trainer.fit(checkpoint)
@@ -99,13 +126,28 @@ def _configured(
     overrides: Mapping[str, Any],
     run: Path,
     say: Say,
+    objects: Callable[[Fields], dict[str, Corpus]] | None,
 ) -> RunConfig:
-    """The configuration of a recipe with overrides."""
+    """The configuration of a recipe with overrides; `objects` opens data that are no files."""
     if isinstance(recipe, RunConfig):
         return resolve(to_dict(recipe), overrides) if overrides else recipe
     if isinstance(recipe, Mapping):
         return resolve(recipe, overrides)
-    return fitted(str(recipe), overrides, run, say)
+    if objects is None:
+        return fitted(str(recipe), overrides, run, say)
+    return fitted(str(recipe), overrides, run, say, lambda data: objects(fields_of(data))["train"])
+
+
+def _given(data: Iterable[Any] | Mapping[str, Iterable[Any]], fields: Fields) -> dict[str, Corpus]:
+    """The corpora of data that the caller gave, by the setting that they replace."""
+    parts = data if isinstance(data, Mapping) else {"train": data}
+    if "train" not in parts:
+        raise UnmaskError(f"data has {', '.join(map(str, parts)) or 'no parts'}: give a part train")
+    valid = parts.get("valid", parts.get("validation"))
+    found = {"train": corpus_of(parts["train"], fields, "data")}
+    if valid is not None:
+        found["valid"] = corpus_of(valid, fields, "validation data")
+    return found
 
 
 def _prepared(
@@ -116,16 +158,19 @@ def _prepared(
     auto_batch: bool,
     group: ProcessGroup,
     checkpoint: Path | None,
+    given: Mapping[str, Corpus],
 ) -> tuple[Model, Trainer]:
     """The model and its trainer; reads the data and writes config.yaml and the tokenizer."""
     initial = _initial_model(config, tokenizer) if config.init_from and not checkpoint else None
     known = initial.tokenizer if initial else tokenizer
-    data = group.in_turn(lambda: _data(config, run, known, checkpoint, group))
+    data = group.in_turn(lambda: _data(config, run, known, checkpoint, group, given))
     fingerprint = {**to_dict(config), "corpus": data.train.facts}
     if checkpoint:  # before any file of the run changes
         group.broadcast(lambda: _check_agreement(run, checkpoint, fingerprint, config))
     torch.manual_seed(config.seed)  # the initial weights
     method = initial.method if initial else build_method(config, data.tokenizer.vocabulary)
+    if config.lora.rank:
+        add_adapters(method, config.lora)
     model = Model(method, data.tokenizer, config, _usual(config, initial))
     valid = FirstRows(data.valid, config.training.validation_rows, config.seed)
 
@@ -166,8 +211,10 @@ def _prepared(
         data.tokenizer.save(run / "tokenizer")
         seal(run, *SEALED)
     parameters = sum(p.numel() for p in method.parameters())
+    trained = sum(p.numel() for p in method.parameters() if p.requires_grad)
+    share = f", {trained / parameters:.1%} of them trained" if trained < parameters else ""
     say(
-        f"{config.method.name}, {parameters / 1e6:.1f}M parameters; {data.train.amount} of "
+        f"{config.method.name}, {parameters / 1e6:.1f}M parameters{share}; {data.train.amount} of "
         f"{config.data.length} tokens to train on, {len(data.valid):,} to validate"
     )
     if len(valid) < len(data.valid):
@@ -188,7 +235,11 @@ def _prepared(
 def _best_model(model: Model, trainer: Trainer, say: Say) -> Model:
     """The model with the best weights of the run; exports it to the run folder."""
     method, run, group = model.method, trainer.run, trainer.group
-    load_weights(method.to(trainer.device), group.in_turn(lambda: run_weights(run, say)), run)
+    weights = group.in_turn(lambda: run_weights(run, say))
+    if model.config.lora.rank:
+        remove_adapters(method)
+        weights = merged(weights, model.config.lora)
+    load_weights(method.to(trainer.device), weights, run)
     if group.main:
         _clear_damage(run / "model", say)
         model.save(run / "model")
@@ -258,13 +309,14 @@ def _data(
     tokenizer: Tokenizer | None,
     checkpoint: Path | None,
     group: ProcessGroup,
+    given: Mapping[str, Corpus],
 ) -> Data:
     """The rows for training and validation. The main process learns the tokenizer for all processes."""
     if checkpoint:
         tokenizer = load_tokenizer(run_file(checkpoint, run, "tokenizer"))
     elif not group.main:
         tokenizer = load_tokenizer(run / "tokenizer")
-    data = load_data(config.data, tokenizer)
+    data = load_data(config.data, tokenizer, given.get("train"), given.get("valid"))
     if group.world > 1 and group.main and not checkpoint:
         data.tokenizer.save(run / "tokenizer")
     return data

@@ -87,6 +87,20 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
+class LoraConfig:
+    """Adapters that a run trains in place of the weights of `init_from`."""
+
+    rank: int = 0  # 0 = no adapters: all weights are trained
+    alpha: float = 16.0  # the adapters' outputs are multiplied by alpha / rank
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank <= 2**14:
+            raise UnmaskError(f"lora.rank must lie between 0 and {2**14:,}, but is {self.rank!r}")
+        if not 0 < self.alpha < float("inf"):
+            raise UnmaskError(f"lora.alpha must be finite and above 0, but is {self.alpha!r}")
+
+
+@dataclass(frozen=True)
 class DistributedConfig:
     """Distribution of a run over the processes that torchrun starts."""
 

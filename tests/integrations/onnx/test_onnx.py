@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 import torch
 from hub_models import FIXTURE, logits, refused, tiny
+from onnxruntime.quantization import QuantType, quantize_dynamic
 from safetensors.torch import load_file
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import WordLevel
@@ -69,6 +70,19 @@ def test_logits_agree_at_every_length(exported, name):
         np.testing.assert_allclose(theirs, ours.numpy(), rtol=0, atol=1e-4)
     assert model.method.backbone.frozen is not None  # it serves again
     assert not model.method.training
+
+
+def test_onnxruntime_quantizes_a_file(exported, tmp_path):
+    folder = exported("timed")[1]
+    quantize_dynamic(folder / "model.onnx", tmp_path / "int8.onnx", weight_type=QuantType.QInt8)
+    feed = {"tokens": np.arange(24).reshape(2, 12), "sigma": np.ones(2, np.float32)}
+    plain, int8 = (
+        onnxruntime.InferenceSession(file).run(["logits"], feed)[0]
+        for file in (folder / "model.onnx", tmp_path / "int8.onnx")
+    )
+    known = np.isfinite(plain)
+    assert np.abs(plain[known] - int8[known]).max() < 0.05 * np.ptp(plain[known])
+    assert (tmp_path / "int8.onnx").stat().st_size < (folder / "model.onnx").stat().st_size
 
 
 def test_the_authors_network_says_there_what_it_says_at_home(exported):

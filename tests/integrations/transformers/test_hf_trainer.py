@@ -7,7 +7,15 @@ import pytest
 import torch
 from hub_models import SHAPE, fill
 from torch.utils.data import SequentialSampler
-from transformers import AutoTokenizer, Trainer, TrainingArguments
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertTokenizerFast,
+    DataCollatorForLanguageModeling,
+    Trainer,
+    TrainingArguments,
+)
 
 import unmask
 import unmask.integrations.transformers
@@ -15,6 +23,7 @@ from unmask.config.components import build_method
 from unmask.config.run_config import RunConfig, resolve
 from unmask.data.load import load_data
 from unmask.data.loader import Loader
+from unmask.errors import UnmaskError
 from unmask.integrations.transformers.modeling import UnmaskForMaskedLM
 from unmask.methods.mdlm import MDLM
 from unmask.model import Model
@@ -178,3 +187,51 @@ def test_given_tokens_cost_nothing_and_padding_is_unseen(config):
     assert torch.equal(model.eval()(wider, wide, labels=ignored).loss, narrow)
     by_count = model.eval()(x, seen, labels=labels, num_items_in_batch=8).loss
     torch.testing.assert_close(by_count, loss * 2 / 8)
+
+
+def test_masks_of_a_collator_train_the_masked_lm_of_transformers(tmp_path):
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes = {"vocab_size": 40, "intermediate_size": 32, "max_position_embeddings": 24}
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(35))]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    tokenizer = BertTokenizerFast(str(tmp_path / "vocab.txt"))
+    bert = BertForMaskedLM(BertConfig(**shape, **sizes, tie_word_embeddings=True)).eval()
+    with torch.no_grad():  # the logit of MASK is -inf in our network
+        bert.cls.predictions.bias[tokenizer.mask_token_id] = -1e9
+    for part in (bert, tokenizer):
+        part.save_pretrained(tmp_path / "bert")
+    ours = UnmaskForMaskedLM.from_model(unmask.load(tmp_path / "bert", device="cpu"))
+    rows = [tokenizer(" ".join(f"w{(i * j) % 35}" for j in range(9))) for i in range(1, 9)]
+    torch.manual_seed(0)
+    batch = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.4)(rows)
+    assert bool((batch["input_ids"] == batch["labels"]).any())  # some labelled tokens are unmasked
+    theirs = bert(**batch)
+    found = ours(**batch)
+    torch.testing.assert_close(found.loss, theirs.loss)
+    torch.testing.assert_close(found.logits.softmax(-1), theirs.logits.softmax(-1))
+    by_count = ours(**batch, num_items_in_batch=7).loss
+    torch.testing.assert_close(by_count * 7, found.loss * (batch["labels"] != -100).sum())
+    assert torch.equal(ours(**batch).loss, found.loss)  # no noise is drawn
+    labels = batch["labels"].masked_fill(batch["labels"] == -100, tokenizer.mask_token_id)
+    with pytest.raises(UnmaskError, match="labels hold MASK"):
+        ours(batch["input_ids"], labels=labels)
+
+
+def test_metrics_get_logits_of_the_masked_text(config, tmp_path):
+    model, seen = wrapped(config), []
+    rows = Loader(load_data(config.data).train, BATCH, config.seed).batch(0, range(BATCH))[0]
+    settings = TrainingArguments(
+        str(tmp_path), report_to=[], use_cpu=True, dataloader_pin_memory=False, disable_tqdm=True
+    )
+
+    def accuracy(given) -> dict[str, float]:
+        seen.append(given.predictions.shape)
+        return {"accuracy": float((given.predictions.argmax(-1) == given.label_ids).mean())}
+
+    trainer = Trainer(model, settings, compute_metrics=accuracy)
+    found = trainer.evaluate([{"input_ids": row, "labels": row} for row in rows])
+    assert (
+        seen == [(*rows.shape, model.method.vocabulary.size)] and 0 <= found["eval_accuracy"] <= 1
+    )
+    assert model.train()(rows, labels=rows).logits is None

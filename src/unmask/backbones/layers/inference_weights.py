@@ -3,7 +3,34 @@
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from unmask.backbones.layers.ops import SwiGLU
+
+_PLAIN = {nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.GELU, SwiGLU, nn.Sequential}
+_WEIGHTS = {nn.Parameter, Tensor, type(None)}
+
+
+def is_plain(*modules: nn.Module) -> bool:
+    """True if the weights of some modules determine their outputs.
+
+    An adapter, a quantised layer or a parametrization has another class. A hook may change an output.
+    """
+    for module in modules:
+        if (
+            type(module) not in _PLAIN
+            or module._forward_hooks
+            or module._forward_pre_hooks
+            or module._backward_hooks
+            or module._backward_pre_hooks
+            or "forward" in module.__dict__  # a hook of accelerate
+        ):
+            return False
+        weight = module._parameters.get("weight")
+        if type(weight) not in _WEIGHTS and is_traceable_wrapper_subclass(weight):
+            return False  # a plain layer with a quantised weight
+    return True
 
 
 class Compilable(nn.Module):
@@ -34,9 +61,11 @@ class InferenceWeights(Compilable):
         return None if torch.is_grad_enabled() else self.frozen
 
     def thaw(self) -> None:
-        """Drops the frozen weights."""
-        self.frozen = None
-        self.edition += 1
+        """Drops the frozen weights, also those of modules inside."""
+        for module in self.modules():
+            if isinstance(module, InferenceWeights):
+                module.frozen = None
+                module.edition += 1
 
     def train(self, mode: bool = True) -> Any:
         if mode:

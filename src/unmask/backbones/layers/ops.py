@@ -1,11 +1,11 @@
-"""Operations of transformer blocks: linear maps, layer norm, GELU, token selection."""
+"""Operations of transformer blocks: linear maps, layer norm, GELU, SwiGLU, token selection."""
 
 import math
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
@@ -46,6 +46,14 @@ def feed_forward(h: Tensor, w: BlockWeights) -> Tensor:
         flat = torch._addmm_activation(w.up_bias, h.flatten(0, -2), w.up.t(), use_gelu=True)
         return linear(flat.unflatten(0, h.shape[:-1]), w.down, w.down_bias)
     return linear(gelu(linear(h, w.up, w.up_bias)), w.down, w.down_bias)
+
+
+class SwiGLU(nn.Module):
+    """silu(gate) * value, from a last axis with all gates before all values."""
+
+    def forward(self, x: Float[Tensor, "*tokens doubled"]) -> Float[Tensor, "*tokens hidden"]:
+        gate, value = x.chunk(2, -1)
+        return F.silu(gate) * value
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -127,6 +135,6 @@ class _Normal(torch.autograd.Function):
         return rstd * (d_n - d_n.mean(-1, keepdim=True) - n * projection), None
 
 
-def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+def modulate(x: Tensor, shift: Tensor | int, scale: Tensor | int) -> Tensor:
     """adaLN's affine map, with a shift and a scale for each row."""
     return x * (1 + scale) + shift

@@ -13,11 +13,12 @@ from torch.utils.checkpoint import checkpoint
 
 from unmask.backbones.layers.attention import AttentionInputs, Features
 from unmask.backbones.layers.dropout import Keys, dropout
-from unmask.backbones.layers.inference_weights import InferenceWeights
+from unmask.backbones.layers.inference_weights import InferenceWeights, is_plain
 from unmask.backbones.layers.ops import (
     ALIGNED,
     EPS,
     BlockWeights,
+    SwiGLU,
     feed_forward,
     linear,
     modulate,
@@ -103,7 +104,7 @@ class Attention(nn.Module):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.width, self.heads = width, heads
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width, bias=False)
 
@@ -113,9 +114,11 @@ class Block(InferenceWeights):
 
     Without a condition per row, norm gains and adaLN are the same for all tokens. The block folds
     them into its matrices. They then cost no time per token, forward or backward.
+    With adapters, quantised layers or hooks it calls its modules instead.
     """
 
     frozen: BlockWeights | None
+    c: Tensor | None = None  # the condition of the frozen weights
     recomputed: bool = False  # activation checkpointing: the backward pass reruns the block
 
     def __init__(
@@ -173,20 +176,36 @@ class Block(InferenceWeights):
         at: Tensor | None,
     ) -> Float[Tensor, "*tokens width"]:
         length, drop = x.shape[1], self.dropout
-        if self.by_row and c is not None:
-            x = self._modulated(x, layer, attention, c, keys)
+        if (self.by_row and c is not None) or not self.plain:
+            x = self._unfolded(x, layer, attention, c, keys)
             return x if at is None else taken(x, at)
         w = self.usable or self.folded(c)
-        y = self._attend(normal(x, w, self.rms), layer, attention, w)
+        y = self._attend(_products(normal(x, w, self.rms), w), layer, attention)
         if at is not None:
             x, y = taken(x, at), taken(y, at)
         x = x + dropout(linear(y, w.out, None), drop, keys, 2 * layer, at, length)
         y = feed_forward(normal(x, w, self.rms), w)
         return x + dropout(y, drop, keys, 2 * layer + 1, at, length)
 
+    @property
+    def plain(self) -> bool:
+        """True if no module of the block has an adapter, a hook or quantised weights."""
+        # without `__getattr__`, which would take longer than the check
+        own: dict[str, Any] = self._modules
+        attention, mlp = own["attention"], own["mlp"]
+        inner = (*attention._modules.values(), *mlp._modules.values())
+        return is_plain(*(part for part in own.values() if part is not attention), *inner)
+
     def freeze(self, c: Float[Tensor, "1 condition"] | None, dtype: torch.dtype) -> None:
-        """Casts the weights once for inference; folds them first unless each row has its own condition."""
-        self.frozen = (self._plain() if self.by_row else self.folded(c)).frozen(dtype)
+        """Casts the weights once for inference; folds them first unless each row has its own condition.
+
+        A block that is not plain stores `c` only.
+        """
+        self.c = c
+        if self.plain:
+            self.frozen = (self._plain() if self.by_row else self.folded(c)).frozen(dtype)
+        else:
+            self.thaw()
 
     def folded(self, c: Float[Tensor, "1 condition"] | None) -> BlockWeights:
         """The weights with norm gains and adaLN folded in."""
@@ -217,39 +236,47 @@ class Block(InferenceWeights):
         With one matrix for all three, the values would be a view of a tensor that keeps the unrotated
         queries and keys in memory.
         """
-        width = self.attention.out.in_features
-        up, down = self.mlp[0], self.mlp[2]
+        width, up, down = self.attention.width, self.mlp[0], self.mlp[2]
         assert isinstance(up, nn.Linear) and isinstance(down, nn.Linear)
         qkv = self.attention.qkv.weight.split([2 * width, width])
         out = self.attention.out.weight
         return BlockWeights(qkv, (None, None), out, up.weight, up.bias, down.weight, down.bias)
 
-    def _modulated(
+    def _unfolded(
         self,
         x: Features,
         layer: int,
         attention: AttentionInputs | PackedBatch,
-        c: Float[Tensor, "times condition"],
+        c: Float[Tensor, "times condition"] | None,
         keys: Keys | None,
     ) -> Features:
-        """The block with adaLN of each row."""
-        assert self.modulation is not None
-        w = self.usable or self._plain()
-        parts = attention.by_token(self.modulation(c)).chunk(6, -1)
-        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts
-        h = self._attend(modulate(self.attention_norm(x), shift, scale), layer, attention, w)
-        h = linear(h, w.out, None)
+        """The block with norms and adaLN apart from its matrices, and through its modules if not plain."""
+        w = (self.usable or self._plain()) if self.plain else None
+        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = self._condition(c, attention)
+        h = modulate(self.attention_norm(x), shift, scale)
+        products = [self.attention.qkv(h)] if w is None else _products(h, w)
+        h = self._attend(products, layer, attention)
+        h = self.attention.out(h) if w is None else linear(h, w.out, None)
         x = x + gate * dropout(h, self.dropout, keys, 2 * layer)
-        h = feed_forward(modulate(self.mlp_norm(x), mlp_shift, mlp_scale), w)
+        h = modulate(self.mlp_norm(x), mlp_shift, mlp_scale)
+        h = self.mlp(h) if w is None else feed_forward(h, w)
         return x + mlp_gate * dropout(h, self.dropout, keys, 2 * layer + 1)
 
+    def _condition(
+        self, c: Tensor | None, attention: AttentionInputs | PackedBatch
+    ) -> tuple[Tensor, ...] | tuple[int, ...]:
+        """Shift, scale and gate of attention and MLP; those that change nothing without adaLN."""
+        if self.modulation is None:
+            return 0, 0, 1, 0, 0, 1
+        values = self.modulation(self.c if c is None else c)
+        return (attention.by_token(values) if self.by_row else values[:, None]).chunk(6, -1)
+
     def _attend(
-        self, h: Features, layer: int, attention: AttentionInputs | PackedBatch, w: BlockWeights
+        self, products: list[Tensor], layer: int, attention: AttentionInputs | PackedBatch
     ) -> Features:
         """Output of all attention heads; the texts of a packed batch attend separately."""
-        products = [linear(h, part, bias) for part, bias in zip(w.qkv, w.qkv_bias, strict=True)]
-        rows, length, heads = *h.shape[:2], self.attention.heads
-        by_head = [part.view(rows, length, -1, heads, h.shape[2] // heads) for part in products]
+        width, heads = self.attention.width, self.attention.heads
+        by_head = [part.unflatten(2, (-1, heads, width // heads)) for part in products]
         qk, v = by_head if len(by_head) == 2 else by_head[0].split([2, 1], 2)
         if self.qk_norm:
             qk = F.rms_norm(qk, qk.shape[-1:], eps=EPS)
@@ -271,19 +298,23 @@ class Block(InferenceWeights):
         return y.transpose(1, 2).flatten(2)
 
 
+def _products(h: Features, w: BlockWeights) -> list[Tensor]:
+    """Queries, keys and values as one tensor, or queries and keys apart from values."""
+    return [linear(h, part, bias) for part, bias in zip(w.qkv, w.qkv_bias, strict=True)]
+
+
 def _mlp(width: int, form: str) -> nn.Sequential:
     """Layers of a GELU or SwiGLU MLP (arXiv 2002.05202) with about 8 width^2 weights.
 
-    `feed_forward` computes the MLP from the weights; the Sequential is never called.
+    A plain block computes the MLP from the weights with `feed_forward`. Other blocks call the Sequential.
     """
     if form == "gelu":
-        hidden = up = 4 * width
-    else:
-        hidden = -(-8 * width // 3 // ALIGNED) * ALIGNED
-        up = 2 * hidden
-    return nn.Sequential(
-        nn.Linear(width, up), nn.GELU(approximate="tanh"), nn.Linear(hidden, width)
-    )
+        hidden = 4 * width
+        return nn.Sequential(
+            nn.Linear(width, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, width)
+        )
+    hidden = -(-8 * width // 3 // ALIGNED) * ALIGNED
+    return nn.Sequential(nn.Linear(width, 2 * hidden), SwiGLU(), nn.Linear(hidden, width))
 
 
 def zero_linear(inputs: int, outputs: int) -> nn.Linear:

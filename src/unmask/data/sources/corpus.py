@@ -196,11 +196,15 @@ def sample(documents: Iterable[str], most: float, folder: Path) -> Iterator[str]
     """
     candidates, hashes, total = DocumentSpool(folder), array("Q"), 0
     candidates.clear()
-    for index, document in enumerate(documents):
-        total += sum(map(len, sides([document])))
-        if _index_hash(index) < _hash_limit(most, total):
-            candidates.add(document)
-            hashes.append(_index_hash(index))
+    try:
+        for index, document in enumerate(documents):
+            total += sum(map(len, sides([document])))
+            if _index_hash(index) < _hash_limit(most, total):
+                candidates.add(document)
+                hashes.append(_index_hash(index))
+    except BaseException:
+        candidates.close()
+        raise
     limit, found = _hash_limit(most, total), zip(hashes, candidates, strict=True)
     return sides(document for hashed, document in found if hashed < limit)
 

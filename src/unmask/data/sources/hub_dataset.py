@@ -1,6 +1,7 @@
 """Documents of a dataset on the Hugging Face hub."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from unmask.data.documents.fields import Fields
 from unmask.data.documents.read_errors import ReadErrors
@@ -21,6 +22,10 @@ class HubDataset(Source):
         """The corpus of a dataset. A name with one slash is OWNER/NAME, never NAME/CONFIG."""
         path, _, split = spec.partition(":")
         parts = path.split("/")
+        if not all(parts):
+            raise UnmaskError(
+                f"hf:{spec} names no dataset of the hub: give hf:OWNER/NAME, or a path without hf:"
+            )
         repository, config = "/".join(parts[:2]), "/".join(parts[2:]) or None
         return hub_corpus(spec, fields, repository, config, split=split or "train")
 
@@ -38,20 +43,26 @@ def hub_corpus(name: str, fields: Fields, *arguments: str | None, **options: str
             raise UnmaskError(
                 f"the dataset hf:{name} is not in the local cache, and the hub cannot be reached"
             ) from None
-        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a dataset script
-            reason = str(error).strip().partition("\n")[0]
+        except Exception as error:  # of the library, of a format's reader or of a dataset script
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise UnmaskError(f"the dataset hf:{name} cannot be loaded: {reason}") from None
         columns = fields.columns(rows.column_names, f"the dataset hf:{name}")
-        names = getattr(rows.features.get(fields.label_field), "names", None)  # of a ClassLabel
+        label = class_labels(rows, fields.label_field)
         for number, row in enumerate(rows.select_columns(columns), start=1):
-            if names:
-                row[fields.label_field] = _label_name(names, row[fields.label_field])
+            if label:
+                row[fields.label_field] = label(row[fields.label_field])
             faults.seen += 1
             yield faults.document(fields.document, row, f"hf:{name}, record {number}")
 
     return Corpus(f"hf:{name}", read, lambda: hash_documents(read()), True, faults)
 
 
-def _label_name(names: list[str], index: int | None) -> str | None:
-    """The class label at an index; None for a missing index or -1."""
-    return None if index is None or index < 0 else names[index]
+def class_labels(rows: Any, field: str) -> Callable[[int | None], str | None] | None:
+    """A function from the index of a class label to its name; None if `field` is no ClassLabel.
+
+    The name of a missing index or -1 is None.
+    """
+    names = getattr((getattr(rows, "features", None) or {}).get(field), "names", None)
+    if not names:
+        return None
+    return lambda index: None if index is None or index < 0 else names[index]

@@ -12,7 +12,8 @@ from unmask.integrations.transformers.modeling import (
 )
 from unmask.model import load
 
-_IGNORED = ("config", "trust_remote_code")  # options of the Auto classes without effect here
+# options of the Auto classes without effect here; peft adds the last one
+_IGNORED = ("config", "trust_remote_code", "adapter_kwargs")
 
 
 class MDLMConfig(PretrainedConfig):
@@ -28,17 +29,22 @@ class _Published(UnmaskPreTrainedModel):
     own: type[UnmaskPreTrainedModel]
 
     @classmethod
-    def from_pretrained(cls, name: Any, *args: Any, **options: Any) -> Any:
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: Any = None, *args: Any, **options: Any
+    ) -> Any:
         """The network in eval mode, with an `UnmaskConfig`.
 
         Args:
-            name: A folder, or a name on the hub.
+            pretrained_model_name_or_path: A folder, or a name on the hub.
             args: Positional arguments are an error.
-            options: `revision`, `dtype` or `torch_dtype`, and `output_loading_info`.
+            options: `revision`, `dtype` or `torch_dtype`, `attn_implementation` and
+                `output_loading_info`.
         """
+        name = pretrained_model_name_or_path
         kept = {key: value for key, value in options.items() if key not in _IGNORED}
         dtype = kept.pop("dtype", None) or kept.pop("torch_dtype", None)
         revision, info = kept.pop("revision", None), kept.pop("output_loading_info", False)
+        attention = kept.pop("attn_implementation", None)
         unknown = [key for key, value in kept.items() if not key.startswith("_") and value]
         if args or unknown:
             raise UnmaskError(
@@ -46,6 +52,8 @@ class _Published(UnmaskPreTrainedModel):
                 "leave it out"
             )
         built = cls.own.from_model(load(name, device="cpu", revision=revision))
+        if attention is not None:
+            built.set_attn_implementation(attention)
         if dtype not in (None, "auto"):
             built = built.to(dtype)
         return (built, {"missing_keys": [], "mismatched_keys": []}) if info else built

@@ -17,6 +17,11 @@ from unmask.generation.sampling_params import checked_defaults, params_to_genera
 from unmask.methods.method import Method
 from unmask.vocabulary import Vocabulary
 
+_READ = (  # the options of transformers' GenerationConfig that have an effect
+    *("max_length", "max_new_tokens", "num_return_sequences"),
+    *("do_sample", "temperature", "top_k", "top_p"),
+)
+
 
 class Ids(NoTokenizer):
     """A tokenizer without text, for generation from ids to ids."""
@@ -60,8 +65,11 @@ def _rows(
     given: dict[str, Any],
 ) -> list[Tensor]:
     """The ids of each generated text."""
+    given = {**_read(given.pop("generation_config", None)), **given}
     length, new = given.pop("max_length", None), given.pop("max_new_tokens", None)
-    copies = int(given.pop("num_return_sequences", 1))
+    copies, streamer = int(given.pop("num_return_sequences", 1)), given.pop("streamer", None)
+    if given.pop("do_sample", None) is False:
+        given["temperature"] = 0.0  # the likeliest token, as transformers' greedy search takes it
     sampling, _ = params_to_generate(bundle.defaults, given)
     v, default_length = bundle.method.vocabulary, bundle.defaults.get("length", bundle.length)
     prompts = list(_prompts(input_ids, attention_mask, v.bos_id))
@@ -73,10 +81,55 @@ def _rows(
     openings = max(row.count(v.mask_id) for row in canvases)
     lead = 0 if v.bos_id is None else 1
     ends = v.eos_id is not None and not any(v.mask_id in row for row in prompts)
-    results = Generator(
-        bundle, FillRequest(canvases, lead, fixed, ends, openings), sampling
-    ).results()
-    return [torch.tensor(result.ids) for result in results]
+    generator = Generator(bundle, FillRequest(canvases, lead, fixed, ends, openings), sampling)
+    if streamer is None:
+        return [torch.tensor(result.ids) for result in generator.results()]
+    if len(canvases) > 1:
+        raise UnmaskError(f"a streamer takes one text, not {len(canvases)}: leave streamer out")
+    return [torch.tensor(_streamed(generator, streamer, v))]
+
+
+def _read(config: Any) -> dict[str, Any]:
+    """The options of a GenerationConfig that differ from its defaults; others are an error."""
+    if config is None:
+        return {}
+    given = {name: value for name, value in config.to_diff_dict().items() if value is not None}
+    ignored = ("transformers_version", "use_cache", "return_dict_in_generate")
+    given = {
+        name: value
+        for name, value in given.items()
+        if name not in ignored and not name.startswith("_") and not name.endswith("_token_id")
+    }
+    if unknown := sorted(given.keys() - set(_READ)):
+        raise UnmaskError(f"generation_config sets {unknown[0]}, which has no effect: leave it out")
+    return given
+
+
+def _streamed(generator: Generator, streamer: Any, v: Vocabulary) -> list[int]:
+    """The ids of one text. The streamer gets each token as soon as no later step can change it."""
+    [row], [known], end = (
+        generator.job.canvases,
+        generator.job.fixed,
+        len(generator.job.canvases[0]),
+    )
+    streamer.put(torch.tensor([row[:known]]))
+    sent, revises = known, generator.sampler.unwrapped().revises
+
+    def put(ids: list[int]) -> int:
+        for token in ids:
+            streamer.put(torch.tensor([token]))
+        return len(ids)
+
+    for frame in generator.frames():
+        row = frame.tokens[0].tolist()
+        if generator.job.ends and v.eos_id in row[known:]:
+            end = row.index(v.eos_id, known) + 1
+        settled = row.index(v.mask_id) if v.mask_id in row else len(row)
+        if not revises:
+            sent += put(row[sent : min(settled, end)])
+    put(row[sent:end])
+    streamer.end()
+    return row[:end]
 
 
 def _prompts(

@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from unmask.backbones.layers.inference_weights import is_plain
 from unmask.backbones.layers.ops import ALIGNED
+from unmask.diffusion.parameterization import zero_masked
 from unmask.runtime.kernels.availability import kernels_available
 
 # (logsumexp of logits [chunk], logits at `ids` [chunk, ids], further tensors [chunk]) -> loss [chunk]
@@ -17,6 +19,37 @@ RowLoss = Callable[..., Tensor]
 
 CHUNK_BYTES = 1 << 29  # most bytes of a chunk of logits
 CPU_CHUNK = 128  # tokens of a chunk on a CPU, which reuses small memory blocks at once
+
+
+def projection_loss(
+    head: nn.Linear,
+    mask_id: int | None,
+    h: Float[Tensor, "tokens width"],
+    ids: Int[Tensor, "tokens chosen"],
+    row_loss: RowLoss,
+    *rows: Tensor,
+) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
+    """`head_loss` of a network's head; a head with an adapter or a hook is called as a module.
+
+    Args:
+        head: The vocabulary projection.
+        mask_id: Token id with probability 0; None for none.
+        h: Features.
+        ids: Token ids whose logits the loss reads.
+        row_loss: The loss of a token.
+        rows: Further arguments of `row_loss`, one value per token.
+
+    Returns:
+        The sum and the loss of each token.
+    """
+    if is_plain(head):
+        bias = head.bias if mask_id is None else zero_masked(head.bias, mask_id)
+        return head_loss(h, head.weight, bias, ids, row_loss, *rows)
+    logits = head(h).float()
+    if mask_id is not None:
+        logits = zero_masked(logits, mask_id)
+    losses = row_loss(logits.logsumexp(-1), logits.gather(-1, ids), *rows)
+    return losses.sum(), losses.detach()
 
 
 def head_loss(
