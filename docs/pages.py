@@ -22,7 +22,10 @@ ROOT = Path(__file__).parents[1]
 OUTSIDE = {  # pages of the repository that are not in docs/, and their places in the site
     "README.md": "index.md",
     **{name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md")},
-    **{name: name for name in ("benchmarks/README.md", "benchmarks/quality.md")},
+    **{
+        name: name
+        for name in ("benchmarks/README.md", "benchmarks/quality.md", "examples/README.md")
+    },
 }
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 SYMBOL = re.compile(r"`(unmask(?:\.\w+)+)`")

@@ -81,7 +81,7 @@ def test_every_pip_line_names_an_extra_that_exists():
     named |= set(re.findall(r"install_command\([\"'](\w+)[\"']\)", text))
     # optional libraries are asked for as extra(module, purpose, group), "data" unless given
     named |= set(re.findall(r"\bextra\([^()]*(?:\([^()]*\)[^()]*)*, \"(\w+)\"\)", text))
-    assert {"data", "eval", "harness", "log", "serve", "wandb"} <= named
+    assert {"eval", "harness", "log", "serve", "wandb"} <= named
     assert named - set(PROJECT["optional-dependencies"]) == set()
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,33 @@ def test_nothing_is_fetched_from_elsewhere(site):
     pages = list(site.rglob("*.html"))
     assert len(pages) > 50
     assert [page for page in pages if re.search(fetched, page.read_text(encoding="utf-8"))] == []
+
+
+def test_the_search_works_from_the_disk(site):
+    chromium = shutil.which("chromium")
+    if not chromium:
+        pytest.skip("no chromium on this machine")
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto((site / "index.html").as_uri())
+        page.fill("input.md-search__input", "remasking")
+        page.wait_for_selector(".md-search-result__link")
+        links = [
+            link.get_attribute("href")
+            for link in page.query_selector_all(".md-search-result__link")
+        ]
+        browser.close()
+    assert any("glossary.html" in link for link in links)
+
+
+def test_the_reference_lists_parameters(site):
+    page = (site / "reference" / "api.html").read_text(encoding="utf-8")
+    generate = page.partition('id="unmask.model.Model.generate"')[2].partition(
+        'id="unmask.model.Model.fill"'
+    )[0]
+    assert all(part in generate for part in ("Parameters:", "prompts", "Returns:", "Example"))
 
 
 def test_a_broken_link_ends_the_build(tmp_path):

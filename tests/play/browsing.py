@@ -1,5 +1,6 @@
 """A page of the playground in a browser, with what a test reads off it."""
 
+import re
 from dataclasses import dataclass
 
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -29,9 +30,15 @@ class Playground:
     def masked(self, inside: str = "#stage") -> list[int]:
         return [place for place, text in enumerate(self.row(inside)) if text is None]
 
+    def type(self, text: str) -> None:
+        """Types a text into the field, which takes the place of the tokens."""
+        if not self.page.locator("#text").is_visible():
+            self.page.click("#take")
+        self.page.fill("#text", text)
+
     def take(self, text: str) -> None:
         """Shows a text as tokens."""
-        self.page.fill("#text", text)
+        self.type(text)
         self.page.click("#take")
         expect(self.tokens().first).to_be_visible()
 
@@ -41,8 +48,9 @@ class Playground:
         self.finished()
 
     def fill(self) -> None:
-        self.page.click("#fill")
-        self.finished()
+        """Presses the same button, which fills the gaps of the tokens."""
+        expect(self.page.locator("#text-go")).to_have_text(re.compile(r"Fill \d+ gaps?"))
+        self.write()
 
     def finished(self) -> None:
         expect(self.page.locator("#announcer")).to_contain_text("Done")

@@ -5,7 +5,7 @@ import json
 import re
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -16,9 +16,10 @@ from unmask.config.components import build_method
 from unmask.config.run_config import resolve
 from unmask.data.tokenizers.characters import CharacterTokenizer
 from unmask.model import Model
+from unmask.play.controls import menu
 from unmask.play.page_requests import Forming
 from unmask.play.static_files import FILES
-from unmask.play.trace import stream_events
+from unmask.play.trace import DisplayedRow, stream_events
 from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.sampler import SAMPLERS
 
@@ -78,6 +79,28 @@ def test_the_texts_of_the_changes_make_up_the_text(client, model):
             texts[place] = text
     (result,) = model.generate("The queen", length=24, steps=6)
     assert "".join(texts[: found[-2]["end"]]) == result.text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("The cat sat on the mat. It", "The cat sat on the mat."),
+        ('He said "Hi." Then he', 'He said "Hi."'),
+        ("The cat sat.", None),  # ends with its row
+        ("A. The cat sat on the mat", None),  # too little would remain
+        ("The cat sat on the mat", None),
+    ],
+)
+def test_a_text_that_fills_its_row_is_shown_up_to_its_last_sentence(model, text, shown):
+    ids = model.tokenizer.encode(text)
+    displayed = DisplayedRow(model, ids, 0)
+    displayed.changes(ids)
+    mask_id, eos_id = model.tokenizer.vocabulary.mask_id, model.tokenizer.vocabulary.eos_id
+    end = displayed.last_sentence([mask_id] * len(ids))
+    assert shown == (None if end is None else model.tokenizer.decode(ids[:end]).rstrip())
+    ended = DisplayedRow(model, [*ids, eos_id, *ids], 0)
+    ended.changes([*ids, eos_id, *ids])
+    assert ended.last_sentence([mask_id] * (2 * len(ids) + 1)) is None
 
 
 def test_gaps_of_a_text_and_of_tokens_are_filled_alike(client, model):
@@ -145,6 +168,15 @@ def test_tokens_come_with_texts_and_uniforms_that_only_the_seed_decides(client):
     assert one == again
     assert one["uniforms"] != other["uniforms"]
     assert all(0 <= u < 1 for u in one["uniforms"])
+
+
+def test_the_menu_has_the_models_defaults(model):
+    own = replace(model, defaults={"steps": 8, "temperature": 0.5, "length": 12})
+    found = menu({"own": own})["models"][0]["defaults"]
+    assert found == {"steps": 8, "temperature": 0.5, "length": 12}
+    events_of_it = list(stream_events(own, Forming(model="own", seed=3)))
+    (result,) = own.generate(seed=3)
+    assert rows(events_of_it)[-1][: len(result.ids) - 1] == result.ids[1:]
 
 
 def test_alpha_is_the_schedules(client, model):

@@ -35,12 +35,18 @@ def _model(name: str, model: Model) -> dict[str, Any]:
         "parameters": sum(weights.numel() for weights in method.parameters()),
         "fills": method.capabilities.infill,
         "sampler": method.sampler,
+        "defaults": {name: value for name, value in model.defaults.items() if _plain(value)},
         "samplers": suitable_samplers(method),
         "conditional": model.conditional,
         "words": model.tokenizer.leading_space,  # False: tokens are characters
         "schedule": model.config.schedule.name,
         "alpha": method.schedule.alpha(times).detach().tolist(),
     }
+
+
+def _plain(value: Any) -> bool:
+    """True for a value that a field of the page can hold; a sampler object is none."""
+    return isinstance(value, str | int | float)
 
 
 def _sampler(name: str) -> dict[str, Any]:

@@ -36,7 +36,8 @@ class Spelling(PageRequest):
 class Forming(PageRequest):
     """A request to continue `text`, or to fill the gaps of `text` or `tokens`.
 
-    Further fields are sampling options, which `SamplingParams` checks.
+    Further fields are sampling options, which `SamplingParams` checks. Options that are not given
+    have the model's defaults.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -55,7 +56,7 @@ class Forming(PageRequest):
         for name in more:
             if name not in known:
                 raise unknown("option", name, known)
-        return {"temperature": 1.0, **more, "sampler": self.sampler, "seed": self.seed}
+        return {**more, "sampler": self.sampler, "seed": self.seed}
 
 
 class Guessing(PageRequest):

@@ -111,7 +111,7 @@ def train(
         group.broadcast(lambda: stack.enter_context(locked(run)) or "")
         report = say if group.main else lambda _: None
         checkpoint = _newest_checkpoint(run, report, group)
-        report(f"{run}: reads {config.data.trained_on}")
+        report(f"{run}: reading {config.data.trained_on}")
         model, trainer = _prepared(
             config, run, report, tokenizer, auto_batch, group, checkpoint, given
         )

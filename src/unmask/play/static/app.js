@@ -10,7 +10,7 @@ import { State } from "./state.js";
 import { writeView } from "./write.js";
 
 const VIEWS = {
-  write: { make: writeView, settings: ["model", "sampler", "temperature", "length", "seed", "more"] },
+  write: { make: writeView, settings: ["model", "temperature", "length", "seed", "sampler", "more"] },
   compare: { make: compareView, settings: ["model", "temperature", "length", "seed", "more"] },
   forward: { make: forwardView, settings: ["model", "seed"] },
 };

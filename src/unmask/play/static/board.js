@@ -11,7 +11,6 @@ function look(frame, place, marks) {
   return {
     cell,
     isNew: frame.changed.has(place),
-    beyond: frame.end !== null && frame.end !== undefined && place > frame.end,
     ends: place === frame.end,
     locked: marks.locked?.has(place) ?? false,
     selected: marks.selected?.has(place) ?? false,
@@ -19,12 +18,13 @@ function look(frame, place, marks) {
     guess: marks.guesses?.get(place),
     final: marks.final?.(place), // the cell at the last step
     joined: continues(frame.row, place),
+    joins: continues(frame.row, place + 1),
   };
 }
 
 /** True if a token continues the word before it. */
 function continues(row, place) {
-  const [before, here] = [row[place - 1]?.text ?? "", row[place].text];
+  const [before, here] = [row[place - 1]?.text ?? "", row[place]?.text ?? ""];
   return /[\p{L}\p{N}]$/u.test(before) && /^[\p{L}\p{N}'’]/u.test(here);
 }
 
@@ -35,7 +35,7 @@ function same(a, b) {
 export class Board {
   constructor({ label, letters = false }) {
     this.root = el("div", {
-      class: "board tiles",
+      class: "board flow",
       role: "listbox",
       "aria-multiselectable": "true",
       "aria-label": label,
@@ -57,18 +57,20 @@ export class Board {
     this.looks.fill(null); // draw every token again
   }
 
+  /** Draws a row up to its end mark. */
   draw(frame, marks = {}) {
-    while (this.tokens.length > frame.row.length) {
+    const count = frame.end === null ? frame.row.length : frame.end + 1;
+    while (this.tokens.length > count) {
       this.tokens.pop().remove();
       this.looks.pop();
     }
-    while (this.tokens.length < frame.row.length) {
+    while (this.tokens.length < count) {
       const token = el("span", { role: "option", tabindex: "-1", "data-place": this.tokens.length });
       this.tokens.push(token);
       this.looks.push(null);
       this.root.append(token);
     }
-    for (let place = 0; place < frame.row.length; place += 1) {
+    for (let place = 0; place < count; place += 1) {
       const now = look(frame, place, marks);
       if (same(this.looks[place], now)) continue;
       paint(this.tokens[place], now, place);
@@ -123,12 +125,13 @@ function paint(token, now, place) {
   if (now.isNew) classes.push(masked ? "back" : "new");
   if (masked && now.was) classes.push("was");
   if (masked && sizingCell(now)) classes.push("sized");
-  for (const name of ["locked", "selected", "beyond"]) if (now[name]) classes.push(name);
+  for (const name of ["locked", "selected", "joined", "joins"]) if (now[name]) classes.push(name);
   if (now.ends) classes.push("end-mark");
-  token.className = classes.join(" ");
   const p = guess ? guess.likely[0].p : cell.p;
   token.style.setProperty("--p", masked ? 0 : p);
   const text = now.ends ? END.text : guess ? guess.likely[0].text : masked ? sizingCell(now)?.text ?? "" : cell.text;
+  if (text.includes("\n")) classes.push("break");
+  token.className = classes.join(" ");
   token.style.setProperty("--fit", Math.min(1, LONGEST / Math.max(1, visible(text).length)));
   token.replaceChildren(...content(token, text, now, masked));
   token.setAttribute("aria-selected", String(now.selected));
@@ -141,17 +144,16 @@ function sizingCell({ final, was }) {
 }
 
 /** The children of a token; in flowing text the space before a word is not coloured. */
-function content(token, text, { cell, guess, joined }, masked) {
+function content(token, text, { cell, guess }, masked) {
   const word = (...parts) => el("span", { class: "word" }, ...parts);
   if (token.parentElement.classList.contains("tiles")) {
     if (masked) return [word("\u00a0")];
     const shown = visible(text);
-    return [guess ? word(...prediction(shown, guess, cell)) : word(joined ? el("span", { class: "join" }, "‧") : null, shown)];
+    return [guess ? word(...prediction(shown, guess, cell)) : word(shown)];
   }
   const [, space, rest] = text.match(/^([ ]?)(.*)$/s);
-  const shown = rest.replace(/\n/g, "↵\n");
-  if (token.matches(".masked:not(.sized)")) return [word("\u00a0")];
-  return [space, guess ? word(...prediction(shown, guess, cell)) : word(shown)];
+  if (token.matches(".masked:not(.sized)")) return [" ", word("\u00a0")];
+  return [space, guess ? word(...prediction(rest, guess, cell)) : word(rest)];
 }
 
 function prediction(shown, { right }, cell) {
@@ -162,14 +164,14 @@ function prediction(shown, { right }, cell) {
   ];
 }
 
-function spoken({ cell, guess, locked, beyond, ends }, place, masked, text) {
+function spoken({ cell, guess, locked, ends }, place, masked, text) {
   const number = `${place + 1}: `;
   if (ends) return `${number}end of the text`;
-  const kept = `${locked ? ", locked" : ""}${beyond ? ", after the end" : ""}`;
-  if (masked) return `${number}mask${kept}`;
+  const kept = locked ? ", locked" : "";
+  if (masked) return `${number}gap${kept}`;
   if (guess) {
     const verdict = guess.right ? "right" : `wrong, the token is ${visible(cell.text)}`;
-    return `${number}prediction ${visible(text)}, ${percent(guess.likely[0].p)}, ${verdict}`;
+    return `${number}guess ${visible(text)}, ${percent(guess.likely[0].p)}, ${verdict}`;
   }
   return `${number}${visible(text)}${cell.given ? "" : `, ${percent(cell.p)}`}${kept}`;
 }

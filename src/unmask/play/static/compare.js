@@ -1,36 +1,41 @@
 // Compares two samplers on the same text: results, network calls and seconds.
 
 import { Board } from "./board.js";
-import { Composer } from "./composer.js";
+import { Composer, gapsOf } from "./composer.js";
 import { announce, el } from "./dom.js";
 import { hideNotice, showError } from "./notice.js";
 import { legend, layouts } from "./pieces.js";
 import { Player } from "./player.js";
 import { collect, withSampler } from "./running.js";
 import { enableSelection } from "./selecting.js";
-import { SamplerPicker } from "./settings.js";
+import { ownSampler, parseSpec, SamplerPicker, samplerName } from "./settings.js";
 
 const LEAST_REPLAY = 4; // seconds of a replay at speed 1, at least
+
+const WELL = [{ spec: "left_to_right", steps: "" }, { spec: "predictor_corrector", steps: "16" }]; // samplers that write well
+
+/** Another sampler that suits the model and writes well, or else the model's own. */
+function otherSampler(model) {
+  const own = ownSampler(model);
+  return WELL.find(({ spec }) => spec !== parseSpec(own.spec).name && model.samplers.includes(spec)) ?? own;
+}
 
 export function compareView(root, app) {
   return new CompareView(root, app);
 }
 
 class Side {
-  constructor(name, title, { menu, state, settings }) {
-    this.name = name;
-    this.picker = new SamplerPicker({
-      menu, spec: state.get(name), steps: state.get(`${name}Steps`),
-      onchange: (spec, steps) => state.set({ [name]: spec, [`${name}Steps`]: steps }),
-    });
+  constructor(name, title, own, { menu, state, settings }) {
+    this.picker = new SamplerPicker({ menu, state, names: [name, `${name}Steps`], own });
     this.picker.fit(settings.chosen);
     this.board = new Board({ label: `Text of the ${title} sampler` });
     const nothing = () => {};
     enableSelection(this.board, { toggle: nothing, select: nothing, act: nothing, point: nothing }); // the arrow keys move the focus
     this.facts = {};
-    const facts = ["steps", "calls", "seconds"].map((fact) => {
+    const names = { steps: "steps", calls: "model calls", seconds: "seconds" };
+    const facts = Object.entries(names).map(([fact, label]) => {
       this.facts[fact] = el("span", { class: "value" }, "–");
-      return el("span", { class: "fact" }, this.facts[fact], el("span", { class: "name" }, fact === "calls" ? "network calls" : fact));
+      return el("span", { class: "fact", title: fact === "calls" ? "Network calls" : null }, this.facts[fact], el("span", { class: "name" }, label));
     });
     this.root = el("div", { class: "card", id: `side-${name}`, role: "group", "aria-label": `${title} sampler` },
       this.picker.root, el("div", { class: "facts" }, ...facts), this.board.root);
@@ -61,22 +66,23 @@ class CompareView {
   constructor(root, app) {
     this.app = app;
     const { state } = app;
-    this.sides = [new Side("left", "left", app), new Side("right", "right", app)];
+    this.sides = [new Side("left", "left", ownSampler, app), new Side("right", "right", otherSampler, app)];
     this.composer = new Composer({
       id: "compare-text", state, go: () => this.run(), stop: () => this.abort?.abort(),
-      labels: { empty: "Write both", start: "Continue with both", gaps: "Fill with both" },
-      beside: [
-        el("span", { class: "lead" }, "The samplers run one after the other, for fair timing. The replay shows both on one clock."),
-        el("span", { class: "end" }, layouts(state, (name) => this.#layout(name))),
-      ],
+      label: (text) => (gapsOf(text) ? "Fill with both" : text.trim() ? "Continue with both" : "Write both"),
     });
+    const { text, goButton, stopButton } = this.composer;
+    const about = "Two ways of writing with the same random number. They run one after the other; the replay shows both at the same time.";
     this.player = new Player({
       show: (index) => this.#show(index), speed: state.get("speed"), label: "Time",
       onspeed: (speed) => state.set({ speed }),
     });
-    this.replayCard = el("div", { class: "card", hidden: true }, this.player.root, legend());
+    this.replayCard = el("div", { class: "card replay", hidden: true }, this.player.root, legend());
     root.append(
-      this.composer.root,
+      el("div", { class: "card composer" },
+        el("p", { class: "lead" }, about),
+        text,
+        el("div", { class: "row" }, goButton, stopButton, el("span", { class: "end" }, layouts(state, (name) => this.#layout(name))))),
       el("div", { class: "columns" }, ...this.sides.map((side) => side.root)),
       this.replayCard,
     );
@@ -130,7 +136,7 @@ class CompareView {
     const stretch = Math.max(1, LEAST_REPLAY / this.times.at(-1));
     this.replayCard.hidden = false;
     this.player.load(this.times.map((time) => time * stretch), this.times.length - 1);
-    const results = this.sides.map(({ picker, recording: { last } }) => `${picker.select.value} ${last.calls} calls, ${last.seconds.toFixed(2)} seconds`);
+    const results = this.sides.map(({ picker, recording: { last } }) => `${samplerName(picker.select.value)} ${last.calls} calls, ${last.seconds.toFixed(2)} seconds`);
     announce(`Done: ${results.join("; ")}`);
     if (!matchMedia("(prefers-reduced-motion: reduce)").matches) this.player.play();
   }

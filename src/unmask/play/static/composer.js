@@ -1,28 +1,33 @@
-// The text field with its buttons; the text may be empty, a prompt, or a text with gaps.
+// The text field with its button; the text may be empty, a beginning, or a text with gaps.
 
 import { el } from "./dom.js";
 
-const GAP = /\[MASK(:\d+)?\]/;
-export const PLACEHOLDER = "Leave this empty, type a prompt, or type a text with gaps: Tom was [MASK:3] because his [MASK] was lost.";
+const GAPS = /\[MASK(?::(\d+))?\]|(?<!\w)_+(?!\w)/g; // a gap of three tokens: [MASK:3] or ___
+const PLACEHOLDER = "Leave this empty and press the button, or type a beginning. Underscores are gaps: Tom was ___ because his _ was lost.";
+
+/** The number of tokens in the gaps of a typed text. */
+export function gapsOf(text) {
+  return [...text.matchAll(GAPS)].reduce((sum, [all, count]) => sum + (all[0] === "_" ? all.length : Number(count ?? 1)), 0);
+}
+
+/** The text with every gap as [MASK:n]. */
+function withMasks(text) {
+  return text.replace(GAPS, (all) => (all[0] === "_" ? `[MASK:${all.length}]` : all));
+}
 
 export class Composer {
-  /** `go()` runs the model; `labels` has the label of its button by kind of text; `beside` are further elements. */
-  constructor({ id, state, go, labels, stop, beside = [] }) {
+  /** `go()` runs the model, `stop()` aborts it, `label(text)` returns the label of the button. */
+  constructor({ id, state, go, stop, label }) {
     this.state = state;
-    this.labels = labels;
+    this.label = label;
     this.text = el("textarea", {
-      id, rows: 2, maxlength: 20000, value: state.get("text"), spellcheck: "false", placeholder: PLACEHOLDER,
+      id, rows: 3, maxlength: 20000, value: state.get("text"), spellcheck: "false", placeholder: PLACEHOLDER,
+      "aria-label": "Text; one underscore is a gap of one token, three underscores are a gap of three",
       oninput: () => this.setText(this.text.value),
       onkeydown: (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) go(); },
     });
-    this.goButton = el("button", { class: "primary", id: `${id}-go`, onclick: go });
-    this.stopButton = el("button", { id: `${id}-stop`, hidden: true, onclick: stop }, "Stop");
-    this.root = el(
-      "div", { class: "card composer" },
-      el("label", { for: id, class: "unseen" }, "Text; [MASK] is a gap of one token, [MASK:3] of three"),
-      this.text,
-      el("div", { class: "row" }, this.goButton, this.stopButton, ...beside),
-    );
+    this.goButton = el("button", { class: "primary go", id: `${id}-go`, title: "Ctrl + Enter", onclick: go });
+    this.stopButton = el("button", { class: "go", id: `${id}-stop`, hidden: true, onclick: stop }, "Stop");
     this.refresh();
   }
 
@@ -33,21 +38,15 @@ export class Composer {
   }
 
   /** The request with the text; a text with gaps sets its own length. */
-  request(settings) {
-    const request = { ...settings, text: this.text.value };
-    if (this.#kind === "gaps") delete request.length;
-    return request;
-  }
-
-  get #kind() {
-    const { value } = this.text;
-    return GAP.test(value) ? "gaps" : value.trim() ? "start" : "empty";
+  request({ length, ...settings }) {
+    const text = withMasks(this.text.value);
+    return gapsOf(text) ? { ...settings, text } : { ...settings, length, text };
   }
 
   refresh(running = this.running) {
-    this.running = running;
-    this.goButton.textContent = this.labels[this.#kind];
-    this.goButton.disabled = running === true;
-    this.stopButton.hidden = !running;
+    this.running = running === true;
+    this.goButton.textContent = this.label(this.text.value);
+    this.goButton.hidden = this.running;
+    this.stopButton.hidden = !this.running;
   }
 }

@@ -28,7 +28,7 @@ class ForwardView {
     this.read = debounced(350, () => this.#tokens());
     this.alternatives = new Alternatives({
       requestFor: (place) => this.#requestFor(place),
-      title: (place) => `Masked: “${visible(this.cells[place].text)}”; the model's predictions`,
+      title: (place) => `Hidden: “${visible(this.cells[place].text)}”; the model's guesses`,
     });
     this.#build(root);
     enableSelection(this.board, {
@@ -57,25 +57,28 @@ class ForwardView {
       onspeed: (speed) => state.set({ speed }),
     });
     this.values = {};
-    const fact = (name, label) => {
+    const fact = (name, label, title) => {
       this.values[name] = el("span", { class: "value" }, "–");
-      return el("span", { class: "fact" }, this.values[name], el("span", { class: "name" }, ...label));
+      return el("span", { class: "fact", title }, this.values[name], el("span", { class: "name" }, label));
     };
-    const sub = (letter) => [letter, el("sub", {}, "t")];
     this.curve = svg("svg", { class: "curve", viewBox: "-9 -6 118 68", role: "img" });
     root.append(
       el("div", { class: "card composer" },
-        el("label", { for: "clean", class: "lead" }, "A clean text x. Each token has a random time; from this time on it is masked."),
+        el("label", { for: "clean", class: "lead", title: "The forward process masks each token of a clean text x at a random time" },
+          "Type a text. The slider hides its words one by one, and the model guesses them."),
         this.text),
       el("div", { class: "card composer" },
         el("div", { class: "noise" },
           el("div", { class: "composer" },
-            el("p", {}, "Time t: 0 is the clean text, 1 is all masks"),
+            el("p", {}, "Time t: at 0 nothing is hidden, at 1 everything"),
             this.player.root),
           this.curve),
         el("div", { class: "facts" },
-          fact("t", ["time t"]), fact("alpha", [...sub("α"), ", the probability of no mask"]), fact("masked", ["masked"]),
-          fact("right", ["predicted right"]), fact("nats", ["nats per masked token"]))),
+          fact("t", "time t", "Time t of the forward process"),
+          fact("alpha", "chance to stay", "α of t: the probability that a token is not masked"),
+          fact("masked", "hidden", "Masked tokens"),
+          fact("right", "guessed right", "Masked tokens whose likeliest prediction is right"),
+          fact("nats", "surprise per hidden word", "Nats per masked token: the mean of −log p of the true tokens"))),
       el("div", { class: "card composer", id: "forward-stage" },
         this.board.root,
         el("div", { class: "row" }, legend(true), el("span", { class: "end" }, layouts(state, (name) => { this.board.layout = name; this.#draw(); })))),
@@ -119,7 +122,7 @@ class ForwardView {
   async #tokens() {
     this.abort?.abort(); // an older response must not arrive last
     this.abort = new AbortController();
-    const request = { model: this.settings.model.value, text: this.text.value, seed: this.settings.request().seed };
+    const request = { model: this.settings.model.value, text: this.text.value, seed: Math.round(Number(this.settings.seed.value)) || 0 };
     try {
       const response = await tokens(request, this.abort.signal);
       hideNotice();

@@ -133,7 +133,7 @@ export class Player {
   }
 }
 
-/** Shows the numbers of a step: `["step", "3 of 48"], …`. */
+/** Shows the numbers of a step: `["step", "3 of 48", "Sampler steps"], …`. */
 export function drawFacts(root, facts) {
-  root.replaceChildren(...facts.map(([name, value]) => el("span", {}, `${name} `, el("b", {}, value))));
+  root.replaceChildren(...facts.map(([name, value, title]) => el("span", { title }, `${name} `, el("b", {}, value))));
 }

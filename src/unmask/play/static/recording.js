@@ -24,8 +24,14 @@ export class Recording {
 
   /** Adds an event of the stream. */
   add(event) {
-    if (event.kind === "end") this.done = true;
+    if (event.kind === "end") this.#finish(event.end);
     else this.frames.push(event.kind === "start" ? startFrame(event, this.before) : this.#next(event));
+  }
+
+  /** Ends the recording; `end` is the end of the last complete sentence of a text that did not end by itself. */
+  #finish(end) {
+    this.done = true;
+    if (end !== null) this.frames.push({ ...this.frames.pop(), end });
   }
 
   #next({ changes, calls, t, seconds, end }) {
@@ -62,22 +68,31 @@ export function singleFrame(row) {
   return recording;
 }
 
-/** The text of a frame up to its end, with masks as [MASK:n]. */
-export function textOf({ row, end }) {
+/** The row of a frame up to its end. */
+export function untilEnd({ row, end }) {
+  return end === null ? row : row.slice(0, end);
+}
+
+export function gapsIn(frame) {
+  return untilEnd(frame).filter(({ id }) => id === null).length;
+}
+
+/** The text of a frame up to its end; `gap(n)` is the text of a gap of n tokens. */
+export function textOf(frame, gap) {
   let text = "";
   let masks = 0;
-  const gap = () => {
-    if (masks) text += `${text && !/\s$/.test(text) ? " " : ""}[MASK${masks > 1 ? `:${masks}` : ""}]`;
+  const close = () => {
+    if (masks) text += `${text && !/\s$/.test(text) ? " " : ""}${gap(masks)}`;
     masks = 0;
   };
-  for (const cell of row.slice(0, end ?? row.length)) {
+  for (const cell of untilEnd(frame)) {
     if (cell.id === null) {
       masks += 1;
     } else {
-      gap();
+      close();
       text += cell.text;
     }
   }
-  gap();
+  close();
   return text;
 }

@@ -1,7 +1,7 @@
 // Requests a text from the server and records its steps.
 
 import { stream } from "./api.js";
-import { Recording } from "./recording.js";
+import { gapsIn, Recording } from "./recording.js";
 
 export const PACE = 0.09; // seconds of a step at speed 1
 
@@ -23,15 +23,17 @@ export async function collect(request, { before, signal, onframe }) {
   return recording;
 }
 
-/** The numbers below a text. */
+/** The numbers below a text: name, value and technical term. */
 export function facts(recording, index) {
-  const { calls, t, seconds } = recording.frames[index];
-  const known = [
-    ["step", `${index} of ${recording.frames.length - 1}`],
-    ["calls", String(calls)],
-    ["seconds", seconds.toFixed(2)],
+  const frame = recording.frames[index];
+  const { calls, t, seconds } = frame;
+  if (t === null) return [];
+  return [
+    ["step", `${index} of ${recording.frames.length - 1}`, "Sampler steps"],
+    ["gaps", String(gapsIn(frame)), `Masked tokens; the diffusion time t is ${t.toFixed(2)}`],
+    ["calls", String(calls), "Network calls: the model reads the whole text once in each"],
+    ["time", `${seconds.toFixed(2)} s`, "Seconds since the start"],
   ];
-  return t === null ? [] : [...known, ["t", t.toFixed(2)]];
 }
 
 /** Network calls and seconds of the whole text. */

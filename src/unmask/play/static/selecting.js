@@ -60,7 +60,7 @@ export function enableSelection(board, { toggle, select, act, point }) {
   });
   root.addEventListener("focusout", () => point(null));
 
-  const ACTIONS = { Enter: "toggle", Delete: "mask", Backspace: "mask", m: "mask", l: "lock", a: "alternatives", " ": "play", ",": "back", ".": "on", Escape: "escape" };
+  const ACTIONS = { Enter: "toggle", Delete: "mask", Backspace: "mask", m: "mask", l: "lock", a: "alternatives", t: "type", " ": "play", ",": "back", ".": "on", Escape: "escape" };
 
   root.addEventListener("keydown", (event) => {
     const place = board.placeOf(event.target);

@@ -1,4 +1,4 @@
-// A text on the board, with its steps and edits.
+// The text on the board, with its steps, its player and its edits.
 
 import { Alternatives } from "./alternatives.js";
 import { Board } from "./board.js";
@@ -6,20 +6,22 @@ import { announce, el, visible } from "./dom.js";
 import { Editing } from "./editing.js";
 import { downloads } from "./export.js";
 import { showNotice } from "./notice.js";
-import { layouts, legend } from "./pieces.js";
+import { legend } from "./pieces.js";
 import { drawFacts, Player } from "./player.js";
-import { given, singleFrame, textOf } from "./recording.js";
+import { gapsIn, given, singleFrame, textOf, untilEnd } from "./recording.js";
 import { facts, PACE } from "./running.js";
 import { enableSelection } from "./selecting.js";
 import { packed, packedPlaces } from "./state.js";
 import { Tools } from "./tools.js";
 
 export class Stage {
-  /** `fill()` fills the masks of the board. */
-  constructor({ state, settings, fill }) {
+  /** `go()` fills the gaps, `type()` opens the text field; each new drawing calls `changed()`. */
+  constructor({ state, settings, go, type, changed }) {
     this.state = state;
     this.settings = settings;
-    this.fill = fill;
+    this.go = go;
+    this.type = type;
+    this.changed = changed;
     this.busy = false; // true while the model generates
     this.recording = null;
     this.editing = new Editing();
@@ -30,7 +32,7 @@ export class Stage {
       onspeed: (speed) => state.set({ speed }),
     });
     this.tools = new Tools({
-      fill, mask: () => this.#toggle(), lock: () => this.#lock(),
+      erase: () => this.#toggle(), lock: () => this.#lock(),
       rest: () => this.#edit((row) => this.editing.maskRest(row)), undo: () => this.#undo(),
     });
     this.alternatives = new Alternatives({
@@ -44,14 +46,9 @@ export class Stage {
       act: (action, place) => this.#act(action, place),
       point: (place) => this.alternatives.point(this.board.tokens[place], this.busy ? null : place),
     });
+    this.progress = el("progress", { max: 1, "aria-label": "Written part of the text", hidden: true });
     const copy = el("button", { class: "small", onclick: () => this.#copy() }, "Copy text");
-    this.root = el(
-      "div", { class: "card stage", id: "stage", hidden: true },
-      el("div", { class: "row" }, ...this.tools.buttons,
-        el("span", { class: "end" }, layouts(state, (name) => { this.board.layout = name; this.draw(); }))),
-      this.board.root, this.player.root,
-      el("div", { class: "row" }, legend(), el("span", { class: "row end" }, copy, ...downloads(() => this.recording))),
-    );
+    this.foot = [legend(), el("span", { class: "row end" }, copy, ...downloads(() => this.recording))];
   }
 
   get frame() {
@@ -60,8 +57,7 @@ export class Stage {
 
   /** The displayed row up to its end. */
   get row() {
-    const { row, end } = this.frame;
-    return end === null ? row : row.slice(0, end);
+    return untilEnd(this.frame);
   }
 
   // Writing
@@ -72,16 +68,18 @@ export class Stage {
     const snapshot = this.#snapshot;
     this.resetEdits = () => (onThisRow ? this.editing.beginFill(snapshot) : this.editing.reset(locked));
     this.busy = true;
+    this.progress.hidden = false;
+    this.progress.removeAttribute("value"); // until the first step
     if (this.recording) this.draw();
   }
 
   /** Adds a step; the first step replaces the text on the board. */
   follow(recording, request) {
     const index = recording.frames.length - 1;
+    if (index > 0) this.progress.value = 1 - gapsIn(recording.last) / gapsIn(recording.frames[0]);
     if (index > 0) return this.player.addStep(index * PACE);
     this.resetEdits();
     this.recording = recording;
-    this.root.hidden = false;
     this.state.set({ ran: JSON.stringify(request), row: "", locked: packedPlaces(this.editing.locked), at: "" });
     this.player.live = true;
     this.player.load([0], 0);
@@ -92,6 +90,7 @@ export class Stage {
   end() {
     const { live } = this.player;
     this.busy = this.player.live = false;
+    this.progress.hidden = true;
     if (!this.recording) return;
     if (live && !this.recording.done) this.player.go(this.recording.frames.length - 1);
     this.draw();
@@ -100,14 +99,12 @@ export class Stage {
   /** Shows a row without sampler steps. */
   put(cells, locked = new Set()) {
     this.editing.reset(locked);
-    this.root.hidden = false;
     this.#replace(singleFrame(cells.map(({ id, text }) => given(id, text))));
   }
 
   clear() {
     this.recording = null;
     this.editing.reset();
-    this.root.hidden = true;
   }
 
   // Editing
@@ -173,7 +170,8 @@ export class Stage {
       play: () => this.player.toggle(),
       back: () => this.player.step(-1),
       on: () => this.player.step(1),
-      fill: () => this.fill(),
+      fill: () => this.go(),
+      type: () => this.type(),
       escape: () => { this.alternatives.close(); this.editing.selected = new Set(); this.draw(); },
     };
     actions[action]();
@@ -188,12 +186,12 @@ export class Stage {
 
   #title(place) {
     const { id, text } = this.frame.row[place];
-    if (id === null) return "Predictions for this mask";
-    return `${this.editing.locked.has(place) ? "Locked. " : ""}Alternatives to “${visible(text)}”`;
+    if (id === null) return "The model's guesses for this gap";
+    return `${this.editing.locked.has(place) ? "Locked. " : ""}Other words than “${visible(text)}”`;
   }
 
   async #copy() {
-    const text = textOf(this.frame);
+    const text = textOf(this.frame, (gap) => `[MASK:${gap}]`);
     try {
       await navigator.clipboard.writeText(text);
       showNotice("Text copied.", null, true);
@@ -221,5 +219,6 @@ export class Stage {
     this.tools.refresh({
       row: this.frame.row, chosen: this.#chosen(), editing: this.editing, running: this.busy || this.player.playing, model: this.settings.chosen,
     });
+    this.changed();
   }
 }

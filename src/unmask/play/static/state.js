@@ -2,21 +2,21 @@
 
 import { debounced } from "./dom.js";
 
-const DEFAULTS = {
+const DEFAULTS = { // an empty setting is the model's own
   view: "write",
   model: "",
   text: "",
   length: "",
-  temperature: "0.8",
-  seed: "0",
-  sampler: "ancestral", // as the command line writes it: name:field=value,…
-  steps: "48",
+  temperature: "",
+  seed: "", // empty: a new seed at each press
+  sampler: "", // as the command line writes it: name:field=value,…
+  steps: "",
   more: "", // further options: name=value&…
-  left: "ancestral",
-  leftSteps: "16",
-  right: "confidence",
-  rightSteps: "16",
-  layout: "tiles",
+  left: "",
+  leftSteps: "",
+  right: "",
+  rightSteps: "",
+  layout: "text",
   speed: "1",
   clean: "Once upon a time, there was a little girl named Lily. She loved to play outside in the sun with her friends.",
   t: "0.4",
@@ -40,6 +40,12 @@ export class State {
   set(changes) {
     Object.assign(this.values, changes);
     this.write();
+  }
+
+  /** Returns to the settings of the model. */
+  clearSettings() {
+    const names = ["length", "temperature", "sampler", "steps", "more", "left", "leftSteps", "right", "rightSteps"];
+    this.set(Object.fromEntries(names.map((name) => [name, ""])));
   }
 
   /** Removes the texts of all boards. */

@@ -1,29 +1,25 @@
-// The buttons above a board; their labels follow the selection.
+// The buttons above a text; their labels follow the selection.
 
-import { el, plural } from "./dom.js";
+import { el } from "./dom.js";
 
 export class Tools {
-  constructor({ fill, mask, lock, rest, undo }) {
-    const small = (name, act) => el("button", { class: "small", onclick: act }, name);
-    this.fill = el("button", { class: "primary", id: "fill", onclick: fill });
-    this.mask = small("Mask", mask);
-    this.lock = small("Lock", lock);
-    this.rest = small("Mask all but locked", rest);
-    this.undo = small("Undo", undo);
+  constructor({ erase, lock, rest, undo }) {
+    const small = (name, title, act) => el("button", { class: "small", title, onclick: act }, name);
+    this.erase = small("Erase", "Mask the token or the selected tokens (Enter)", erase);
+    this.lock = small("Lock", "Lock the token or the selected tokens: no fill changes them (L)", lock);
+    this.rest = small("Erase all but locked", "Mask every token that is not locked", rest);
+    this.undo = small("Undo", "Undo the last change of the text", undo);
   }
 
   get buttons() {
-    return [this.fill, this.mask, this.lock, this.rest, this.undo];
+    return [this.erase, this.lock, this.rest, this.undo];
   }
 
   refresh({ row, chosen, editing, running, model }) {
-    const gaps = row.filter(({ id }) => id === null).length;
     const fills = model.fills && !model.conditional;
-    this.fill.disabled = running || !gaps || !fills;
-    this.fill.textContent = gaps && !running ? `Fill ${plural(gaps, "gap")}` : "Fill the gaps";
-    for (const each of [this.mask, this.lock, this.rest]) each.disabled = running || !fills;
+    for (const each of [this.erase, this.lock, this.rest]) each.disabled = running || !fills;
     const places = [...chosen];
-    this.mask.textContent = places.every((place) => row[place]?.id === null) ? "Restore" : "Mask";
+    this.erase.textContent = places.every((place) => row[place]?.id === null && editing.was.has(place)) ? "Put back" : "Erase";
     this.lock.textContent = places.every((place) => editing.locked.has(place)) ? "Unlock" : "Lock";
     this.undo.disabled = running || !editing.undoStack.length;
   }
