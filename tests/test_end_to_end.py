@@ -148,7 +148,7 @@ def test_a_run_of_another_configuration_is_refused_and_left_untouched(command, s
     before = hashes(straight)
     assert main(command.argv("straight", training__lr="0.1", training__clip="0.5")) == 2
     out, err = capsys.readouterr()
-    assert out == ""
+    assert out.startswith("recipe demo, run folder ")
     assert err.startswith(f"unmask: error: {straight} belongs to another configuration: ")
     assert "training.clip was 1.0, is 0.5; training.lr was" in err
     assert err.count("\n") == 1

@@ -27,6 +27,7 @@ from unmask.evaluation.judges.load_judge import load_judge
 from unmask.formats.model_card import training_command
 from unmask.formats.redact import published
 from unmask.generation.display import MASK
+from unmask.likelihood.figure_text import with_error
 from unmask.model import Model
 
 TEXT = "Once upon a time there was a small cat. The cat saw a red ball and was happy. " * 3
@@ -129,7 +130,8 @@ def test_a_card_holds_what_was_measured(held, capsys, monkeypatch):
     assert [sample["seed"] for sample in facts["samples"]] == list(range(10))
     assert facts["samples"][4]["text"] == before.rstrip("\n")
     page = (held / "stories" / "README.md").read_text()
-    for part in ("Stories, small.", "CC0", f"{bound.bits_per_byte:.1f}", facts["command"]):
+    bits = with_error(bound.bits_per_byte, facts["bound"]["bits_per_byte_error"])
+    for part in ("Stories, small.", "CC0", bits, facts["command"]):
         assert part in page
     assert all(f"Seed {seed}:" in page for seed in range(10))
     assert re.search(r"stories .* ≤ .* bits/byte .* CC0 .* MB", run(capsys, "models"))
