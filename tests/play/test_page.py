@@ -125,7 +125,7 @@ def test_the_first_press_writes_as_the_model_does_by_itself(browser, model):
         play.write()
         play.write()
         expect(play.setting("Random number")).to_have_value("5")
-    play.page.context.close()
+        play.page.context.close()  # before the server: the page asks it for the models
     assert play.troubles == []
 
 
