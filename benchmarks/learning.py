@@ -36,7 +36,12 @@ from unmask.likelihood.estimate import likelihood
 from unmask.methods.method import Method
 from unmask.training.trainer import Trainer
 
-ADAMW = {"training.lr": "1e-3", "training.precision": "bf16", "training.ema": "0"}
+ADAMW = {
+    "training.lr": "1e-3",
+    "training.precision": "bf16",
+    "training.ema": "0",
+    "training.cuda_graph": "true",
+}
 UNFOLDED = "unfolded"  # no setting of the package: only this study computes blocks as the paper writes them
 GATES = {"backbone.gate": "1"}
 MUON = {

@@ -122,6 +122,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_bits(tmp_path, opt
     options = {
         "optimizer": optimizer,
         "device": "cuda",
+        "cuda_graph": True,
         "loader": FullRows(),
         "steps": 20,
         "validate": None,
