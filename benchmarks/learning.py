@@ -71,6 +71,7 @@ SETTINGS: dict[str, dict[str, str]] = {
     "muon-uniform": {**MUON, **UNIFORM},
     "muon-linear-uniform": {**MUON, **LINEAR, **UNIFORM},
     "muon-linear-clipped": {**MUON, **LINEAR, "method.loss_weight": "clipped"},
+    "modern": {**MUON, **LINEAR, **UNIFORM, "backbone.name": "modern_dit"},
     "muon-wsd-uniform": {**MUON, "training.decay": "wsd", **UNIFORM},
 }
 FIRST = 3  # steps that are timed apart

@@ -43,8 +43,11 @@ def _no_pictures() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _on_the_cpu() -> Iterator[None]:
     """Device auto is the CPU, on a machine with a GPU too: tests of a GPU name it."""
+    from unmask.runtime import device
+
+    devices = ["cpu", *(name for name in device._devices() if name != "cpu")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unmask.runtime.device._devices", lambda: ["cpu"])
+        patch.setattr(device, "_devices", lambda: devices)
         yield
 
 

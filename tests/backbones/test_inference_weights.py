@@ -16,7 +16,13 @@ SIZE, ROWS, LENGTH = 11, 3, 8
 VOCABULARY = Vocabulary(SIZE, SIZE - 1)
 FORMS = {
     "": {},
-    "modern": {"qk_norm": True, "norm": "rms", "mlp": "swiglu", "tied_head": True},
+    "modern": {
+        "qk_norm": True,
+        "norm": "rms",
+        "mlp": "swiglu",
+        "tied_head": True,
+        "value_residual": True,
+    },
 }
 KINDS = [
     *(("dit", False), ("dit", True), ("causal", False)),

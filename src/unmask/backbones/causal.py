@@ -38,7 +38,7 @@ class Causal(Backbone):
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
         self.embedding = embedding(vocabulary.size, config.width)
-        self.blocks = nn.ModuleList(Block(**config.block) for _ in range(config.depth))
+        self.blocks = nn.ModuleList(Block(**config.block(layer)) for layer in range(config.depth))
         self.norm = NORMS[config.norm](config.width)
         self.head = head(config, self.embedding)
 
@@ -94,9 +94,10 @@ class Causal(Backbone):
             Features [rows, length, width], or [tokens, width] with `at`.
         """
         x = self.embedding(inputs)
-        last = len(self.blocks) - 1
+        first, last = None, len(self.blocks) - 1
         for layer, block in enumerate(self.blocks):
-            x = block(x, layer, attention, None, keys, at if layer == last else None)
+            x, v = block(x, layer, attention, None, keys, at if layer == last else None, first)
+            first = v if self.config.value_residual and first is None else first
         return self.norm(x)
 
     @torch.no_grad()
@@ -120,3 +121,4 @@ class ModernCausal(Causal):
         mlp: str = "swiglu"
         tied_head: bool = True
         zero_out: bool = True
+        value_residual: bool = True

@@ -57,11 +57,11 @@ def compile_blocks(backbone: Backbone, rows: Collection[int] | None = None) -> N
         vars(block)["forward"] = _for_rows(rows, block.forward)
 
 
-def _for_rows(rows: Collection[int] | None, plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _for_rows(rows: Collection[int] | None, plain: Callable[..., Any]) -> Callable[..., Any]:
     """A block's forward function, compiled for some batch sizes."""
     compiled = _with_one_line_errors(torch.compile(plain))
 
-    def run(x: Tensor, *args: Any, **options: Any) -> Tensor:
+    def run(x: Tensor, *args: Any, **options: Any) -> Any:
         chosen = compiled if rows is None or len(x) in rows else plain
         return chosen(x, *args, **options)
 

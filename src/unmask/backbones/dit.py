@@ -79,12 +79,12 @@ class DiT(Backbone):
         self.noise_level = NoiseLevel(config.condition_width)
         self.blocks = nn.ModuleList(
             Block(
-                **config.block,
+                **config.block(layer),
                 condition_width=config.condition_width,
                 gate=config.gate,
                 by_row=config.time_conditioning,
             )
-            for _ in range(config.depth)
+            for layer in range(config.depth)
         )
         self.norm = NORMS[config.norm](config.width)
         self.modulation = zero_linear(config.condition_width, 2 * config.width)
@@ -148,9 +148,10 @@ class DiT(Backbone):
         """
         c = None if condition is None else F.silu(self.noise_level(condition))
         x = self.embedding(inputs)
-        last = len(self.blocks) - 1
+        first, last = None, len(self.blocks) - 1
         for layer, block in enumerate(self.blocks):
-            x = block(x, layer, attention, c, keys, at if layer == last else None)
+            x, v = block(x, layer, attention, c, keys, at if layer == last else None, first)
+            first = v if self.config.value_residual and first is None else first
         if c is None:
             gain, shift = self.final
             if self.config.norm == "rms":
@@ -194,3 +195,4 @@ class ModernDiT(DiT):
         tied_head: bool = True
         zero_out: bool = True
         gate: float = 1.0
+        value_residual: bool = True

@@ -40,6 +40,8 @@ MLPS = ("gelu", "swiglu")
 MATRICES = {"attention.qkv": 3, "attention.out": 1, "mlp.0": 1, "mlp.2": 1}
 _LARGEST = {"width": 2**17, "depth": 2**10, "heads": 2**10}  # limits for untrusted files
 
+Values = Float[Tensor, "rows length 1 heads head_width"]  # values of attention
+
 
 @dataclass(frozen=True)
 class TransformerConfig:
@@ -85,6 +87,7 @@ class BlockConfig(TransformerConfig):
     mlp: str = "gelu"  # gelu | swiglu
     tied_head: bool = False  # the head's matrix is the embedding's
     zero_out: bool = False  # the blocks' output matrices start at zero; needs open gates
+    value_residual: bool = False  # blocks mix their values with the first block's
 
     def __post_init__(self) -> None:
         TransformerConfig.__post_init__(self)
@@ -92,11 +95,11 @@ class BlockConfig(TransformerConfig):
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
 
-    @property
-    def block(self) -> dict[str, Any]:
-        """The arguments of a block."""
+    def block(self, layer: int) -> dict[str, Any]:
+        """The arguments of the block of a layer."""
         names = ("width", "heads", "dropout", "qk_norm", "norm", "mlp", "zero_out")
-        return {name: getattr(self, name) for name in names}
+        mixes = self.value_residual and layer > 0
+        return {name: getattr(self, name) for name in names} | {"value_residual": mixes}
 
 
 class Attention(nn.Module):
@@ -133,6 +136,7 @@ class Block(InferenceWeights):
         qk_norm: bool = False,
         norm: str = "layer",
         mlp: str = "gelu",
+        value_residual: bool = False,  # True: mixes its values with those of the first block
     ) -> None:
         super().__init__()
         self.qk_norm, self.rms = qk_norm, norm == "rms"
@@ -142,6 +146,8 @@ class Block(InferenceWeights):
         self.mlp = _mlp(width, mlp)
         self.matrices = MATRICES | {"mlp.0": 1 if mlp == "gelu" else 2}
         self.dropout, self.by_row = dropout, by_row
+        # weights of the own and of the first block's values (arXiv 2410.17897)
+        self.value_mix = nn.Parameter(torch.full((2,), 0.5)) if value_residual else None
         self.modulation = zero_linear(condition_width, 6 * width) if condition_width else None
         if self.modulation is not None:
             for bias in self.modulation.bias.detach().chunk(6)[2::3]:
@@ -158,12 +164,26 @@ class Block(InferenceWeights):
         c: Float[Tensor, "times condition"] | None,
         keys: Keys | None,
         at: Int[Tensor, "tokens"] | None = None,
-    ) -> Float[Tensor, "*tokens width"]:
-        """Features of all tokens, or of the tokens `at` (indices into the flattened batch)."""
+        first: Values | None = None,
+    ) -> tuple[Float[Tensor, "*tokens width"], Values]:
+        """Features and values of a block.
+
+        Args:
+            x: Features of all tokens.
+            layer: Index of the block.
+            attention: Rotation, mask and cache of attention.
+            c: The condition, embedded.
+            keys: Dropout keys of the rows; None for no dropout.
+            at: Indices of the tokens to compute, into the flattened batch; None for all.
+            first: Values of the first block, if this block mixes them with its own.
+
+        Returns:
+            Features of all tokens or of the tokens `at`, and the values of attention for all tokens.
+        """
         if not self.recomputed or not torch.is_grad_enabled():
-            return self._features(x, layer, attention, c, keys, at)
+            return self._features(x, layer, attention, c, keys, at, first)
         # dropout is a function of its keys, so no generator state is saved
-        args = (x, layer, attention, c, keys, at)
+        args = (x, layer, attention, c, keys, at, first)
         return checkpoint(self._features, *args, use_reentrant=False, preserve_rng_state=False)
 
     def _features(
@@ -174,18 +194,19 @@ class Block(InferenceWeights):
         c: Tensor | None,
         keys: Keys | None,
         at: Tensor | None,
-    ) -> Float[Tensor, "*tokens width"]:
+        first: Values | None,
+    ) -> tuple[Float[Tensor, "*tokens width"], Values]:
         length, drop = x.shape[1], self.dropout
         if (self.by_row and c is not None) or not self.plain:
-            x = self._unfolded(x, layer, attention, c, keys)
-            return x if at is None else taken(x, at)
+            x, v = self._unfolded(x, layer, attention, c, keys, first)
+            return x if at is None else taken(x, at), v
         w = self.usable or self.folded(c)
-        y = self._attend(_products(normal(x, w, self.rms), w), layer, attention)
+        y, v = self._attend(_products(normal(x, w, self.rms), w), layer, attention, first)
         if at is not None:
             x, y = taken(x, at), taken(y, at)
         x = x + dropout(linear(y, w.out, None), drop, keys, 2 * layer, at, length)
         y = feed_forward(normal(x, w, self.rms), w)
-        return x + dropout(y, drop, keys, 2 * layer + 1, at, length)
+        return x + dropout(y, drop, keys, 2 * layer + 1, at, length), v
 
     @property
     def plain(self) -> bool:
@@ -249,18 +270,19 @@ class Block(InferenceWeights):
         attention: AttentionInputs | PackedBatch,
         c: Float[Tensor, "times condition"] | None,
         keys: Keys | None,
-    ) -> Features:
+        first: Values | None,
+    ) -> tuple[Features, Values]:
         """The block with norms and adaLN apart from its matrices, and through its modules if not plain."""
         w = (self.usable or self._plain()) if self.plain else None
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = self._condition(c, attention)
         h = modulate(self.attention_norm(x), shift, scale)
         products = [self.attention.qkv(h)] if w is None else _products(h, w)
-        h = self._attend(products, layer, attention)
+        h, v = self._attend(products, layer, attention, first)
         h = self.attention.out(h) if w is None else linear(h, w.out, None)
         x = x + gate * dropout(h, self.dropout, keys, 2 * layer)
         h = modulate(self.mlp_norm(x), mlp_shift, mlp_scale)
         h = self.mlp(h) if w is None else feed_forward(h, w)
-        return x + mlp_gate * dropout(h, self.dropout, keys, 2 * layer + 1)
+        return x + mlp_gate * dropout(h, self.dropout, keys, 2 * layer + 1), v
 
     def _condition(
         self, c: Tensor | None, attention: AttentionInputs | PackedBatch
@@ -272,19 +294,25 @@ class Block(InferenceWeights):
         return (attention.by_token(values) if self.by_row else values[:, None]).chunk(6, -1)
 
     def _attend(
-        self, products: list[Tensor], layer: int, attention: AttentionInputs | PackedBatch
-    ) -> Features:
-        """Output of all attention heads; the texts of a packed batch attend separately."""
+        self,
+        products: list[Tensor],
+        layer: int,
+        attention: AttentionInputs | PackedBatch,
+        first: Values | None,
+    ) -> tuple[Features, Values]:
+        """Output of all attention heads, and their values; the texts of a packed batch attend separately."""
         width, heads = self.attention.width, self.attention.heads
         by_head = [part.unflatten(2, (-1, heads, width // heads)) for part in products]
         qk, v = by_head if len(by_head) == 2 else by_head[0].split([2, 1], 2)
         if self.qk_norm:
             qk = F.rms_norm(qk, qk.shape[-1:], eps=EPS)
         qk = attention.rotation(qk)
+        if self.value_mix is not None and first is not None:
+            v = self.value_mix[0] * v + self.value_mix[1] * first
         if isinstance(attention, AttentionInputs):
-            return self._heads(qk, v, layer, attention)
+            return self._heads(qk, v, layer, attention), v
         parts = zip(attention.split(qk), attention.split(v), attention.parts, strict=True)
-        return attention.join([self._heads(qk, v, layer, part) for qk, v, part in parts])
+        return attention.join([self._heads(*part[:2], layer, part[2]) for part in parts]), v
 
     def _heads(self, qk: Tensor, v: Tensor, layer: int, attention: AttentionInputs) -> Features:
         """Attention of rotated queries and keys, with torch's fused kernel."""
