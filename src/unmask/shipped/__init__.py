@@ -33,6 +33,11 @@ def recipe(name: str) -> str:
     return name.replace("-ar", "-autoregressive")
 
 
+def twin(name: str) -> str | None:
+    """Name of the autoregressive model of the same text as a shipped model; None without one."""
+    return other if (other := f"{name}-ar") in names() else None
+
+
 def locate(model: str | Path) -> Path:
     """The folder of a model: a path, or a shipped model's name if no model is at that path."""
     path = Path(model)

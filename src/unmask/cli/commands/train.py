@@ -60,7 +60,7 @@ def train(args: Namespace) -> None:
     from unmask.runs.train import train as start
     from unmask.training.checkpoints.checkpoint import begun
 
-    config = fitted(args.recipe, args.overrides, run, _say if _is_main() else lambda line: None)
+    config = fitted(args.recipe, args.overrides, run, _say if _is_main() else None)
     if args.resume and not begun(run):
         raise UnmaskError(f"{run} has no checkpoint to resume: start a run with --run {run}")
     try:
@@ -76,7 +76,7 @@ def config(args: Namespace) -> None:
     from unmask.config.run_config import dump_yaml
     from unmask.runs.auto_recipe import fitted
 
-    print(dump_yaml(fitted(args.recipe, args.overrides, say=lambda line: None)), end="")
+    print(dump_yaml(fitted(args.recipe, args.overrides, say=None)), end="")
 
 
 def _say(line: str) -> None:
