@@ -128,9 +128,7 @@ def test_one_draw_of_one_row_has_no_error_to_halve(capsys):
     assert "± ?" in out and "halve" not in out and "interval" not in out
     assert re.search(r"error over texts *│ unknown: the text is one row", out)
     several = shown(capsys, "run", "--data", "text.txt", "--draws", "1")
-    first = (
-        r"perplexity at most \S+ per word; a unigram model of this text has \S+ \(lower is better\)"
-    )
+    first = r"perplexity at most \S+ per word; a unigram model of its tokens has \S+ \(lower is better\)"
     assert re.match(first, several)
     assert re.search(r"error over texts *│ ± [0-9.]+ nats per token", several)
 

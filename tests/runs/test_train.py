@@ -184,7 +184,7 @@ def test_auto_fits_the_text_and_overrides_win(tmp_path):
     assert (config.backbone.config.width, config.backbone.config.gate) == (64, 1.0)
     assert config.training.optimizer == "muon"
     assert "38,000 characters" in said[0]
-    minutes, seconds = re.fullmatch(r"estimated time: (\d+):(\d\d); change .*", said[1]).groups()
+    minutes, seconds = re.fullmatch(r"estimated time: (\d+):(\d\d) at .*", said[1]).groups()
     assert int(minutes) + int(seconds) > 0
     assert config == fitted("auto", given, say=None)
     assert fitted("auto", given | {"training.steps": 80}, say=said.append).training.warmup == 5

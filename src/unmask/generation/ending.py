@@ -34,6 +34,8 @@ def end_sentences(
     tokens, eos_id = last.tokens.clone(), tokenizer.vocabulary.eos_id
     assert eos_id is not None  # the caller checks it
     for row, (ids, first) in enumerate(zip(last.tokens.tolist(), given, strict=True)):
+        if ids[-1] == eos_id:  # rows of training end so, also in mid-sentence
+            ids.pop()
         if eos_id not in ids[first:] and (end := last_sentence(spans(tokenizer, ids), first)):
             tokens[row, end] = eos_id
     if not torch.equal(tokens, last.tokens):

@@ -16,6 +16,7 @@ from unmask.data.data_config import DataConfig
 from unmask.data.documents.pairs import sides
 from unmask.data.sources.corpus import Corpus, beginning
 from unmask.data.tokenizers.tokenizer import TOKENIZERS
+from unmask.errors import UnmaskError
 from unmask.formats.read import read_bundle
 from unmask.runs.plan import work_of
 from unmask.runs.step_time import run_seconds, step_seconds
@@ -70,6 +71,8 @@ def fitted(
         return resolve(load_recipe(recipe), given)
     if run is not None and begun(run) and (run / "config.yaml").is_file():
         return resolve(load_recipe(str(run / "config.yaml")), given)
+    if corpus is None and "data.train" not in dict(given):
+        raise UnmaskError(f"{recipe} has no text to train on: give --data.train FILE")
     tree = load_recipe(recipe)
     # the text, the device and the start; a network may fit only after the choice
     plain = resolve(
@@ -173,7 +176,10 @@ def _described(config: RunConfig, characters: int) -> Iterator[str]:
     step = step_seconds(config, work.vocabulary, work.length * sum(work.operations().values()))
     held_out = int(config.data.holdout * _tokens(characters) / work.length)
     seconds = run_seconds(step, config, max(1, held_out))
-    yield f"estimated time: {duration(seconds)}; change it with --training.steps N"
+    yield (
+        f"estimated time: {duration(seconds)} at the present load of the machine; change it with "
+        "--training.steps N"
+    )
 
 
 def _tokens(characters: int) -> int:

@@ -32,7 +32,7 @@ def _add_train(commands: Commands) -> None:
     add_examples(
         parser,
         "unmask train demo",
-        "unmask train auto --data.train mytext.txt --run runs/mine",
+        "unmask train auto --data.train mytext.txt --run runs/new",
         "unmask train finetune --data.train mytext.txt --run runs/mine",
         "unmask train demo --run runs/cosine --schedule cosine --training.steps 300",
     )
@@ -69,7 +69,8 @@ def train(args: Namespace) -> None:
         hint = [f"resume with: {_command(args, run)}"] if _is_main() else []
         raise KeyboardInterrupt(*stop.args, *hint) from None
     if _is_main():
-        print(f"next: unmask generate {run}{' --prompt TEXT' if config.data.paired else ''}")
+        print(f"next: unmask evaluate {run}    (measures all of the held-out text)")
+        print(f"      unmask generate {run}{' --prompt TEXT' if config.data.paired else ''}")
 
 
 def config(args: Namespace) -> None:

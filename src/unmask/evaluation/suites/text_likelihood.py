@@ -148,7 +148,7 @@ class Likelihood(Suite):
         def per_word(nats: float) -> str:
             return _readable(perplexity_of(nats / found.words))
 
-        others = f"a unigram model of this text has {per_word(found.unigram_nats)}"
+        others = f"a unigram model of its tokens has {per_word(found.unigram_nats)}"
         if rows[0].twin is not None:
             name, nats = rows[0].twin
             others += f", the shipped autoregressive model {name} {per_word(nats)}"
@@ -183,7 +183,7 @@ class Likelihood(Suite):
         unknown = f"{bound.unknown:,} unknown tokens"
         terms = ", ".join(f"{name} {value:.4f}" for name, value in bound.terms.items())
         return {
-            f"{pseudo}perplexity": sign + with_error(bound.perplexity, bound.perplexity_error),
+            f"{pseudo}perplexity": f"{sign}{with_error(bound.perplexity, bound.perplexity_error)} per token",
             "nats per token": sign + with_error(bound.nats, bound.error),
             "bits per byte": about + byte,
             "bits per character": about + character,
