@@ -20,7 +20,7 @@ ifneq ($(SHIPPED),)
 	$(UNMASK) fill stories "Tom was [MASK:3] because his [MASK] was lost." --n 4
 	@printf '\n== 3 of 4. Edit: the six least likely words of a text are written anew ==\n\n'
 	echo "$(STORY)" | $(UNMASK) edit stories - --remask-uncertain 6 --n 2
-	@printf '\n== 4 of 4. Train the model further on $(TEXT), then let it write: about a minute ==\n\n'
+	@printf '\n== 4 of 4. Train the model further on $(TEXT), then let it write: one to four minutes ==\n\n'
 	$(UNMASK) train finetune --data.train $(TEXT) --run $(RUN) --data.length 64 --training.steps $(STEPS)
 	$(UNMASK) generate $(RUN) --prompt "Zip" --length 90 --n 2 --seed 1
 	$(UNMASK) fill $(RUN) "Zip the [MASK] went to the [MASK] with a [MASK:2]." --n 3

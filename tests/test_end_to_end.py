@@ -80,7 +80,7 @@ def straight(command) -> Path:
     """A run that nothing disturbed, in a process of its own as those that are disturbed."""
     said, errors = command.start("straight").communicate(timeout=120)
     assert errors == ""
-    assert said.splitlines()[-1] == f"next: unmask generate {command.folder / 'straight'}"
+    assert said.splitlines()[-1] == f"      unmask generate {command.folder / 'straight'}"
     return command.folder / "straight"
 
 

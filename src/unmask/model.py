@@ -277,7 +277,7 @@ class Model(Bundle):
         Args:
             folder: the folder; a model in it is replaced.
             precision: fp32, or bf16, which rounds the weights and takes half the space.
-            defaults: the model's defaults for options of `generate`: length, sampler, steps,
+            defaults: the model's defaults for options of `generate`: length, sampler, steps, ending,
                 temperature, top_k, top_p.
 
         Example:

@@ -128,11 +128,18 @@ def test_one_draw_of_one_row_has_no_error_to_halve(capsys):
     assert "± ?" in out and "halve" not in out and "interval" not in out
     assert re.search(r"error over texts *│ unknown: the text is one row", out)
     several = shown(capsys, "run", "--data", "text.txt", "--draws", "1")
-    first = (
-        r"perplexity at most \S+ per word; a unigram model of this text has \S+ \(lower is better\)"
-    )
+    first = r"perplexity at most \S+ per word; a unigram model of its tokens has \S+ \(lower is better\)"
     assert re.match(first, several)
     assert re.search(r"error over texts *│ ± [0-9.]+ nats per token", several)
+
+
+def test_a_shipped_model_is_measured_beside_its_autoregressive_twin(capsys):
+    out = shown(capsys, "stories", "--data", "text.txt", "--draws", "1")
+    own = measured(capsys, "stories-ar", "--data", "text.txt")
+    beside = measured(capsys, "stories", "--data", "text.txt", "--draws", "1")
+    assert re.match(r".* has \S+, the shipped autoregressive model stories-ar \S+ \(lower", out)
+    assert (beside["twin"], beside["twin_nats"]) == ("stories-ar", pytest.approx(own["nats"]))
+    assert "twin" not in own
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from tiny_models import LENGTH, PROMPTS, content, one_line, train_tiny
 
 import unmask
 from unmask.errors import UnmaskError
+from unmask.generation.ending import last_sentence
 from unmask.samplers.ancestral import Ancestral, FirstHitting
 from unmask.samplers.sampler import SAMPLERS
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
@@ -226,6 +227,45 @@ def test_a_text_of_automatic_length_ends_itself(either):
     assert len({len(result.ids) for result in results}) > 1
     for result in results:
         assert content(either.generate(length="auto", seed=result.seed)[0]) == content(result)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("The cat sat on the mat. It", "The cat sat on the mat."),
+        ('He said "Hi." Then he', 'He said "Hi."'),
+        (
+            'The big cat sat on the mat. He said "Yes. I',
+            "The big cat sat on the mat.",
+        ),  # no quotation stays open
+        ("The cat saw Mr. Fox and", None),
+        ("The cat sat.", None),  # ends with its length
+        ("A. The cat sat on the mat", None),  # too little would remain
+        ("The cat has 3.5 mats", None),
+    ],
+)
+def test_the_last_sentence_of_a_text_is_found(text, kept):
+    words = re.findall(r"\s?\S+", text)
+    end = last_sentence(words, given=0)
+    assert kept == (None if end is None else "".join(words[:end]))
+
+
+def test_a_text_that_fills_its_length_ends_with_a_sentence_everywhere(model):
+    how = {"length": LENGTH, "ban": ["<none>"], "seed": 3, "n": 8}
+    free = model.generate("The cat sat.", **how)
+    ended = model.generate("The cat sat.", ending="sentence", **how)
+    shorter = [b for a, b in zip(free, ended, strict=True) if a.text != b.text]
+    assert shorter
+    for result in shorter:
+        assert result.text.rstrip()[-1] in ".!?\"'"
+        assert result.ids[-1] == model.tokenizer.vocabulary.eos_id
+    assert all(a.text.startswith(b.text) for a, b in zip(free, ended, strict=True))
+    *_, last = model.stream("The cat sat.", ending="sentence", **how)
+    assert [row[: len(r.ids)] for row, r in zip(last.tokens.tolist(), ended, strict=True)] == [
+        result.ids for result in ended
+    ]
+    whole = model.generate("The cat", ending="sentence", length=LENGTH, stop=False)[0]
+    assert len(whole.ids) == LENGTH
 
 
 def test_nothing_is_written_behind_the_end_of_a_long_text(either):

@@ -19,7 +19,7 @@ from unmask.model import Model
 from unmask.play.controls import menu
 from unmask.play.page_requests import Forming
 from unmask.play.static_files import FILES
-from unmask.play.trace import DisplayedRow, stream_events
+from unmask.play.trace import stream_events
 from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.sampler import SAMPLERS
 
@@ -79,28 +79,6 @@ def test_the_texts_of_the_changes_make_up_the_text(client, model):
             texts[place] = text
     (result,) = model.generate("The queen", length=24, steps=6)
     assert "".join(texts[: found[-2]["end"]]) == result.text
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("The cat sat on the mat. It", "The cat sat on the mat."),
-        ('He said "Hi." Then he', 'He said "Hi."'),
-        ("The cat sat.", None),  # ends with its row
-        ("A. The cat sat on the mat", None),  # too little would remain
-        ("The cat sat on the mat", None),
-    ],
-)
-def test_a_text_that_fills_its_row_is_shown_up_to_its_last_sentence(model, text, shown):
-    ids = model.tokenizer.encode(text)
-    displayed = DisplayedRow(model, ids, 0)
-    displayed.changes(ids)
-    mask_id, eos_id = model.tokenizer.vocabulary.mask_id, model.tokenizer.vocabulary.eos_id
-    end = displayed.last_sentence([mask_id] * len(ids))
-    assert shown == (None if end is None else model.tokenizer.decode(ids[:end]).rstrip())
-    ended = DisplayedRow(model, [*ids, eos_id, *ids], 0)
-    ended.changes([*ids, eos_id, *ids])
-    assert ended.last_sentence([mask_id] * (2 * len(ids) + 1)) is None
 
 
 def test_gaps_of_a_text_and_of_tokens_are_filled_alike(client, model):

@@ -12,6 +12,7 @@ from torch import Tensor
 from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
 from unmask.generation.constrain import constrained
+from unmask.generation.ending import end_sentences
 from unmask.generation.guidance import guided
 from unmask.generation.logits_processor import build_processors
 from unmask.generation.prompts import FillRequest
@@ -130,7 +131,16 @@ class Generator:
         task = replace(self.task, seeds=seeds, watched=watched)
         denoiser = guided(self.bundle, self.sampling)
         # a sampler that cannot use this denoiser raises its error here, before the first frame
-        return in_inference_mode(self.sampler.generate(denoiser, self._canvas(rows), task))
+        frames = in_inference_mode(self.sampler.generate(denoiser, self._canvas(rows), task))
+        if not self._ends_sentences():
+            return frames
+        return end_sentences(frames, self.bundle.tokenizer, [self.job.fixed[row] for row in rows])
+
+    def _ends_sentences(self) -> bool:
+        """True if a text may get an EOS after its last sentence: no constraint holds for its end."""
+        s = self.sampling
+        free = not (s.regex or s.include or s.allowed or self.job.target_only)
+        return s.ending == "sentence" and free and self.task.eos_id is not None
 
     def _row_seed(self, row: int) -> int:
         text, part = divmod(row, self.job.rows)

@@ -68,7 +68,7 @@ def _continuations(
         if len(ids) >= length:
             raise UnmaskError(
                 f"the prompt {prompt[:20]!r} has {len(ids)} tokens and leaves no room in a length "
-                f"of {length}: raise length"
+                f"of {length}: shorten it, or give a length above {len(ids)}"
             )
         row = ids + [tokenizer.vocabulary.mask_id] * (length - len(ids))
         canvases += [row] * n

@@ -25,7 +25,7 @@ else:  # their modules import torch, and no surface parses values of these types
 
 Length = int | Literal["auto"] | None
 _OF_THE_SAMPLER = ("sampler", "steps")  # defaults that a given sampler replaces
-_OF_THE_LENGTH = ("length", "steps")  # defaults that do not apply to a given text
+_OF_THE_LENGTH = ("length", "steps", "ending")  # defaults that do not apply to a given text
 _WRITING = ("prompts", "length", "stop")  # further arguments of `generate`
 EDITING = ("remask", "remask_span", "remask_uncertain")  # further arguments of `edit`
 
@@ -75,10 +75,11 @@ class SamplingParams:
         le=1,
         help="share of the text, at its end, where hybrid takes the likeliest tokens (0.1)",
     )
-    ending: Literal["free", "first"] = option(
+    ending: Literal["free", "sentence", "first"] = option(
         "free",
         metavar="NAME",
-        help="for models of pairs: first draws the length of a target before its tokens",
+        help="sentence ends a text after its last complete sentence, first draws the length of a target "
+        "before its tokens (models of pairs), free does neither",
         on=("cli", "http", "play"),
     )
     seed: int | Sequence[int] = option(
@@ -182,7 +183,7 @@ class SamplingOptions(TypedDict, total=False):
     top_p: float | None
     strategy: Literal["stochastic", "deterministic", "hybrid"] | None
     tail: float | None
-    ending: Literal["free", "first"] | None
+    ending: Literal["free", "sentence", "first"] | None
     seed: int | Sequence[int]
     batch: int
     regex: str | None
@@ -214,7 +215,7 @@ def sampling_options(surface: str) -> list[Option]:
 
 
 # options for which a model may have defaults, beside those of logits processors
-USUAL = ("length", "sampler", "steps", *SHARPNESS)
+USUAL = ("length", "sampler", "steps", "ending", *SHARPNESS)
 
 
 def checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:

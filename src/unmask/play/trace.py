@@ -1,8 +1,6 @@
 """The sampler steps of a text as events for the page: the start row and the changes of each step."""
 
-import re
 from collections.abc import Iterator
-from itertools import accumulate
 from typing import Any
 
 from unmask.data.tokenizers.gaps import count_blanks
@@ -15,7 +13,6 @@ from unmask.samplers.core.canvas import Frame
 from unmask.serve.limits import ServerLimits
 from unmask.serve.text_stream import check_sampler
 
-_SENTENCE = re.compile(r"""[.!?…]["'”’)]*\s*$""")
 LIMITS = ServerLimits(steps=4096)  # the Steps field of the page has the same limit
 
 
@@ -29,8 +26,7 @@ def stream_events(model: Model, request: Forming) -> Iterator[dict[str, Any]]:
     yield {"kind": "start", "length": len(row), "changes": displayed.changes(row)}
     for frame in frames:
         yield displayed.step(frame)
-    written = "prompts" in arguments and not model.conditional
-    yield {"kind": "end", "end": displayed.last_sentence(row) if written else None}
+    yield {"kind": "end"}
 
 
 def _canvas(model: Model, request: Forming) -> tuple[list[int], int, dict[str, Any]]:
@@ -90,18 +86,3 @@ class DisplayedRow:
             "seconds": round(frame.seconds, 4),
             "end": ids.index(self._eos_id) if self._eos_id in ids else None,
         }
-
-    def last_sentence(self, start: list[int]) -> int | None:
-        """The position after the last complete sentence of a text that fills its whole row.
-
-        None if the text ends by itself, or if less than half of the new tokens would remain.
-        """
-        ids = [token for token, *_ in self._shown]
-        if self._eos_id in ids[:-1]:
-            return None
-        texts = [text for token, text, _ in self._shown if token != self._eos_id]
-        ends = [i for i, text in enumerate(accumulate(texts), 1) if _SENTENCE.search(text[-8:])]
-        given = len(start) - start.count(self._mask_id)
-        if not ends or ends[-1] == len(texts) or ends[-1] < (given + len(start)) / 2:
-            return None
-        return ends[-1]

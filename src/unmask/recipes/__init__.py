@@ -34,6 +34,11 @@ def locate(recipe: str, beside: Path = Path()) -> Path:
     if recipe in names():
         return _FOLDER / f"{recipe}.yaml"
     if not recipe.endswith(_SUFFIXES):
+        if (beside / recipe).is_file():
+            raise UnmaskError(
+                f"{recipe} is a file, but no recipe: to train on its text, give finetune "
+                f"--data.train {recipe}"
+            )
         raise unknown("recipe", recipe, names())
     path = beside / recipe
     if not path.is_file():

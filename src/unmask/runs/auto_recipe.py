@@ -1,16 +1,14 @@
 """Recipes that fit the text and the machine: `auto` and `finetune`.
 
 The choice depends on the size of the text, on the kind of device and on its cores. It does not depend
-on measured times, so that the same command gives the same configuration.
+on measured times, so that the same command gives the same configuration. Only the estimate of the
+time is measured.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from unmask.config.run_config import RunConfig, load_recipe, resolve, to_dict
 from unmask.data.corpora import opened
@@ -18,10 +16,12 @@ from unmask.data.data_config import DataConfig
 from unmask.data.documents.pairs import sides
 from unmask.data.sources.corpus import Corpus, beginning
 from unmask.data.tokenizers.tokenizer import TOKENIZERS
+from unmask.errors import UnmaskError
 from unmask.formats.read import read_bundle
-from unmask.runs.plan import Machine, pass_seconds, work_of
+from unmask.runs.plan import work_of
+from unmask.runs.step_time import run_seconds, step_seconds
 from unmask.runtime.cores import available_cores
-from unmask.runtime.device import PRECISIONS, resolve_device, resolve_precision
+from unmask.runtime.device import resolve_device
 from unmask.training.checkpoints.checkpoint import begun
 from unmask.training.logs.progress import duration
 
@@ -29,9 +29,9 @@ AUTO = ("auto", "finetune")
 Settings = Mapping[str, Any] | Sequence[tuple[str, Any]]
 
 _READ = 50_000_000  # characters that are counted; a longer text counts as this long
-_CORE = 25e9  # operations per second of a CPU core, assumed
-_SECONDS = 420.0  # of training on a CPU at that rate
-_EPOCHS = 100
+# assumed of a CPU: operations per second of a core, and seconds of a step without operations
+_CORE, _STEP = 18e9, 0.1
+_SECONDS = 420.0  # of training on such a CPU, at most
 # characters below which a text has this: size of the tokenizer, length of a row, width, depth, heads
 _CPU = (
     (20_000, (384, 64, 128, 3, 4)),
@@ -51,7 +51,7 @@ _GPU = (
 
 def fitted(
     recipe: str, overrides: Settings = (), run: Path | None = None,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] | None = print,
     corpus: Callable[[DataConfig], Corpus] | None = None,
 ) -> RunConfig:  # fmt: skip
     """The configuration of a recipe; `auto` and `finetune` choose what the overrides leave open.
@@ -60,7 +60,7 @@ def fitted(
         recipe: the name or the path of a recipe.
         overrides: settings by dotted name.
         run: the run folder; a run that has begun keeps its configuration.
-        say: receives the choice and the estimate of the time as lines.
+        say: receives the choice and the estimate of the time as lines; None measures no time.
         corpus: opens the training text instead of `data.train`.
 
     Returns:
@@ -71,6 +71,8 @@ def fitted(
         return resolve(load_recipe(recipe), given)
     if run is not None and begun(run) and (run / "config.yaml").is_file():
         return resolve(load_recipe(str(run / "config.yaml")), given)
+    if corpus is None and "data.train" not in dict(given):
+        raise UnmaskError(f"{recipe} has no text to train on: give --data.train FILE")
     tree = load_recipe(recipe)
     # the text, the device and the start; a network may fit only after the choice
     plain = resolve(
@@ -83,8 +85,9 @@ def fitted(
     config = resolve(tree, [*chosen.items(), *given])
     chosen |= _pace(config, characters, "training.steps" in dict(given))
     config = resolve(tree, [*chosen.items(), *given])
-    for line in _described(config, characters):
-        say(line)
+    if say is not None:
+        for line in _described(config, characters):
+            say(line)
     return config
 
 
@@ -138,13 +141,14 @@ def _pace(config: RunConfig, characters: int, given: bool) -> dict[str, Any]:
     training, length = config.training, config.data.length
     work = work_of(config, _vocabulary(config))
     tokens = training.batch * length
-    text = max(1, characters // 3)  # tokens of the text, about
-    epochs = 20 if config.init_from else _EPOCHS
-    steps = min(max(epochs * text // tokens, 400), 20_000)
+    # a small text is learned by heart after a few hundred steps, from a trained model earlier
+    epochs, least = (20, 60) if config.init_from else (50, 150)
+    steps = min(max(epochs * _tokens(characters) // tokens, least), 20_000)
     gpu = resolve_device(training.device).type != "cpu"
     if not gpu:
         operations = tokens * sum(work.operations().values())
-        steps = min(steps, int(_SECONDS * _CORE * min(available_cores(), 16) / operations))
+        each = _STEP + operations / (_CORE * min(available_cores(), 16))
+        steps = min(steps, int(_SECONDS / each))
     steps = training.steps if given else max(steps, 50)
     return {
         "training.steps": steps,
@@ -168,42 +172,19 @@ def _described(config: RunConfig, characters: int) -> Iterator[str]:
         f"{_vocabulary(config):,}; network {shape.depth} × {shape.width}; {training.steps:,} steps of "
         f"{training.batch} × {config.data.length} tokens"
     )
-    seconds = training.steps * step_seconds(config)
+    work = work_of(config, _vocabulary(config))
+    step = step_seconds(config, work.vocabulary, work.length * sum(work.operations().values()))
+    held_out = int(config.data.holdout * _tokens(characters) / work.length)
+    seconds = run_seconds(step, config, max(1, held_out))
     yield (
-        f"estimated time: {duration(seconds)} without validation; change it with --training.steps N"
+        f"estimated time: {duration(seconds)} at the present load of the machine; change it with "
+        "--training.steps N"
     )
 
 
-def step_seconds(config: RunConfig) -> float:
-    """Seconds of a training step on this machine, by the plan's formula and two measured rates."""
-    device = resolve_device(config.training.device)
-    precision = resolve_precision(config.training.precision, device)
-    machine = _measured(device, PRECISIONS[precision])
-    return pass_seconds(work_of(config, _vocabulary(config)), config.training.batch, machine)
-
-
-def _measured(device: torch.device, dtype: torch.dtype) -> Machine:
-    """The rate of matrix products and the bandwidth of the memory, measured in a tenth of a second."""
-    a, b = (
-        torch.ones(1024, 512, device=device, dtype=dtype),
-        torch.ones(512, 512, device=device, dtype=dtype),
-    )
-    block = torch.ones(2**22, device=device)
-    rate = 2 * a.numel() * b.shape[1] / _seconds(lambda: a @ b, device)
-    moved = 3 * 4 * block.numel() / _seconds(lambda: block.add_(1.0).mul_(1.0), device)
-    return Machine(rate=rate / 1e12, bandwidth=moved / 1e12)
-
-
-def _seconds(work: Callable[[], Any], device: torch.device) -> float:
-    """The shortest of several times of a call."""
-    times = []
-    for _ in range(8):
-        begin = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        times.append(time.perf_counter() - begin)
-    return min(times)
+def _tokens(characters: int) -> int:
+    """The tokens of a text, about."""
+    return max(1, characters // 3)
 
 
 def _vocabulary(config: RunConfig) -> int:

@@ -119,7 +119,7 @@ class Trainer:
         self.micro = MicroBatch(len(rows), config.micro_batch, auto_batch, say)
         self.graph_step = self._graph_step() if config.cuda_graph else None
         self.signals = Signals()
-        self.start: float | None = None  # the bound of the initial weights, if it was measured
+        self.start = ""  # the bound of the initial weights, if it was measured
         self.clock = time.perf_counter()
         self.logged = (0, 0.0)  # tokens and seconds at the last log line
 
@@ -147,9 +147,9 @@ class Trainer:
                 while skipped := self._loop():
                     self._roll_back(skipped)
             self.say(f"finished at step {self.state.step}: {self._finished()}")
-            if self.start is not None:
-                best = self.state.best_nats
-                self.say(f"held-out text: {self.start:.4f} nats/token before, {best:.4f} after")
+            if self.start:
+                best = bound(self.state.best_nats, self.state.best_error)
+                self.say(f"held-out text: {self.start} nats/token before, {best} after")
             if self.group.main and draw_curve(self.run) is None:
                 self.say(f"no loss curve: matplotlib is missing; {install_command('log')}")
         return self.state
@@ -170,11 +170,11 @@ class Trainer:
             return
         with self._evaluating():
             result = self.validate()
-        self.start = result.nats
+        self.start = bound(result.nats, result.error)
         measured = {**result.to_dict(), "nats": result.nats, "error": result.error}
         with closing(Log(self.run, enabled=self.group.main)) as log:
             log.numbers({"step": 0, "validation": measured})
-        self.say(f"before training: {bound(result.nats, result.error)} nats/token")
+        self.say(f"before training: {self.start} nats/token")
 
     def _prepare(self) -> None:
         """Compiles the network for its micro-batch size, or for any size during a search."""

@@ -65,7 +65,7 @@ def execute(args: Namespace) -> None:
     for name in ("memory", "rate", "bandwidth", "network"):
         if not 0 < getattr(args, name) < float("inf"):
             raise UnmaskError(f"--{name} must be above 0 and finite, not {getattr(args, name)}")
-    config = fitted(args.recipe, args.overrides, say=lambda line: None)
+    config = fitted(args.recipe, args.overrides, say=None)
     machine = Machine(args.memory, args.rate, args.bandwidth, args.network)
     found = plan(config, args.gpus, machine, args.vocabulary)
     _print(found)

@@ -32,7 +32,7 @@ def _add_train(commands: Commands) -> None:
     add_examples(
         parser,
         "unmask train demo",
-        "unmask train auto --data.train mytext.txt --run runs/mine",
+        "unmask train auto --data.train mytext.txt --run runs/new",
         "unmask train finetune --data.train mytext.txt --run runs/mine",
         "unmask train demo --run runs/cosine --schedule cosine --training.steps 300",
     )
@@ -60,7 +60,7 @@ def train(args: Namespace) -> None:
     from unmask.runs.train import train as start
     from unmask.training.checkpoints.checkpoint import begun
 
-    config = fitted(args.recipe, args.overrides, run, _say if _is_main() else lambda line: None)
+    config = fitted(args.recipe, args.overrides, run, _say if _is_main() else None)
     if args.resume and not begun(run):
         raise UnmaskError(f"{run} has no checkpoint to resume: start a run with --run {run}")
     try:
@@ -69,14 +69,15 @@ def train(args: Namespace) -> None:
         hint = [f"resume with: {_command(args, run)}"] if _is_main() else []
         raise KeyboardInterrupt(*stop.args, *hint) from None
     if _is_main():
-        print(f"next: unmask generate {run}{' --prompt TEXT' if config.data.paired else ''}")
+        print(f"next: unmask evaluate {run}    (measures all of the held-out text)")
+        print(f"      unmask generate {run}{' --prompt TEXT' if config.data.paired else ''}")
 
 
 def config(args: Namespace) -> None:
     from unmask.config.run_config import dump_yaml
     from unmask.runs.auto_recipe import fitted
 
-    print(dump_yaml(fitted(args.recipe, args.overrides, say=lambda line: None)), end="")
+    print(dump_yaml(fitted(args.recipe, args.overrides, say=None)), end="")
 
 
 def _say(line: str) -> None:

@@ -12,10 +12,14 @@ from unmask.errors import UnmaskError
 
 LONGEST_BLANK = 65_536
 _BLANK = re.compile(r"\[MASK(?::([^\]]*))?\]")
+_MISSPELT = re.compile(r"\[mask\b[^\]]{0,9}\]", re.IGNORECASE)
 
 
 def parse_blanks(text: str, tokenizer: Tokenizer) -> list[int]:
     """The ids of a text, with the mask id at each token of a gap."""
+    for found in _MISSPELT.findall(text):
+        if not _BLANK.fullmatch(found):
+            raise UnmaskError(f"{found!r} is no gap: write [MASK], or [MASK:4] for four tokens")
     ids: list[int] = []
     start = 0
     for blank in _BLANK.finditer(text):

@@ -80,9 +80,9 @@ def generate_texts(
 
 
 def options(setting: Setting, conditions: Conditions) -> dict[str, Any]:
-    """The options of `generate` for a setting."""
+    """The options of `generate` for a setting. Texts keep their whole length unless EOS is drawn."""
     shared = {name: getattr(conditions, name) for name in ("n", "length", "seed", "batch")}
-    return {**conditions.sampling, **asdict(setting), **shared}
+    return {"ending": "free", **conditions.sampling, **asdict(setting), **shared}
 
 
 def real_texts(model: Model, n: int, length: int, say: Say, data: Source = None) -> Real | None:

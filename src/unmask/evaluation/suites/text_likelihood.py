@@ -9,12 +9,14 @@ from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unmask import shipped
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite
 from unmask.likelihood.figure_text import _digits, with_error
 from unmask.options import changed_options, option
 
 if TYPE_CHECKING:
+    from unmask.data.rows.token_rows import Rows
     from unmask.likelihood.bound import Bound
     from unmask.likelihood.measured_rows import TextStatistics
     from unmask.model import Model
@@ -74,6 +76,7 @@ class LikelihoodRow:
     conditions: dict[str, Any]
     model: str | None = None  # name of the model, for merged parts
     statistics: "TextStatistics | None" = None  # None for parts of a text
+    twin: tuple[str, float] | None = None  # the shipped autoregressive model and its nats per token
 
     def to_dict(self) -> dict[str, Any]:
         """All figures, and the sums for merging parts."""
@@ -83,6 +86,8 @@ class LikelihoodRow:
         if self.statistics is not None:
             figures |= {"words_per_token": self.statistics.words}
             figures |= {"unigram_nats": self.statistics.unigram_nats}
+        if self.twin is not None:
+            figures |= {"twin": self.twin[0], "twin_nats": self.twin[1]}
         return {**name, **figures, "conditions": self.conditions, "sums": sums}
 
 
@@ -123,22 +128,33 @@ class Likelihood(Suite):
             "weights": model.digest,
         }
         say_unused(options, bound, progress)
-        yield LikelihoodRow(bound, conditions, statistics=_statistics(model, options))
+        statistics = twin = None
+        if (rows := _rows_again(model, options)) is not None:
+            from unmask.likelihood.measured_rows import text_statistics
+
+            statistics = text_statistics(rows, model.tokenizer.decode)
+            twin = _twin(model, rows, options.batch)
+        yield LikelihoodRow(bound, conditions, statistics=statistics, twin=twin)
 
     def summary(self, rows: Sequence[LikelihoodRow]) -> str:
-        """The perplexity per word beside that of a unigram model; empty for parts of a text."""
+        """The perplexity per word beside a unigram model and the twin; empty for parts of a text."""
         bound, found = rows[0].bound, rows[0].statistics
         if found is None or not found.words or bound.certificate == "none":
             return ""
         from unmask.likelihood.bound import perplexity_of
 
         kind = {"upper": "perplexity at most", "exact": "perplexity"}
-        own, unigram = (
-            perplexity_of(nats / found.words) for nats in (bound.nats, found.unigram_nats)
-        )
+
+        def per_word(nats: float) -> str:
+            return _readable(perplexity_of(nats / found.words))
+
+        others = f"a unigram model of its tokens has {per_word(found.unigram_nats)}"
+        if rows[0].twin is not None:
+            name, nats = rows[0].twin
+            others += f", the shipped autoregressive model {name} {per_word(nats)}"
         return (
-            f"{kind.get(bound.certificate, 'pseudo-perplexity')} {_readable(own)} per word; a unigram "
-            f"model of this text has {_readable(unigram)} (lower is better)"
+            f"{kind.get(bound.certificate, 'pseudo-perplexity')} {per_word(bound.nats)} per word; "
+            f"{others} (lower is better)"
         )
 
     def saved(
@@ -167,7 +183,7 @@ class Likelihood(Suite):
         unknown = f"{bound.unknown:,} unknown tokens"
         terms = ", ".join(f"{name} {value:.4f}" for name, value in bound.terms.items())
         return {
-            f"{pseudo}perplexity": sign + with_error(bound.perplexity, bound.perplexity_error),
+            f"{pseudo}perplexity": f"{sign}{with_error(bound.perplexity, bound.perplexity_error)} per token",
             "nats per token": sign + with_error(bound.nats, bound.error),
             "bits per byte": about + byte,
             "bits per character": about + character,
@@ -187,13 +203,12 @@ class Likelihood(Suite):
         }
 
 
-def _statistics(model: "Model", options: LikelihoodOptions) -> "TextStatistics | None":
-    """Statistics of the measured text, whose rows are in the cache.
+def _rows_again(model: "Model", options: LikelihoodOptions) -> "Rows | None":
+    """The rows of the measured text, which are in the cache.
 
     None for a part of a text, and for a source that cannot be read again at once.
     """
     from unmask.data.sources.open_source import scheme_of
-    from unmask.likelihood.measured_rows import text_statistics
     from unmask.likelihood.perplexity import rows_of
 
     own = model.config.data
@@ -203,10 +218,31 @@ def _statistics(model: "Model", options: LikelihoodOptions) -> "TextStatistics |
     ):
         return None
     try:
-        rows = rows_of(model, options.data, options.packing)
+        return rows_of(model, options.data, options.packing)
     except UnmaskError:
         return None
-    return text_statistics(rows, model.tokenizer.decode)
+
+
+def _twin(model: "Model", rows: "Rows", batch: int) -> tuple[str, float] | None:
+    """The autoregressive twin of a shipped model, or of its fine-tune, with its nats per token.
+
+    It measures the same rows in one pass without noise. None if there is no twin.
+    """
+    from unmask.formats.read import read_bundle
+    from unmask.likelihood.estimate import likelihood
+    from unmask.model import load
+
+    if model.method.capabilities.causal or model.conditional:
+        return None
+    for name in shipped.names():
+        other = shipped.twin(name)
+        if other and (model.config.init_from == name or model.digest == read_bundle(name).digest):
+            twin = load(other, model.device.type, model.precision)
+            if twin.tokenizer.fingerprint != model.tokenizer.fingerprint:
+                return None
+            with twin.method.arithmetic():
+                return other, likelihood(twin.method, rows, draws=1, seed=0, batch=batch).nats
+    return None
 
 
 def _readable(value: float) -> str:

@@ -24,14 +24,8 @@ export class Recording {
 
   /** Adds an event of the stream. */
   add(event) {
-    if (event.kind === "end") this.#finish(event.end);
+    if (event.kind === "end") this.done = true;
     else this.frames.push(event.kind === "start" ? startFrame(event, this.before) : this.#next(event));
-  }
-
-  /** Ends the recording; `end` is the end of the last complete sentence of a text that did not end by itself. */
-  #finish(end) {
-    this.done = true;
-    if (end !== null) this.frames.push({ ...this.frames.pop(), end });
   }
 
   #next({ changes, calls, t, seconds, end }) {
