@@ -57,7 +57,8 @@ class Model(Bundle):
         `typical={"mass": 0.9}`.
 
         Args:
-            prompts: one prompt, several prompts, or None for a text without a prompt.
+            prompts: one prompt, several prompts, or None for a text without a prompt. A prompt is a
+                text or a list of token ids.
             length: tokens of a text, its prompt included; "auto" generates until EOS, in sliding
                 windows. The default is the model's own, or else its training length.
             stop: False generates the whole length, without EOS.

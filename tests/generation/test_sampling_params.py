@@ -72,7 +72,7 @@ def test_the_playground_has_a_control_for_each_declared_option(model):
 
 def test_an_option_for_programs_is_on_no_surface():
     hidden = {one.name for one in options_of(SamplingParams) if not one.on}
-    assert hidden == {"batch", "allowed", "processors"}
+    assert hidden == {"batch", "allowed", "json_schema", "processors"}
     assert get_args(get_type_hints(SamplingParams)["strategy"]) == STRATEGIES
 
 

@@ -26,6 +26,7 @@ every_manner = pytest.mark.parametrize(("name", "fields"), MANNERS, ids=title)
 
 def check_frames(sampler, canvas: Canvas) -> None:
     before, calls = canvas.tokens, torch.zeros(len(canvas.tokens), dtype=torch.long)
+    settled = ~canvas.open
     for frame in sampler.generate(smooth, canvas, task(len(before))):
         assert torch.equal(frame.changed, frame.tokens != before)
         assert not (frame.changed & ~canvas.open).any()
@@ -37,8 +38,14 @@ def check_frames(sampler, canvas: Canvas) -> None:
         assert not frame.confidence[frame.tokens == MASK].any()
         assert (frame.confidence[~canvas.open] == 1).all()
         assert (frame.confidence[canvas.open & (frame.tokens != MASK)] > 0).all()
+        assert not (frame.changed & settled).any()
+        if frame.settled is not None:
+            assert not (settled & ~frame.settled).any()
+            settled = frame.settled
         before, calls = frame.tokens, frame.calls
     assert (before != MASK).all()
+    if sampler.unwrapped().revises and canvas.open.any():
+        assert settled.all()
     assert torch.equal(before[~canvas.open], canvas.tokens[~canvas.open])
 
 

@@ -126,8 +126,9 @@ def test_confidence_says_which_tokens_are_hidden():
     state = SamplerState(smooth, canvas, SamplingTask([0, 1], schedule("loglinear")))
     state.z[0, :3] = 0
     state.confidence[0, :3] = torch.tensor([0.9, 0.1, 0.5])
-    alpha_s, alpha_t = torch.tensor([0.8, 0.7]).double()
-    sigma = Remask(rule="conf", eta=0.5)._sigma(state, alpha_s, alpha_t)
+    sampler, alpha = Remask(rule="conf", eta=0.5), torch.tensor([0.7, 0.8]).double()
+    (largest,) = sampler._largest_sigma(1 - alpha, alpha)
+    sigma = sampler._sigma(state, largest)
     most = 0.5 * 0.2 / 0.7  # eta times the largest sigma
     expected = torch.softmax(torch.tensor([-0.9, -0.1, -0.5]), 0).double() * most
     torch.testing.assert_close(sigma[0, :3], expected)

@@ -9,7 +9,8 @@ import pytest
 from fastapi.testclient import TestClient
 from live import Live, eventually, live
 
-from unmask.model import Model
+from unmask.integrations.lm_eval.scoring import Scorer, ScoringRequest
+from unmask.model import Model, load
 from unmask.serve import routes
 from unmask.serve.app import create_app
 from unmask.serve.execution.engine import Engine
@@ -38,8 +39,10 @@ def figures(server: Live) -> str:
 
 def written(model, prompt: str, tokens: int, **options) -> list[str]:
     """What the Python API writes behind a prompt."""
-    length = 1 + len(model.tokenizer.encode(prompt)) + tokens
-    return [str(r).removeprefix(prompt) for r in model.generate(prompt, length=length, **options)]
+    stop = 1 + len(model.tokenizer.encode(prompt)) + tokens
+    spare = not model.method.capabilities.causal  # a place for the EOS at the end of a row
+    results = model.generate(prompt, length=stop + spare, **options)
+    return [model.tokenizer.decode(r.ids[:stop]).removeprefix(prompt) for r in results]
 
 
 # OpenAI's client
@@ -69,7 +72,10 @@ def test_completions_are_what_the_api_writes(client, models, name):
 
 @pytest.mark.parametrize(
     ("name", "sampler"),
-    [("words", "ancestral"), ("words", "remask"), ("words", "left_to_right"), ("reader", None)],
+    [
+        *(("words", "ancestral"), ("words", "remask"), ("words", "predictor_corrector:steps=8")),
+        *(("words", "gibbs:steps=12"), ("words", "left_to_right"), ("reader", None)),
+    ],
 )
 def test_a_stream_is_the_whole_text_in_pieces(client, name, sampler):
     options = {"model": name, "prompt": "The", "max_tokens": 30, "seed": 3, "n": 2}
@@ -88,8 +94,7 @@ def test_a_stream_is_the_whole_text_in_pieces(client, name, sampler):
     assert chunks[-1].usage == whole.usage
     finished = [c.finish_reason for chunk in chunks for c in chunk.choices if c.finish_reason]
     assert finished == [choice.finish_reason for choice in whole.choices]
-    if sampler != "remask":  # which may change what it has written
-        assert sum(bool(c.text) for chunk in chunks for c in chunk.choices) > 4
+    assert sum(bool(c.text) for chunk in chunks for c in chunk.choices) > 4
 
 
 def test_a_suffix_is_kept_and_the_gap_filled(client, models):
@@ -121,8 +126,8 @@ def test_several_prompts_are_answered_in_order_and_equal_ones_differently(client
     prompts = ["A", "A", "T"]
     choices = client.completions.create(prompt=prompts, **options).choices
     texts = [choice.text for choice in choices]
-    whole = models["words"].generate(prompts, length=1 + 1 + 8, seed=1, n=2)
-    assert texts == [str(result)[1:] for result in whole]
+    whole = models["words"].generate(prompts, length=1 + 1 + 8 + 1, seed=1, n=2)
+    assert texts == [str(result)[1:9] for result in whole]
     assert [choice.seed for choice in choices] == [result.seed for result in whole]
     assert len(set(texts)) == 6
 
@@ -132,16 +137,17 @@ def test_a_model_writes_as_it_usually_does(models):
     defaults = {"sampler": "remask", "steps": 6, "temperature": 0.5, "length": 30}
     usual = Model(words.method, words.tokenizer, words.config, defaults)
     asked = {"prompt": "The", "max_tokens": 20, "seed": 3}
-    (result,) = usual.generate("The", length=24, seed=3)
-    assert result.text != words.generate("The", length=24, seed=3)[0].text
+    (result,) = usual.generate("The", length=25, seed=3)
+    text = result.text[: len("The") + 20]
+    assert text != words.generate("The", length=25, seed=3)[0].text[: len(text)]
     with Engine({"usual": usual}, workers=1) as engine:
         client = TestClient(create_app(engine, ServerLimits(steps=6)), base_url="http://localhost")
         answer = client.post("/v1/completions", json=asked).json()
-        assert "The" + answer["choices"][0]["text"] == result.text
+        assert "The" + answer["choices"][0]["text"] == text
         streamed = client.post("/v1/completions", json={**asked, "stream": True}).text
         data = [line.removeprefix("data: ") for line in streamed.split("\n\n")[:-2]]
         pieces = [json.loads(line)["choices"][0]["text"] for line in data]
-        assert "".join(pieces) == result.text.removeprefix("The")
+        assert "".join(pieces) == text.removeprefix("The")
         *_, (_, done) = events(client.post("/v1/stream", json={"prompt": "The", "seed": 3}))
         *_, last = usual.stream("The", seed=3)
         assert last.tokens.shape == (1, 30)
@@ -243,29 +249,114 @@ def test_models_are_listed(client):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("wrong", "message", "param"),
     [
-        ({"logprobs": 3}, "logprobs is not supported"),
-        ({"best_of": 4}, "best_of is not supported"),
-        ({"presence_penalty": 1.0}, "presence_penalty is not supported"),
-        ({"max_tokens": 10**6}, "max_tokens must be 2048 or less here"),
-        ({"prompt": "a" * 2045}, "a text may have 2048 tokens here"),
-        ({"n": 17}, "more than 16 texts"),
-        ({"prompt": ["a"] * 9, "n": 2}, "more than 16 texts"),
-        ({"extra_body": {"steps": 2000}}, "steps must be 1024 or less here"),
-        ({"extra_body": {"sampler": "gibbs:steps=5000"}}, "steps must be 1024 or less here"),
-        ({"extra_body": {"sampler": "no such"}}, "unknown sampler"),
-        ({"extra_body": {"temprature": 1}}, "temprature: Extra inputs"),
-        ({"temperature": -1}, "temperature: Input should be greater"),
-        ({"prompt": "The [MASK]"}, "has a gap: use fill instead"),
-        ({"prompt": [1, 2, 3]}, "prompt"),
+        ({"presence_penalty": 1.0}, "presence_penalty is not supported", "presence_penalty"),
+        ({"max_tokens": 10**6}, "max_tokens must be 2048 or less here", "max_tokens"),
+        ({"prompt": "a" * 2045}, "a text may have 2048 tokens here", "prompt"),
+        ({"n": 17}, "more than 16 texts", "n"),
+        ({"best_of": 17}, "best_of 17 are more than 16 texts", "best_of"),
+        ({"n": 3, "best_of": 2}, "best_of must be n (3) or more", "best_of"),
+        ({"best_of": 2, "stream": True}, "leave stream out", "best_of"),
+        ({"logprobs": 1, "suffix": "b"}, "read no suffix", "suffix"),
+        ({"logprobs": 21}, "logprobs: Input should be less", "logprobs"),
+        ({"logprobs": 1, "model": "timed"}, "reads the time", None),
+        ({"logprobs": 1, "max_tokens": 60}, "the model reads 48", "logprobs"),
+        ({"prompt": ["a"] * 9, "n": 2}, "more than 16 texts", "n"),
+        ({"extra_body": {"steps": 2000}}, "steps must be 1024 or less here", "steps"),
+        ({"extra_body": {"sampler": "gibbs:steps=5000"}}, "steps must be 1024", "steps"),
+        ({"extra_body": {"sampler": "no such"}}, "unknown sampler", "sampler"),
+        ({"extra_body": {"temprature": 1}}, "temprature: Extra inputs", "temprature"),
+        ({"temperature": -1}, "temperature: Input should be greater", "temperature"),
+        ({"prompt": "The [MASK]"}, "has a gap: use fill instead", "prompt"),
+        ({"prompt": [1, 2, 99]}, "99 is no token", "prompt"),
+        ({"prompt": []}, "there is no prompt", "prompt"),
+        ({"stop": "}", "extra_body": {"response_format": {"type": "json_object"}}}, "cut", None),
+        ({"extra_body": {"response_format": {"type": "json_schema"}}}, "need each other", None),
     ],
 )
-def test_what_cannot_be_answered_is_refused_in_words(client, wrong, message):
+def test_what_cannot_be_answered_is_refused_in_words(client, wrong, message, param):
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(**{"model": "words", "prompt": "A", **wrong})
     assert message in caught.value.body["message"]
     assert caught.value.body["type"] == "invalid_request_error"
+    assert param is None or caught.value.body["param"] == param
+
+
+def test_a_wrong_body_is_named(server):
+    url, headers = f"{server.url}/v1/fill", {"Content-Type": "application/json"}
+    for content, kind, message, param in (
+        ("{}", headers, "text: Field required", "text"),
+        ('{"text":', headers, "the body is not JSON, at character 8", None),
+        ("[]", headers, "the body is no JSON object", None),
+        ("", headers, "the body is no JSON object", None),
+        ('{"text": "A"}', {"Content-Type": "text/plain"}, "Content-Type is text/plain", None),
+        ('{"text": "A"}', {}, "Content-Type is missing: send application/json", None),
+    ):
+        error = httpx.post(url, content=content, headers=kind).json()["error"]
+        assert message in error["message"] and error["param"] == param
+    home = httpx.get(server.url, follow_redirects=True)
+    assert home.url.path == "/docs" and "/v1/completions" in home.text
+
+
+# Scores
+
+
+@pytest.mark.parametrize("name", ["words", "reader"])
+def test_logprobs_are_the_likelihood_from_left_to_right(client, models, name):
+    model = models[name]
+    text, bos = "The cat", model.tokenizer.vocabulary.bos_id
+    ids = model.tokenizer.encode(text)
+    scorer = Scorer(model.method, model.length, order="left_to_right")
+    expected = scorer.log_p([ScoringRequest((bos, *ids), 1), ScoringRequest((bos, *ids), 4)])
+    asked = {"model": name, "echo": True, "max_tokens": 0, "logprobs": 2}
+    by_text = client.completions.create(prompt=text, **asked).choices[0]
+    by_ids = client.completions.create(prompt=[[bos, *ids], ids], **asked).choices
+    assert [choice.text for choice in by_ids] == [text, text] == [by_text.text] * 2
+    found = by_text.logprobs
+    assert by_text.finish_reason == "length" and found.tokens == list(text)
+    assert found.text_offset == list(range(len(text)))
+    assert sum(found.token_logprobs) == pytest.approx(expected[0], rel=1e-4)
+    assert sum(found.token_logprobs[3:]) == pytest.approx(expected[1], rel=1e-4)
+    with_bos, without = (choice.logprobs.token_logprobs for choice in by_ids)
+    assert with_bos[0] is None and with_bos[1:] == without == found.token_logprobs
+    for token, p, top in zip(found.tokens, found.token_logprobs, found.top_logprobs, strict=True):
+        assert top[token] == p and 2 <= len(top) <= 3
+
+
+def test_the_best_texts_are_returned(client):
+    asked = {"model": "words", "prompt": "A", "max_tokens": 6, "seed": 2, "logprobs": 0}
+    every = client.completions.create(**asked, n=5).choices
+    mean = [sum(c.logprobs.token_logprobs) / len(c.logprobs.tokens) for c in every]
+    best = client.completions.create(**asked, n=2, best_of=5).choices
+    ranked = sorted(range(5), key=lambda number: -mean[number])
+    assert [choice.seed for choice in best] == [every[number].seed for number in ranked[:2]]
+    assert [choice.text for choice in best] == [every[number].text for number in ranked[:2]]
+    assert [choice.index for choice in best] == [0, 1]
+
+
+def test_the_likeliest_tokens_need_no_seed(client):
+    for extra in ({"sampler": "ancestral"}, {"sampler": "gibbs:steps=9"}, {"sampler": "remask"}):
+        asked = {"model": "words", "prompt": "A", "max_tokens": 20, "temperature": 0}
+        texts = {client.completions.create(**asked, extra_body=extra).choices[0].text for _ in "ab"}
+        assert len(texts) == 1
+
+
+def test_a_text_that_max_tokens_cuts_is_text_to_its_end():
+    stories = load("stories")
+    with Engine({"stories": stories}, workers=1) as engine:
+        client = TestClient(create_app(engine), base_url="http://localhost")
+        asked = {"prompt": "Once upon a time", "max_tokens": 8, "steps": 2, "n": 4, "seed": 1}
+        answer = client.post("/v1/completions", json=asked).json()
+        cut = [choice for choice in answer["choices"] if choice["finish_reason"] == "length"]
+        assert len(cut) >= 3  # the model ends each row, so the last token of a shorter one is EOS
+        assert answer["usage"]["completion_tokens"] >= 8 * len(cut)
+        form = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+        format = {"type": "json_schema", "json_schema": {"name": "n", "schema": form}}
+        asked |= {"response_format": format, "max_tokens": 12}
+        for choice in client.post("/v1/completions", json=asked).json()["choices"]:
+            assert type(json.loads(choice["text"])["n"]) is int
+            assert choice["finish_reason"] == "stop"
 
 
 # Our own routes

@@ -2,8 +2,10 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from unmask.constraints.byte_automaton import ByteMachine, banned, containing
+from unmask.constraints.json_schema import schema_regex
 from unmask.constraints.regex import regex
 from unmask.errors import UnmaskError
 
@@ -14,6 +16,7 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 class Constraint:
     """A constraint: the text matches `regex`, contains all `include` phrases and no `ban` phrase.
 
+    With `json_schema` the text is JSON that matches the schema.
     `allowed` has the allowed token ids of some columns.
 
     Example:
@@ -25,6 +28,7 @@ class Constraint:
     ban: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
     allowed: Mapping[int, Collection[int]] = field(default_factory=dict)
+    json_schema: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for phrase in (*self.ban, *self.include):
@@ -51,6 +55,8 @@ class Constraint:
         machines: list[tuple[str, ByteMachine]] = []
         if self.regex is not None:
             machines.append(("the regular expression", regex(self.regex)))
+        if self.json_schema is not None:
+            machines.append(("the JSON schema", regex(schema_regex(self.json_schema))))
         if self.ban:
             machines.append(("the banned phrases", banned(map(_bytes, self.ban))))
             if any(REPLACEMENT in phrase for phrase in self.ban):

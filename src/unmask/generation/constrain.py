@@ -21,27 +21,33 @@ def constrained(
 
     In a text that may end, phrases are written among its first `near` tokens if they fit there.
     """
-    if sampling.regex is None and not (sampling.ban or sampling.include or sampling.allowed):
+    unconstrained = sampling.regex is None and sampling.json_schema is None
+    if unconstrained and not (sampling.ban or sampling.include or sampling.allowed):
         return job, task
     room = min(map(len, job.canvases)) - job.lead
     constraint = _constraint(tokenizer, job.lead, room, sampling)
     if job.target_only and len(set(job.fixed)) > 1:  # all rows share `lead`
         raise UnmaskError("targets are constrained for one source at a time: give one source")
+    start = job.lead
+    if sampling.json_schema is not None:  # JSON begins behind the prompt
+        if not job.ends or len(set(job.fixed)) > 1:
+            raise UnmaskError("json_schema is for generate, with one prompt at a time: give one")
+        start = job.fixed[0]
     if job.rows > 1:
         raise UnmaskError(
             "the text is longer than the model and cannot be constrained: shorten it to the model's length"
         )
     compiled = compile_constraint(constraint, tokenizer.pieces(), tokenizer.vocabulary, task.banned)
     z = torch.tensor(job.canvases)
-    compiled.check(z.unique(dim=0), job.lead)
+    compiled.check(z.unique(dim=0), start)
     if constraint.include:
         phrases, length = len(constraint.include), z.shape[1]
         uniforms = row_uniforms(task.seeds, "place", phrases * length).view(-1, phrases, length)
         if job.ends:  # a text cannot end before its last phrase: positions from `near` on rank last
             uniforms[:, :, near:] *= 1e-9
         spellings = [_spellings(tokenizer, phrase) for phrase in constraint.include]
-        z = compiled.place(z, job.lead, spellings, uniforms)
-    return replace(job, canvases=z.tolist()), replace(task, allow=compiled.passes(job.lead).allowed)
+        z = compiled.place(z, start, spellings, uniforms)
+    return replace(job, canvases=z.tolist()), replace(task, allow=compiled.passes(start).allowed)
 
 
 def _constraint(tokenizer: Tokenizer, lead: int, room: int, sampling: SamplingParams) -> Constraint:
@@ -54,7 +60,8 @@ def _constraint(tokenizer: Tokenizer, lead: int, room: int, sampling: SamplingPa
         if not tokens:
             raise UnmaskError(f"no token is allowed at position {position}: give at least one")
         allowed[lead + position] = {_token(tokenizer, token) for token in tokens}
-    return Constraint(sampling.regex, tuple(sampling.ban), tuple(sampling.include), allowed)
+    phrases = tuple(sampling.ban), tuple(sampling.include)
+    return Constraint(sampling.regex, *phrases, allowed, sampling.json_schema)
 
 
 def _token(tokenizer: Tokenizer, token: str | int) -> int:

@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from unmask.bundle import Bundle
 from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
@@ -11,7 +12,8 @@ from unmask.errors import UnmaskError
 from unmask.generation.guidance import first_tokens
 from unmask.generation.sampling_params import Length, SamplingParams
 
-Prompts = str | Sequence[str] | None
+Prompt = str | Sequence[int]  # a text or its token ids
+Prompts = Prompt | Sequence[Prompt] | None
 LONGEST = 16  # longest text of length auto, in model lengths
 MOST_TOKENS = 2**20  # tokens of the longest text
 
@@ -38,7 +40,7 @@ def rows_to_write(
 
     Length None is the model's own. Length "auto" is `LONGEST` model lengths, and EOS ends the text.
     """
-    prompts = [prompts or ""] if prompts is None or isinstance(prompts, str) else prompts
+    listed = prompt_list(prompts)
     length = bundle.length if length is None else length
     first = first_tokens(bundle, sampling)
     if bundle.conditional:
@@ -46,25 +48,49 @@ def rows_to_write(
             raise UnmaskError(
                 f"source and target share a row of {bundle.length} tokens: give no larger length"
             )
-        return _targets(bundle.tokenizer, first, prompts, sampling.n, length, stop)
+        return _targets(bundle.tokenizer, first, listed, sampling.n, length, stop)
     if length == "auto":
         if bundle.tokenizer.vocabulary.eos_id is None or not stop:
             raise UnmaskError("length auto needs texts that end at EOS: give a number of tokens")
         length = LONGEST * bundle.length
-    return _continuations(bundle.tokenizer, first, prompts, sampling.n, length, stop)
+    return _continuations(bundle.tokenizer, first, listed, sampling.n, length, stop)
+
+
+def prompt_list(prompts: Prompts) -> list[Prompt]:
+    """The prompts as a list. A list of ids is one prompt."""
+    if prompts is None or isinstance(prompts, str):
+        return [prompts or ""]
+    if prompts and all(hasattr(part, "__index__") for part in prompts):
+        return [cast(Sequence[int], prompts)]
+    return list(cast(Sequence[Prompt], prompts))
+
+
+def prompt_ids(tokenizer: Tokenizer, first: list[int], prompt: Prompt) -> list[int]:
+    """The ids of a prompt behind the first tokens of a row, which ids may contain already."""
+    if isinstance(prompt, str):
+        if count_blanks(prompt):
+            raise UnmaskError(f"the prompt {prompt[:40]!r} has a gap: use fill instead")
+        return tokenizer.encode(prompt)
+    ids = checked_ids(tokenizer, prompt)
+    if tokenizer.vocabulary.mask_id in ids:
+        raise UnmaskError("the ids of the prompt contain MASK: use fill instead")
+    return ids[len(first) :] if ids[: len(first)] == first else ids
 
 
 def _continuations(
-    tokenizer: Tokenizer, first: list[int], prompts: Sequence[str], n: int, length: int, ends: bool
+    tokenizer: Tokenizer,
+    first: list[int],
+    prompts: Sequence[Prompt],
+    n: int,
+    length: int,
+    ends: bool,
 ) -> FillRequest:
     """`n` rows of `length` tokens that begin with each prompt."""
     if not 2 <= length <= MOST_TOKENS:
         raise UnmaskError(f"length must be 2 or more, and {MOST_TOKENS} at most, not {length}")
     canvases, fixed = [], []
     for prompt in prompts:
-        if count_blanks(prompt):
-            raise UnmaskError(f"the prompt {prompt[:40]!r} has a gap: use fill instead")
-        ids = first + tokenizer.encode(prompt)
+        ids = first + prompt_ids(tokenizer, first, prompt)
         if len(ids) >= length:
             raise UnmaskError(
                 f"the prompt {prompt[:20]!r} has {len(ids)} tokens and leaves no room in a length "
@@ -77,18 +103,23 @@ def _continuations(
 
 
 def _targets(
-    tokenizer: Tokenizer, first: list[int], sources: Sequence[str], n: int, length: int, ends: bool
+    tokenizer: Tokenizer,
+    first: list[int],
+    sources: Sequence[Prompt],
+    n: int,
+    length: int,
+    ends: bool,
 ) -> FillRequest:
     """`n` rows of source, EOS and masked target for each source, like the pairs of training."""
     v = tokenizer.vocabulary
     assert v.eos_id is not None  # the tokenizer of a model of pairs has an EOS
     canvases, fixed = [], []
     for source in sources:
-        if not source.strip():
+        if not (source.strip() if isinstance(source, str) else source):
             raise UnmaskError(
                 "the source is empty: give a text, for which the model writes a target"
             )
-        given = [*first, *tokenizer.encode(source), v.eos_id]
+        given = [*first, *prompt_ids(tokenizer, first, source), v.eos_id]
         if len(given) >= length:
             raise UnmaskError(
                 f"the source {source[:20]!r} has {len(given)} tokens with its special tokens and leaves no "

@@ -99,6 +99,9 @@ class SamplingParams:
     include: Sequence[str] = option(
         (), help="phrase that must occur; repeatable", repeat=True, on=_CLI_HTTP
     )
+    json_schema: Mapping[str, Any] | None = option(
+        None, help="JSON schema that the text behind the prompt must match", on=()
+    )
     allowed: Mapping[int, Collection[str | int]] | None = option(
         None, help="allowed tokens, by position in the text", on=()
     )
@@ -126,6 +129,8 @@ class SamplingParams:
         check_options(self)
         if self.tail is not None and self.strategy != "hybrid":
             raise UnmaskError("tail is for strategy hybrid: give strategy hybrid, or no tail")
+        if self.regex is not None and self.json_schema is not None:
+            raise UnmaskError("regex and json_schema are two formats of one text: give one of them")
         for name in ("ban", "include"):
             phrases = getattr(self, name)
             phrases = (phrases,) if isinstance(phrases, str) else tuple(phrases)
@@ -189,6 +194,7 @@ class SamplingOptions(TypedDict, total=False):
     regex: str | None
     ban: str | Sequence[str]
     include: str | Sequence[str]
+    json_schema: Mapping[str, Any] | None
     allowed: Mapping[int, Collection[str | int]] | None
     label: str | None
     guidance: float | None

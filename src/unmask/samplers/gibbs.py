@@ -11,6 +11,7 @@ from unmask.samplers.core.canvas import Canvas, Frame, shown
 from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.time_grid import check_steps
 from unmask.samplers.core.token_sampler import SamplingTask
+from unmask.samplers.remasking import last_masking
 from unmask.samplers.sampler import SAMPLERS, Sampler
 
 
@@ -29,20 +30,24 @@ class Gibbs(Sampler):
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Frames of the text. Each redraw conditions on all other tokens of its row."""
         state = SamplerState(denoiser, canvas, task)
-        if canvas.open.any():
-            for frame in shown(self.inner.generate(denoiser, canvas, task), task):
-                state.z, state.confidence = frame.tokens.clone(), frame.confidence.clone()
-                state.calls, state.t = frame.calls.clone(), frame.t.clone()
-                yield state.frame()
-        if not canvas.free.any():
-            return
         position_uniforms = row_uniforms(task.seeds, "gibbs", self.steps)
         token_uniforms = row_uniforms(task.seeds, "redraw", self.steps)
         free = canvas.free.cpu()
         rank = free.cumsum(1) - 1  # index of each free position among those of its row
-        for step in range(self.steps):
-            chosen = (position_uniforms[:, step] * free.sum(1)).long()
-            places = (free & (rank == chosen[:, None])).to(state.z.device)
+        chosen = (position_uniforms * free.sum(1, keepdim=True)).long()  # [rows, steps]
+        redrawn = [free & (rank == one[:, None]) for one in chosen.T]  # of each step
+        last = last_masking(state, redrawn)
+        if canvas.open.any():
+            for frame in shown(self.inner.generate(denoiser, canvas, task), task):
+                state.z, state.confidence = frame.tokens.clone(), frame.confidence.clone()
+                state.calls, state.t = frame.calls.clone(), frame.t.clone()
+                known = last if not self.inner.revises else None
+                yield state.frame(None if known is None else known < 0)
+        if not canvas.free.any():
+            return
+        for step, positions in enumerate(redrawn):
+            places = positions.to(state.z.device)
             state.hide(places)
             uniforms = token_uniforms[:, step, None].expand(state.z.shape)
-            yield state.reveal(places, state.now, uniforms)
+            state.write(state.look(places, state.now), uniforms)
+            yield state.frame(None if last is None else last <= step)

@@ -1,10 +1,10 @@
 """Remasking samplers, which mask written tokens again and redraw them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
 from unmask.diffusion.denoiser import Denoiser
@@ -21,7 +21,6 @@ from unmask.shapes import Places
 
 RULES = {"cap": 0.008, "rescale": 0.015, "conf": 1.0, "loop": 0.02}  # rule -> default eta
 
-Alpha = Float64[Tensor, ""]
 Probability = Float64[Tensor, "rows length"]  # on the CPU
 
 
@@ -75,10 +74,13 @@ class Remask(Sampler):
         state = SamplerState(denoiser, canvas, task)
         grid = grid_times(self.grid, self.steps)
         alpha, times = self._clock(grid, task.schedule)
+        largest = self._largest_sigma(grid, alpha)
+        last = last_masking(
+            state, (state.uniforms("move", step).cpu() < p for step, p in enumerate(largest))
+        )
         for step, t in enumerate(times[:-1]):
             alpha_t, alpha_s = alpha[step], alpha[step + 1]
-            revising = self.rule != "loop" or self.t_off < grid[step] <= self.t_on
-            sigma = self._sigma(state, alpha_s, alpha_t) if revising else grid.new_zeros(1, 1)
+            sigma = self._sigma(state, largest[step])
             revealed = unmask_probability(alpha_s, alpha_t) + sigma * alpha_t / (1 - alpha_t)
             u = state.uniforms("move", step).cpu()
             hidden = (u < sigma).to(state.z.device) & written(state)
@@ -89,7 +91,7 @@ class Remask(Sampler):
             if hidden.any():
                 state.hide(hidden)
             if revealed.any() or hidden.any():
-                yield state.frame()
+                yield state.frame(None if last is None else last <= step)
 
     def _clock(
         self, grid: Float64[Tensor, "times"], schedule: Schedule
@@ -102,20 +104,29 @@ class Remask(Sampler):
         alpha = ending_at_one(torch.maximum(rising.clamp(max=self.alpha_on), ending))
         return alpha, schedule.inverse(alpha).detach()
 
-    def _sigma(self, state: SamplerState, alpha_s: Alpha, alpha_t: Alpha) -> Probability:
+    def _largest_sigma(
+        self, grid: Float64[Tensor, "times"], alpha: Float64[Tensor, "times"]
+    ) -> Float64[Tensor, "steps"]:
+        """The largest sigma of each step, which does not depend on the network."""
+        largest = ((1 - alpha[1:]) / alpha[:-1].clamp(min=1e-12)).clamp(max=1)
+        if self.rule in ("rescale", "conf"):
+            return self.strength * largest
+        capped = largest.clamp(max=self.strength)
+        if self.rule == "cap":
+            return capped
+        return capped.where((self.t_off < grid[:-1]) & (grid[:-1] <= self.t_on), 0.0)
+
+    def _sigma(self, state: SamplerState, largest: Float64[Tensor, ""]) -> Probability:
         """sigma: the probability that a written token is remasked.
 
         The rule conf remasks `largest` tokens of a row on average, mostly those of low confidence.
         """
-        largest = ((1 - alpha_s) / alpha_t.clamp(min=1e-12)).clamp(max=1)
-        if self.rule in ("cap", "loop"):
-            return largest.clamp(max=self.strength).expand(1, 1)
-        if self.rule == "rescale":
-            return (self.strength * largest).expand(1, 1)
+        if self.rule != "conf":
+            return largest.expand(1, 1)
         # as in the paper: sigma is 0 at masks, so reveals do not make up for remasked tokens
         doubt = torch.exp(-state.confidence.double().cpu()) * written(state).cpu()
         total = doubt.sum(1, keepdim=True)
-        return self.strength * largest * torch.where(total > 0, doubt / total, 0.0)
+        return largest * torch.where(total > 0, doubt / total, 0.0)
 
 
 @SAMPLERS.register("predictor_corrector")
@@ -140,13 +151,13 @@ class PredictorCorrector(Sampler):
         state = SamplerState(denoiser, canvas, task)
         times = grid_times(self.grid, self.steps)
         alpha = ending_at_one(task.schedule.alpha(times))
-        for number in range(self.steps * (1 + self.correctors)):
-            step, correcting = divmod(number, 1 + self.correctors)
+        numbers = range(self.steps * (1 + self.correctors))
+        last = last_masking(state, (self._noised(state, alpha, number) for number in numbers))
+        for number in numbers:
+            step = number // (1 + self.correctors)
             alpha_t, alpha_s = alpha[step], alpha[step + 1]
-            hidden = torch.zeros_like(state.masked)
-            if correcting:
-                noised = state.uniforms("noise", number).cpu() < 1 - alpha_t / alpha_s
-                hidden = noised.to(state.z.device) & written(state)
+            hidden = self._noised(state, alpha, number).to(state.z.device) & written(state)
+            if hidden.any():
                 state.hide(hidden)
             revealed = state.uniforms("reveal", number).cpu() < unmask_probability(alpha_s, alpha_t)
             revealed = revealed.to(state.z.device) & state.masked
@@ -154,7 +165,33 @@ class PredictorCorrector(Sampler):
                 view = state.look(revealed, times[step].expand(len(state.z)))
                 state.write(view, state.uniforms("token", number))
             if revealed.any() or hidden.any():
-                yield state.frame()
+                yield state.frame(None if last is None else last <= number)
+
+    def _noised(
+        self, state: SamplerState, alpha: Float64[Tensor, "times"], number: int
+    ) -> Bool[Tensor, "rows length"]:
+        """True at positions that a corrector step masks if they are written; on the CPU."""
+        step, correcting = divmod(number, 1 + self.correctors)
+        if not correcting:
+            return torch.zeros(state.z.shape, dtype=torch.bool)
+        return state.uniforms("noise", number).cpu() < 1 - alpha[step] / alpha[step + 1]
+
+
+def last_masking(
+    state: SamplerState, masked: Iterable[Bool[Tensor, "rows length"]]
+) -> Int[Tensor, "rows length"] | None:
+    """The last step that may mask each position, -1 for none; None if no frame is watched.
+
+    Args:
+        state: the state of the rows.
+        masked: True at the positions that a step may mask, for each step in turn.
+    """
+    if not state.task.watched:
+        return None
+    last, free = torch.full(state.z.shape, -1), state.canvas.free.cpu()
+    for step, places in enumerate(masked):
+        last.masked_fill_(places & free, step)
+    return last.to(state.z.device)
 
 
 def written(state: SamplerState) -> Places:

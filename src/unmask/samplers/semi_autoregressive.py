@@ -88,7 +88,11 @@ class SemiAutoregressive(Sampler):
             state.confidence[rows, span] = frame.confidence[:, text]
             state.calls[cpu_rows] = calls_before[cpu_rows] + frame.calls
             state.t[cpu_rows] = frame.t
-            yield state.frame()
+            settled = None
+            if frame.settled is not None:
+                settled = torch.ones_like(state.masked)
+                settled[rows, span] = frame.settled[:, text]
+            yield state.frame(settled)
 
     def _window_tokens(self, z: Tokens, span: slice) -> Int[Tensor, "rows window"]:
         """The tokens of a window between its special tokens."""

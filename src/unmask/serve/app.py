@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from unmask import __version__
 from unmask.errors import UnmaskError
-from unmask.serve.docs_page import documentation
+from unmask.serve.docs_page import documentation, home
 from unmask.serve.execution.engine import Busy, Closing, Engine, TimedOut
 from unmask.serve.limits import ServerLimits
 from unmask.serve.middleware import Guard
@@ -51,6 +51,7 @@ def create_app(
         status_routes(engine, metrics),
         documentation(app),
         *routers,
+        home(),  # last: the playground has a page of its own there
     ):
         app.include_router(router)
     app.add_middleware(Guard, settings=settings, metrics=metrics)
@@ -87,9 +88,18 @@ def _invalid(request: Request, error: Exception) -> Response:
     """A 400 response with the first validation error, without the value, which may be large."""
     assert isinstance(error, RequestValidationError)
     found = error.errors()[0]
-    where = ".".join(str(part) for part in found["loc"][1:])[:100]
-    message = f"{where}: {found['msg']}" if where else str(found["msg"])
-    return Problem(400, message[:500].encode("ascii", "backslashreplace").decode()).response()
+    kind = request.headers.get("content-type", "")
+    where = [str(part) for part in found["loc"][1:]]
+    if found["type"] == "json_invalid":
+        where, message = [], f"the body is not JSON, at character {where[0]}: send a JSON object"
+    elif where:
+        message = f"{'.'.join(where)[:100]}: {found['msg']}"
+    elif not kind.partition(";")[0].strip().lower().endswith("json"):
+        message = f"Content-Type is {kind[:100] or 'missing'}: send application/json"
+    else:
+        message = "the body is no JSON object: send one with the fields of the request"
+    message = message[:500].encode("ascii", "backslashreplace").decode()
+    return Problem(400, message, param=where[0][:100] if where else None).response()
 
 
 def _http_error(request: Request, error: Exception) -> Response:

@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
@@ -24,6 +24,17 @@ def documentation(app: FastAPI) -> APIRouter:
     @routes.get("/docs", response_class=HTMLResponse)
     async def docs() -> str:
         return page(app.openapi())
+
+    return routes
+
+
+def home() -> APIRouter:
+    """A router that redirects / to the page /docs."""
+    routes = APIRouter(include_in_schema=False)
+
+    @routes.get("/")
+    async def root() -> RedirectResponse:
+        return RedirectResponse("docs")
 
     return routes
 

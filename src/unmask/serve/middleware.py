@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import logging
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -10,6 +11,7 @@ from unmask.serve.limits import ServerLimits, host_name, is_loopback
 from unmask.serve.prometheus import Metrics
 from unmask.serve.responses import Problem
 
+_log = logging.getLogger(__name__)
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -19,6 +21,7 @@ HEALTH = "/healthz"  # needs no token, for monitoring
 # A body over the limit is still read, up to this multiple of the limit: a client reads the error
 # only after it has sent its body.
 DISCARDED = 64
+LONGEST_PATH = 200  # characters of a path in the log
 DISCONNECT: Message = {"type": "http.disconnect"}
 
 
@@ -55,7 +58,10 @@ class Guard:
                 status = 500
                 raise
         finally:
-            self.metrics.request(_route_path(scope), status, time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            self.metrics.request(_route_path(scope), status, seconds)
+            path = ascii(scope["path"][:LONGEST_PATH])[1:-1]  # a path cannot add lines to the log
+            _log.info("%s %s %d %.3f s", scope["method"], path, status, seconds)
 
     async def _respond(self, scope: Message, receive: Receive, send: Send) -> None:
         try:

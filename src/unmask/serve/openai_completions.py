@@ -28,9 +28,8 @@ def completions(engine: Engine, settings: ServerLimits) -> APIRouter:
     async def complete(request: with_options(Completing)) -> Response:  # type: ignore[valid-type]
         """Generates text after a prompt, or between a prompt and a suffix."""
         name = model_name(engine, request.model)
-        job = partial(
-            completion_pieces, request=request, settings=settings, seed=request.drawn_seed
-        )
+        seed = request.drawn_seed(engine.models[name].defaults)
+        job = partial(completion_pieces, request=request, settings=settings, seed=seed)
         pieces = engine.run(name, job)
         completion = _Completion(name, request)
         if request.stream:
@@ -89,7 +88,7 @@ class _Completion:
 
 
 def _choice(piece: Piece, text: str) -> dict[str, Any]:
-    choice: dict[str, Any] = {"index": piece.index, "text": text, "logprobs": None}
+    choice: dict[str, Any] = {"index": piece.index, "text": text, "logprobs": piece.logprobs}
     choice["finish_reason"] = piece.finish
     return {**choice, "seed": piece.seed} if piece.finish else choice
 

@@ -10,6 +10,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from unmask.errors import UnmaskError
+from unmask.generation.sampling_params import SamplingParams
+from unmask.options import options_of
 from unmask.serve.execution.engine import Busy, Closing, TimedOut
 
 RETRY = 1  # seconds of the Retry-After header
@@ -48,10 +50,16 @@ class Problem(Exception):
     """An error with its HTTP status and the message for the client."""
 
     def __init__(
-        self, status: int, message: str, code: str | None = None, closing: bool = False
+        self,
+        status: int,
+        message: str,
+        code: str | None = None,
+        closing: bool = False,
+        param: str | None = None,  # the field of the request
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.code, self.closing = status, message, code, closing
+        self.param = param
 
     @property
     def content(self) -> dict[str, Any]:
@@ -59,7 +67,7 @@ class Problem(Exception):
         kind = _TYPES.get(self.status, "invalid_request_error")
         if self.status >= 500:
             kind = "server_error"
-        error = {"message": self.message, "type": kind, "param": None, "code": self.code}
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return {"error": error}
 
     def response(self) -> Json:
@@ -79,7 +87,7 @@ def problem_of(error: Exception) -> Problem:
         case Problem():
             return error
         case UnmaskError():
-            return Problem(400, str(error))
+            return Problem(400, str(error), param=_named_field(str(error)))
         case Busy():
             return Problem(429, str(error), "overloaded")
         case Closing():
@@ -88,6 +96,15 @@ def problem_of(error: Exception) -> Problem:
             return Problem(504, str(error), "timeout")
     logging.getLogger("uvicorn.error").error("a request failed", exc_info=error)
     return internal_error()
+
+
+def _named_field(message: str) -> str | None:
+    """The option with which a message of the library begins, as in "steps must be" or "unknown sampler"."""
+    if "JSON schema" in message:
+        return "response_format"
+    word = message.removeprefix("unknown ").partition(" ")[0].rstrip(":")
+    known = {"logprobs", *(one.name for one in options_of(SamplingParams, "http"))}
+    return word if word in known else None
 
 
 def internal_error() -> Problem:

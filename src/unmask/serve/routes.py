@@ -13,13 +13,13 @@ from unmask.generation.prompts import MOST_TOKENS
 from unmask.generation.sampling_params import Length, params_to_generate
 from unmask.model import Model
 from unmask.samplers.core.canvas import Frame
+from unmask.serve.completion_task import check_sampler, sampling_params
 from unmask.serve.execution.engine import Engine
 from unmask.serve.limits import ServerLimits
 from unmask.serve.prometheus import Metrics
 from unmask.serve.responses import Events, Json, event, problem_of
 from unmask.serve.schemas import Filling, Scoring, Watching, with_options
 from unmask.serve.served_models import STREAMED, model_entry, model_name
-from unmask.serve.text_stream import check_sampler, sampling_params
 
 
 def our_routes(engine: Engine, settings: ServerLimits) -> APIRouter:
@@ -29,7 +29,8 @@ def our_routes(engine: Engine, settings: ServerLimits) -> APIRouter:
     @routes.post("/v1/fill", response_model=None)
     async def fill(request: with_options(Filling)) -> Response:  # type: ignore[valid-type]
         """Fills the gaps of a text, in `n` ways."""
-        name, seed = model_name(engine, request.model), request.drawn_seed
+        name = model_name(engine, request.model)
+        seed = request.drawn_seed(engine.models[name].defaults)
 
         def job(model: Model) -> Iterator[list[dict[str, Any]]]:
             options = request.options(seed)
@@ -54,7 +55,8 @@ def our_routes(engine: Engine, settings: ServerLimits) -> APIRouter:
     @routes.post("/v1/stream", responses=STREAMED, response_model=None)
     async def stream(request: with_options(Watching)) -> Response:  # type: ignore[valid-type]
         """The sampler steps of a text as server-sent events: a `frame` per step, then `done`."""
-        name, seed = model_name(engine, request.model), request.drawn_seed
+        name = model_name(engine, request.model)
+        seed = request.drawn_seed(engine.models[name].defaults)
 
         def job(model: Model) -> Iterator[dict[str, Any]]:
             yield from stream_frames(model, request, seed, settings)

@@ -1,7 +1,7 @@
 """Request bodies of all routes, with the descriptions of the OpenAPI document."""
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from unmask.errors import unknown
 from unmask.generation.logits_processor import LOGITS_PROCESSORS
+from unmask.generation.prompts import Prompt, prompt_list
 from unmask.generation.sampler_spec import spelled_samplers
 from unmask.generation.sampling_params import USUAL, SamplingParams
 from unmask.options import Option, options_of
@@ -54,10 +55,17 @@ class Sampled(ApiRequest):
         description="seed; equal seeds give equal texts; default: random",
     )
 
-    @property
-    def drawn_seed(self) -> int:
-        """The seed of the request, or a random one."""
-        return secrets.randbits(31) if self.seed is None else self.seed
+    def drawn_seed(self, defaults: Mapping[str, Any]) -> int:
+        """The seed of the request, or a random one; 0 if tokens are not drawn, but the likeliest taken.
+
+        Args:
+            defaults: the model's defaults.
+        """
+        if self.seed is not None:
+            return self.seed
+        options = {**defaults, **self.options(0)}
+        greedy = options.get("temperature") == 0 or options.get("strategy") == "deterministic"
+        return 0 if greedy else secrets.randbits(31)
 
     def options(self, seed: int) -> dict[str, Any]:
         """The options of the request as arguments of the Python API."""
@@ -73,14 +81,50 @@ class Usage(BaseModel):
     include_usage: bool = False
 
 
+class NamedSchema(BaseModel):
+    """A JSON schema with its name."""
+
+    model_config = STRICT
+
+    name: Name | None = Field(None, description="ignored")
+    description: str | None = Field(None, description="ignored")
+    strict: bool | None = Field(None, description="ignored: the text always matches the schema")
+    definition: dict[str, Any] = Field(alias="schema", description="the JSON schema")
+
+
+class ResponseFormat(BaseModel):
+    """OpenAI's response_format."""
+
+    model_config = STRICT
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema: NamedSchema | None = Field(None, description="the schema, for type json_schema")
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> "ResponseFormat":
+        if (self.type == "json_schema") != (self.json_schema is not None):
+            text = "type json_schema and the field json_schema need each other: give both or none"
+            raise PydanticCustomError("schema", "{text}", {"text": text})
+        return self
+
+    @property
+    def schema_of_text(self) -> dict[str, Any] | None:
+        """The JSON schema of the text; None for plain text."""
+        if self.json_schema is not None:
+            return self.json_schema.definition
+        return {"type": "object"} if self.type == "json_object" else None
+
+
 class Completing(Sampled):
     """A request to OpenAI's /v1/completions, with our sampling options."""
 
-    prompt: str | list[StrictStr] = Field("", description="start of the text, or several starts")
+    prompt: str | list[StrictStr] | list[int] | list[list[int]] = Field(
+        "", description="start of the text, or several starts; each a text or its token ids"
+    )
     suffix: str | None = Field(
         None, description="end of the text: max_tokens tokens fill the gap before it"
     )
-    max_tokens: int = Field(16, ge=1, description="largest number of new tokens")
+    max_tokens: int = Field(16, ge=0, description="largest number of new tokens")
     stop: Phrase | Annotated[list[Phrase], Field(max_length=4)] | None = Field(
         None, description="phrases at which a text ends"
     )
@@ -88,15 +132,46 @@ class Completing(Sampled):
     stream_options: Usage | None = None
     echo: bool = Field(False, description="true to put the prompt before each text")
     user: Name | None = Field(None, description="ignored")
-    best_of: int | None = Field(None, description="refused unless equal to n")
-    logprobs: int | None = Field(None, description="refused: tokens have no fixed order")
+    best_of: int | None = Field(
+        None,
+        ge=1,
+        description="texts to generate; the n with the highest mean logprob are returned",
+    )
+    logprobs: int | None = Field(
+        None,
+        ge=0,
+        le=20,
+        description="likeliest tokens to return at each place, with log p of each token given those before it",
+    )
+    response_format: ResponseFormat | None = Field(
+        None, description="format of the text behind the prompt: text, json_object or json_schema"
+    )
     logit_bias: dict[Name, float] | None = Field(None, description="refused unless empty")
     presence_penalty: float = Field(0, description="refused unless 0")
     frequency_penalty: float = Field(0, description="refused unless 0")
 
     @property
-    def prompts(self) -> list[str]:
-        return [self.prompt] if isinstance(self.prompt, str) else self.prompt
+    def prompts(self) -> list[Prompt]:
+        return prompt_list(self.prompt) if self.prompt or isinstance(self.prompt, str) else []
+
+    @property
+    def drawn(self) -> int:
+        """The number of texts to generate for each prompt."""
+        return self.n if self.best_of is None else self.best_of
+
+    @property
+    def ranked(self) -> bool:
+        """True if more texts are generated than returned."""
+        return self.drawn > self.n
+
+    @property
+    def text_schema(self) -> dict[str, Any] | None:
+        """The JSON schema of the text behind the prompt; None without one."""
+        return None if self.response_format is None else self.response_format.schema_of_text
+
+    def options(self, seed: int) -> dict[str, Any]:
+        schema = self.text_schema
+        return super().options(seed) | ({} if schema is None else {"json_schema": schema})
 
     @property
     def stops(self) -> list[str]:

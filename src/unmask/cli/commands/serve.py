@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TOKEN = "UNMASK_TOKEN"
 TIMEOUT = 300.0  # seconds
+LOG_LEVELS = ("debug", "info", "warning", "error")
 _LIMITS = {
     "body": ("--max-body", int, "BYTES", "largest body of a request, bytes (1048576)"),
     "length": ("--max-length", int, "N", "longest text, tokens (2048)"),
@@ -41,6 +42,13 @@ def add(commands: Commands) -> None:
     )
     add_address(parser, 8000)
     add_limits(parser)
+    parser.add_argument(
+        "--log-level",
+        choices=LOG_LEVELS,
+        default="info",
+        help="least severe messages of the log: debug, info (one line for each request), warning or error "
+        "(info)",
+    )
     add_examples(
         parser,
         "unmask serve stories mine=runs/demo --port 8000",
@@ -120,8 +128,20 @@ def execute(args: Namespace) -> None:
         print(f"serving {', '.join(models)} at {address} (documentation: {address}/docs)")
 
     check_installed("serving")
+    log_to_stderr(args.log_level)
     with listen(args.host, args.port) as listening:
         start(models, listening, settings, ready, given(args, "device", "precision"), limits)
+
+
+def log_to_stderr(level: str) -> None:
+    """Writes the log of the server to stderr, with the time of each line."""
+    import logging
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log = logging.getLogger("unmask.serve.middleware")
+    log.handlers = [handler]
+    log.setLevel(level.upper())
 
 
 def check_installed(purpose: str) -> None:

@@ -207,8 +207,11 @@ class SamplerState:
         self.z.masked_fill_(places, token)
         self.confidence.masked_fill_(places, 1.0)
 
-    def frame(self) -> Frame:
+    def frame(self, settled: Places | None = None) -> Frame:
         """The state as a frame.
+
+        Args:
+            settled: For a sampler that revises, True at positions that no later step masks.
 
         Returns:
             A copy if `watched` is set; otherwise later steps change the frame.
@@ -219,7 +222,9 @@ class SamplerState:
         changed = self.z != self._shown
         self._shown = self.z.clone()
         confidence, calls, t = self.confidence.clone(), self.calls.clone(), self.t.clone()
-        return Frame(self._shown, changed, confidence, calls, t, seconds)
+        if settled is not None:
+            settled = settled & ~self.masked
+        return Frame(self._shown, changed, confidence, calls, t, seconds, settled)
 
     def _greedy(self) -> Bool[Tensor, "rows"] | None:
         """True at rows in their tail, where hybrid takes the likeliest token; None for other strategies."""
