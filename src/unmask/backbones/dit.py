@@ -39,8 +39,10 @@ class NoiseLevel(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
+        # not from `parameters()`, which is empty in a DataParallel replica
         weight: Tensor = self.mlp[0].weight  # type: ignore[assignment]
-        return weight.dtype  # not from `parameters()`, which is empty in a DataParallel replica
+        # a quantised weight is of an integer type, and its layer takes fp32
+        return weight.dtype if weight.is_floating_point() else torch.float32
 
     def forward(self, sigma: Float[Tensor, "rows"]) -> Float[Tensor, "rows condition"]:
         powers = torch.arange(128, device=sigma.device, dtype=torch.float32) / 128

@@ -40,6 +40,11 @@ class RowNoise:
         joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in tensors}
         return replace(parts[0], **joined)
 
+    def rows(self: N, chosen: Int64[Tensor, "chosen"]) -> N:
+        """The noise of the chosen rows."""
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **{name: value[chosen] for name, value in tensors.items()})
+
     def columns(self: N, width: int) -> N:
         """The noise of the first `width` tokens of each row."""
         return replace(self, **{name: getattr(self, name)[:, :width] for name in self.by_token})

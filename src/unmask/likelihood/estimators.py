@@ -16,6 +16,7 @@ from unmask.diffusion.time_sampler import (
     FixedCount,
     Importance,
     Noise,
+    RowNoise,
     Stratified,
     TimeSampler,
     Uniform,
@@ -111,14 +112,23 @@ class OwnBound(Estimator):
         process = f"T = {self.method.steps}" if self.method.steps else "continuous time"
         return f"{process}, {TIME_SAMPLERS.name_of(inner)} estimator"
 
-    def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+    def noise(self, wanted: Valid, streams: Sequence[RowStream]) -> RowNoise | None:
+        """The noise of rows; None if the loss has none. The streams cover the rows in order."""
         cuts = [len(stream.rows) for stream in streams]
         drawn = [
             self.method.noise(stream, part, self.times)
-            for stream, part in zip(streams, rows.wanted.split(cuts), strict=True)
+            for stream, part in zip(streams, wanted.split(cuts), strict=True)
         ]
-        parts, rows = [part for part in drawn if part is not None], rows.trimmed()
-        noise = parts[0].joined(parts).columns(rows.x.shape[1]) if parts else None
+        parts = [part for part in drawn if part is not None]
+        return parts[0].joined(parts) if parts else None
+
+    def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+        return self.terms_of(rows, self.noise(rows.wanted, streams))
+
+    def terms_of(self, rows: Batch, noise: RowNoise | None) -> dict[str, ByRow]:
+        """Nats of each row under the given noise, by term."""
+        rows = rows.trimmed()
+        noise = noise and noise.columns(rows.x.shape[1])
         if isinstance(noise, Noise) and not self.prior:
             noise = replace(noise, unstarted=0.0)
         losses = self.method.nll(rows.x, rows.valid, noise, full_bound=True, given=rows.given)

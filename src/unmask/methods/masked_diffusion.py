@@ -90,6 +90,15 @@ class MaskedDiffusion(Method):
     ) -> Noise:
         return (time_sampler or self.time_sampler).draw(stream, valid, self.schedule, self.steps)
 
+    def noise_key(self, noise: RowNoise) -> Float64[Tensor, "rows columns"]:
+        assert isinstance(noise, Noise)
+        weight, *inputs = self.loss_inputs(noise.t)
+        if self.backbone.time_conditioning:
+            inputs.append(noise.t)
+        by_row = torch.stack([weight * noise.importance, *inputs], 1).detach()
+        # fp32 as in the loss: in fp64, equal weights at different times differ by rounding
+        return torch.cat([noise.masked, noise.unfinished, by_row.float()], 1).double()
+
     def nll(
         self,
         x: Tokens,

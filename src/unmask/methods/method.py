@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 
 from unmask.backbones.backbone import Backbone
@@ -138,6 +138,17 @@ class Method(nn.Module, ABC):
             Noise of each row; None if the loss has none.
         """
         return self.noise(stream, valid)
+
+    def noise_key(self, noise: RowNoise) -> Float64[Tensor, "rows columns"] | None:
+        """Numbers that determine the loss of a text: draws with equal numbers have equal losses.
+
+        Args:
+            noise: Randomness from `noise`.
+
+        Returns:
+            Numbers of each row; None if the losses of two draws are never equal.
+        """
+        return None
 
     @abstractmethod
     def nll(

@@ -82,6 +82,17 @@ def test_an_autoregressive_model_is_exact(left_to_right):
     assert total == pytest.approx(-whole - sum(frame), rel=1e-5)
 
 
+def test_a_text_that_fills_a_row_has_the_likelihood_of_evaluate(model):
+    """`unmask evaluate` also counts BOS and EOS, which the harness gives or leaves out."""
+    encode, letters = model.tokenizer.encode, "The dog sat on the old red chair. " * 3
+    texts = (letters[:end] for end in range(len(letters)))
+    text = next(text for text in texts if len(encode(text)) == model.length - 2)
+    one = answers(model, order="left_to_right")
+    whole = one.rolling([text])[0] + sum(one.scorer.log_p(_frame(model, text)))
+    bound = model.perplexity([text], order="left_to_right")
+    assert -bound.nats * bound.tokens == pytest.approx(whole, rel=1e-5)
+
+
 def _frame(model, text: str) -> list[ScoringRequest]:
     v, ids = model.tokenizer.vocabulary, model.tokenizer.encode(text)
     return [

@@ -161,6 +161,25 @@ def test_draws_of_a_question_share_strata(monkeypatch):
     assert sorted(counts) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize(("name", "rows"), [("mdlm", 1 + 3 + 7), ("sedd", 3 * 32)])
+def test_equal_masks_are_computed_once(name, rows, monkeypatch):
+    """1, 2 and 3 targets have 1, 3 and 7 masks; a method that reads the time computes every draw."""
+    method, batches = small_method(name), []
+    questions = [ScoringRequest((3, 1, 4, 1, 5)[:end], 2) for end in (3, 4, 5)]
+    with monkeypatch.context() as patch:
+        patch.setattr(type(method), "noise_key", lambda self, noise: None)  # no draws are equal
+        expected = Scorer(method, 12).log_p(questions)
+    nll = method.nll
+    monkeypatch.setattr(
+        method, "nll", lambda x, *rest, **others: batches.append(len(x)) or nll(x, *rest, **others)
+    )
+    shares: list[float] = []
+    assert Scorer(method, 12, batch=4).log_p(questions, shares.append) == pytest.approx(expected)
+    assert batches == [4] * (rows // 4) + [rows % 4] * bool(rows % 4)
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1)
+
+
 def likeliest(given: tuple[int, ...], count: int, order: str | None) -> tuple[int, ...]:
     """Greedy decoding by hand, from the denoiser's table."""
     z, open_places = torch.full((LENGTH,), MASK), list(range(len(given), len(given) + count))

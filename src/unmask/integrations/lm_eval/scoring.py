@@ -2,15 +2,16 @@
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Unpack, cast
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from unmask.likelihood.estimate import How, Progress, checked, choose_estimator
-from unmask.likelihood.estimators import Batch
+from unmask.likelihood.estimators import Batch, OwnBound
 from unmask.methods.compute.cached_decoding import CausalMethod
 from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import Method
@@ -58,6 +59,7 @@ def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
 
 
 MAX_POSITIONS = 8192  # positions of one pass; each has a distribution over the vocabulary
+DRAWS = 1024  # draws of the noise that are in memory together
 
 
 def no_progress(share: float) -> None:
@@ -95,28 +97,49 @@ class Scorer:
     ) -> list[float]:
         """log p of the targets of each request: exact or a lower bound, depending on the estimator."""
         unique = [one for one in dict.fromkeys(requests) if one.targets]
-        nats = torch.zeros(len(unique) * self.draws, dtype=torch.float64)
-        for start in range(0, len(nats), self._batch):
-            part = range(start, min(start + self._batch, len(nats)))
-            nats[part.start : part.stop] = self._nats(unique, part)
-            progress(part.stop / len(nats))
-        means = -nats.view(-1, self.draws).mean(1)
-        found = dict(zip(unique, means.tolist(), strict=True))
+        log_p = torch.zeros(len(unique), dtype=torch.float64)
+        for first, some in _chunks(unique, max(DRAWS // self.draws, 1)):
+            for numbers, shares, nats in self._passes(some):
+                log_p.index_add_(0, first + numbers, -shares * nats)
+                progress((first + int(numbers[-1]) + 1) / len(unique))
+        found = dict(zip(unique, log_p.tolist(), strict=True))
         return [found.get(request, 0.0) for request in requests]
 
-    def _nats(self, unique: Sequence[ScoringRequest], part: range) -> Tensor:
-        """Negative log-likelihoods of the draws in `part`; draw i belongs to request i // draws."""
-        streams, rows = [], []
-        for number in range(part.start // self.draws, -(-part.stop // self.draws)):
-            first = number * self.draws
-            draws = range(max(part.start - first, 0), min(part.stop - first, self.draws))
-            streams.append(RowStream(unique[number].seed(self._seed), 0, draws, self.draws))
-            rows += [unique[number]] * len(draws)
-        x, targets = self._rows(rows)
-        with self._method.arithmetic():
-            batch = Batch(x, torch.ones_like(targets), given=~targets)
-            terms = self.estimator.terms(batch, streams)
-        return torch.stack(list(terms.values())).sum(0).cpu()
+    def _passes(
+        self, requests: Sequence[ScoringRequest]
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Passes of the network over the draws of requests; equal draws of a request are one row.
+
+        Each pass yields the number of each row's request, the share of its draws that the row stands
+        for, and the negative log-likelihood.
+        """
+        x, targets = self._rows(requests)
+        seeds = [request.seed(self._seed) for request in requests]
+        streams = [RowStream(seed, 0, range(self.draws), self.draws) for seed in seeds]
+        number = torch.arange(len(requests)).repeat_interleave(self.draws)  # of a draw's request
+        draws, counts = torch.arange(len(number)), torch.ones_like(number)
+        own = self.estimator if isinstance(self.estimator, OwnBound) else None
+        noise = None if own is None else own.noise(targets[number], streams)
+        key = None if own is None or noise is None else own.method.noise_key(noise)
+        if key is not None:
+            rows = torch.cat([number[:, None], key], 1).numpy()
+            _, first, equal = np.unique(rows, axis=0, return_index=True, return_counts=True)
+            draws, counts = torch.from_numpy(first), torch.from_numpy(equal)
+        for part, count in zip(draws.split(self._batch), counts.split(self._batch), strict=True):
+            of = number[part]
+            batch = Batch(
+                x[to_device(of, x.device)],
+                torch.ones(len(of), self._length, dtype=torch.bool),
+                given=~targets[of],
+            )
+            with self._method.arithmetic():
+                if own is not None:
+                    terms = own.terms_of(batch, None if noise is None else noise.rows(part))
+                else:
+                    places = (divmod(draw, self.draws) for draw in part.tolist())
+                    cut = [replace(streams[i], rows=range(row, row + 1)) for i, row in places]
+                    terms = self.estimator.terms(batch, cut)
+            yield of, count / self.draws, torch.stack(list(terms.values())).sum(0).cpu()
 
     @torch.no_grad()
     def greedy(self, requests: Sequence[ScoringRequest]) -> list[bool]:
@@ -128,7 +151,7 @@ class Scorer:
         """
         unique = [one for one in dict.fromkeys(requests) if one.targets]
         found: dict[ScoringRequest, bool] = {}
-        for some in _chunks(unique, 16 * self._batch):
+        for _, some in _chunks(unique, 16 * self._batch):
             x, targets = self._rows(some)
             check = (
                 self._greedy_causal if self._method.capabilities.causal else self._greedy_diffusion
@@ -215,5 +238,8 @@ class Scorer:
         return rows.split(min(self._batch, max(MAX_POSITIONS // largest, 1)))
 
 
-def _chunks(requests: Sequence[ScoringRequest], size: int) -> Iterator[Sequence[ScoringRequest]]:
-    return (requests[start : start + size] for start in range(0, len(requests), size))
+def _chunks(
+    requests: Sequence[ScoringRequest], size: int
+) -> Iterator[tuple[int, Sequence[ScoringRequest]]]:
+    """Parts of at most `size` requests, with the number of the first."""
+    return ((start, requests[start : start + size]) for start in range(0, len(requests), size))

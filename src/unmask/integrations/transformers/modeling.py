@@ -69,9 +69,11 @@ class UnmaskPreTrainedModel(PreTrainedModel):
 
     @property
     def _tied(self) -> bool:
-        """True if head and embedding share a matrix."""
-        table = getattr(self.backbone, "embedding", None)
-        return table is not None and self.backbone.head.weight is getattr(table, "weight", None)
+        """True if head and embedding share a matrix.
+
+        transformers 4 builds the network with separate matrices and ties them later.
+        """
+        return bool(getattr(from_dict(self.config.run).backbone.config, "tied_head", False))
 
     @classmethod
     def from_model(cls, model: Model) -> "UnmaskPreTrainedModel":

@@ -1,0 +1,28 @@
+"""LLaDA2Pipeline of diffusers with our networks, where diffusers is installed."""
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from unmask.integrations.transformers.modeling import UnmaskForMaskedLM
+
+diffusers = pytest.importorskip("diffusers")
+
+
+@pytest.mark.filterwarnings("ignore")  # of diffusers, about its own imports
+def test_a_pipeline_writes_and_reloads(folder, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    network = UnmaskForMaskedLM.from_pretrained(folder)
+    pipe = diffusers.LLaDA2Pipeline(network, diffusers.BlockRefinementScheduler(), tokenizer)
+    pipe.save_pretrained(tmp_path / "pipeline")
+    again = diffusers.LLaDA2Pipeline.from_pretrained(tmp_path / "pipeline", tokenizer=tokenizer)
+    prompt = torch.tensor([tokenizer("The cat")["input_ids"][:-1]])  # without EOS
+    asked = {"input_ids": prompt, "gen_length": 8, "block_length": 4, "num_inference_steps": 4}
+    rows = []
+    for each in (pipe, again):
+        each.set_progress_bar_config(disable=True)
+        generator = torch.Generator().manual_seed(0)
+        rows.append(each(**asked, eos_early_stop=False, generator=generator).sequences)
+    assert torch.equal(*rows)
+    assert rows[0].shape == (1, 8)
+    assert network.config.mask_token_id not in rows[0]
