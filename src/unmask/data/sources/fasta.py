@@ -7,7 +7,8 @@ from typing import Any
 
 from unmask.data.documents.fields import Fields
 from unmask.data.documents.read_errors import ReadErrors
-from unmask.data.sources.line_reader import DAMAGE
+from unmask.data.documents.regions import chromosome
+from unmask.data.sources.line_reader import DAMAGE, opened
 from unmask.errors import UnmaskError
 from unmask.imports import extra
 
@@ -107,6 +108,19 @@ def read_two_bit(path: Path) -> Iterator[tuple[str, str]]:
         raise
     except Exception as error:  # the library raises struct.error, IndexError and its own
         raise UnmaskError(f"{path} is damaged or no 2bit file: {error}") from None
+
+
+def read_genome(path: Path) -> dict[str, str]:
+    """The bases of each chromosome of a FASTA or 2bit file; its name has no "chr" in front."""
+    if not path.is_file():
+        raise UnmaskError(f"no FASTA file {path}")
+    with path.open("rb") as file:
+        two_bit = file.read(4) in TWO_BIT
+    if two_bit:
+        return {chromosome(name): bases for name, bases in read_two_bit(path)}
+    check_bgzip(path)
+    with opened(path) as stream:
+        return {chromosome(name): bases for name, bases in read_fasta(stream, str(path))}
 
 
 def genome_documents(
