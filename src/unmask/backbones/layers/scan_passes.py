@@ -18,7 +18,8 @@ def last_state(u: Rows, delta: Rows, A: Rates, B: Selected, tile: int) -> States
     """The states after the last position, from states of zero."""
     state = A.new_zeros(len(u), *A.shape)
     for part in _tiles(u, tile):
-        state = _states(*_by_time(part, A, u, delta, B), A, state)[1][-1].clone()
+        u_t, delta_t, B_t = _by_time(part, A, u, delta, B)
+        state = _states(u_t, delta_t, B_t, A, state)[1][-1].clone()
     return state
 
 
