@@ -6,6 +6,7 @@ from unmask.backbones.compile import compile_backbone, compile_blocks, recompute
 from unmask.backbones.dit import DiT
 from unmask.backbones.layers.state import KVState
 from unmask.backbones.pretrained import GPT2, Bert
+from unmask.backbones.relative_encoders import DeBERTa, MPNet
 
 __all__ = [
     "BACKBONES",
@@ -13,8 +14,10 @@ __all__ = [
     "Backbone",
     "Bert",
     "Causal",
+    "DeBERTa",
     "DiT",
     "KVState",
+    "MPNet",
     "compile_backbone",
     "compile_blocks",
     "recompute_blocks",

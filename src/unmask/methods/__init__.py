@@ -5,6 +5,7 @@ from unmask.methods.d3pm import D3PM
 from unmask.methods.mdlm import MDLM
 from unmask.methods.method import METHODS, Losses, Method
 from unmask.methods.sedd import SEDD
+from unmask.methods.sequence_classifier import SequenceClassifier
 from unmask.methods.token_classifier import TokenClassifier
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "Autoregressive",
     "Losses",
     "Method",
+    "SequenceClassifier",
     "TokenClassifier",
 ]

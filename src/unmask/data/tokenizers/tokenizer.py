@@ -128,6 +128,11 @@ class Tokenizer(ABC):
         """The id of the unknown token; None if every text can be encoded."""
         return None
 
+    @property
+    def pair_separators(self) -> int:
+        """The number of EOS tokens between the two sentences of a pair, for classification."""
+        return 1
+
     def pieces(self) -> list[bytes | None] | None:
         """The bytes of every id, None for special ids.
 
