@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from builders import schedule, small_method
+from builders import WRITERS, schedule, small_method
 
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.methods.method import METHODS, targets
 from unmask.randomness import RowStream
 
-NAMES = list(METHODS)
+NAMES = WRITERS
 BOUNDS = [name for name in NAMES if METHODS[name].certificate != "none"]
 ROWS, LENGTH, SIZE = 6, 10, 11
 X = torch.randint(1, SIZE - 1, (ROWS, LENGTH), generator=torch.Generator().manual_seed(0))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from builders import schedule, small_method
+from builders import WRITERS, schedule, small_method
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from unmask.methods.sedd import SEDD
 from unmask.randomness import RowStream
 from unmask.vocabulary import Vocabulary
 
-NAMES = list(METHODS)
+NAMES = WRITERS
 ROWS, LENGTH, SIZE = 6, 10, 11
 
 
@@ -183,7 +183,7 @@ def dropping(method, keys):
     return method.train()
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("name", NAMES)
 def test_dropout_is_a_rows_own_in_any_batch(name):
     x = torch.randint(1, SIZE - 1, (4, LENGTH), generator=torch.Generator().manual_seed(0))
     valid = torch.ones_like(x).bool()

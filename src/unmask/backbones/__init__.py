@@ -9,6 +9,7 @@ from unmask.backbones.hyena import Hyena
 from unmask.backbones.layers.state import KVState
 from unmask.backbones.mamba import BiMamba, Mamba
 from unmask.backbones.pretrained import GPT2, Bert
+from unmask.backbones.relative_encoders import DeBERTa, MPNet
 
 __all__ = [
     "BACKBONES",
@@ -18,9 +19,11 @@ __all__ = [
     "BiMamba",
     "Caduceus",
     "Causal",
+    "DeBERTa",
     "DiT",
     "Hyena",
     "KVState",
+    "MPNet",
     "Mamba",
     "compile_backbone",
     "compile_blocks",

@@ -6,6 +6,7 @@ from unmask.methods.mdlm import MDLM
 from unmask.methods.method import METHODS, Losses, Method
 from unmask.methods.mlm import MLM
 from unmask.methods.sedd import SEDD
+from unmask.methods.sequence_classifier import SequenceClassifier
 from unmask.methods.token_classifier import TokenClassifier
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     "Autoregressive",
     "Losses",
     "Method",
+    "SequenceClassifier",
     "TokenClassifier",
 ]

@@ -49,6 +49,7 @@ from unmask.training.lora import add_adapters, merged, remove_adapters
 from unmask.training.trainer import Trainer
 
 Say = Callable[[str], None]
+_NETWORK = "backbone."
 
 
 def train(
@@ -255,7 +256,18 @@ def _initial_model(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
             f"init_from {config.init_from} has another tokenizer than the one given: give none"
         )
     method = build_method(config, found.tokenizer.vocabulary)
-    load_weights(method, found.method.state_dict(), f"init_from {config.init_from}")
+    weights = {
+        **{
+            name: t
+            for name, t in found.method.state_dict().items()
+            if not name.startswith(_NETWORK)
+        },
+        **{
+            f"{_NETWORK}{name}": tensor
+            for name, tensor in method.backbone.adapted(found.method.backbone.state_dict()).items()
+        },
+    }
+    load_weights(method, weights, f"init_from {config.init_from}")
     return Model(method, found.tokenizer, config, found.defaults)
 
 

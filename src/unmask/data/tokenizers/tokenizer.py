@@ -140,6 +140,11 @@ class Tokenizer(ABC):
             "set data.tokenizer.kind dna or another data.packing"
         )
 
+    @property
+    def pair_separators(self) -> int:
+        """The number of EOS tokens between the two sentences of a pair, for classification."""
+        return 1
+
     def pieces(self) -> list[bytes | None] | None:
         """The bytes of every id, None for special ids.
 
