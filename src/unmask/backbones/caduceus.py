@@ -128,6 +128,28 @@ class Caduceus(BiMamba):
         h, other = self.run(rows, condition, valid, None).chunk(2)
         return torch.cat([h, other.flip(1, 2)], -1)
 
+    def hidden(
+        self,
+        inputs: Inputs,
+        condition: Tensor | None = None,
+        *,
+        valid: Tensor | None = None,
+        segments: Int[Tensor, "rows length"] | None = None,
+    ) -> Float[Tensor, "rows length width"]:
+        """Features for classification: the sum of both strands, whose mean over a text has no strand."""
+        return strand_sum(self.features(inputs, condition, valid=valid))
+
+    def replace_head(self, outputs: int) -> None:
+        """Replaces the head by a new one, which reads the sum of both strands.
+
+        Args:
+            outputs: Number of outputs of the new head.
+        """
+        super().replace_head(outputs)
+        self.head = nn.Linear(self.width // 2, outputs, device=self.head.weight.device)
+        nn.init.normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+
     def reverse_complement(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
         """The reverse complement of rows. Padding at the end moves to the start.
 
