@@ -28,7 +28,7 @@ LAYERS = [
     {"training"},
     {"config"},
     {"bundle"},
-    {"generation", "likelihood"},
+    {"generation", "likelihood", "representation"},
     {"formats"},
     {"model"},
     {"evaluation"},

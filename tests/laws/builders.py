@@ -10,6 +10,9 @@ from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.methods.method import METHODS, Method
 from unmask.vocabulary import Vocabulary
 
+# methods that write text; a classifier has laws of its own
+WRITERS = [name for name in METHODS if METHODS[name].capabilities.generate]
+
 
 def schedule(name: str, **fields: float) -> Schedule:
     """A schedule by name; fields that it does not have are left out. A learned one is taken as if trained."""

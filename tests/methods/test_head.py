@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from builders import small_method
+from builders import WRITERS, small_method
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from unmask.methods.compute import chunked_loss as head
 from unmask.methods.compute.chunked_loss import head_loss
-from unmask.methods.method import METHODS
 from unmask.randomness import RowStream
 
 TOKENS, WIDTH, SIZE = 37, 8, 11
@@ -55,13 +54,13 @@ def agree(ours, theirs, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 36, 37, 64, 0])
-@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("name", WRITERS)
 def test_chunks_change_neither_value_nor_gradient(name, chunk):
     row_loss, rows = row_loss_of(name)
     agree(chunked(row_loss, rows, chunk), dense(row_loss, rows), 1e-5)
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("name", WRITERS)
 def test_autocast_changes_them_only_by_its_rounding(name, bf16):
     row_loss, rows = row_loss_of(name)
     with torch.autocast("cpu", torch.bfloat16):
@@ -69,7 +68,7 @@ def test_autocast_changes_them_only_by_its_rounding(name, bf16):
     agree(rough, dense(row_loss, rows), 0.03)
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("name", WRITERS)
 def test_nothing_masked_is_nothing_lost(name):
     row_loss, rows = row_loss_of(name)
     h, weight, bias = tensors()
@@ -113,7 +112,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("name", WRITERS)
 def test_no_step_ever_holds_all_logits(name, monkeypatch):
     size, rows, length, chunk = 2000, 8, 64, 64
     monkeypatch.setattr(head, "CHUNK_BYTES", 4 * chunk * size)

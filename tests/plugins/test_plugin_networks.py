@@ -199,8 +199,8 @@ def test_a_classifier_is_a_head_on_any_network(backbone, runs, tmp_path):
     data = {"train": str(tmp_path / "rows.jsonl"), "label_field": "who", "label_dropout": 0}
     data |= {"packing": "pad", "length": 32}
     network = {"name": backbone, "width": 32, "depth": 1, "heads": 2, "dropout": 0}
-    with plugged("sequence_classifier"):
-        recipe = runs.recipe({"method": "sequence_classifier", "backbone": network}, data)
+    with plugged("text_classifier"):
+        recipe = runs.recipe({"method": "text_classifier", "backbone": network}, data)
         model = saved(runs.both(recipe), tmp_path / "saved")
         with pytest.raises(unmask.UnmaskError, match="writes no text"):
             model.generate("The")

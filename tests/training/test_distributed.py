@@ -32,7 +32,7 @@ from unmask.training.training_config import DistributedConfig
 SCRIPT = Path(__file__).parents[1] / "helpers" / "several_processes.py"
 OPTIONS = {"steps": 8, "save_every": 4, "keep": 9}
 # a network of a plugin, a method with parameters of its own, a task head
-PLUGINS = ("gated_recurrence", "gaussian_codes", "sequence_classifier")
+PLUGINS = ("gated_recurrence", "gaussian_codes", "text_classifier")
 OTHERS: dict[str, dict[str, Any]] = {plugin: {"plugin": plugin} for plugin in PLUGINS}
 OTHERS["muon"] = {"optimizer": "muon", "weight_decay": 0.1, "clip": 0.0}
 
@@ -278,7 +278,7 @@ def test_mistakes_are_told_before_anything_is_done(tmp_path, monkeypatch):
         group = ProcessGroup()
         group.world = 3
         group.share(8)
-    with pytest.raises(UnmaskError, match="has no transformer blocks"):
+    with pytest.raises(UnmaskError, match="has no blocks to recompute"):
         trainer(tmp_path, checkpoint_activations=True)
     for wrong in ({"strategy": "dpd"}, {"timeout": 0.0}):
         with pytest.raises(UnmaskError, match=f"distributed.{next(iter(wrong))} must be"):

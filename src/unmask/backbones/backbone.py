@@ -1,7 +1,7 @@
 """Interface of the networks: features of a sequence, and logits at chosen positions."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -31,6 +31,7 @@ class Backbone(InferenceWeights, ABC):
     # Name of the method to compile. Subclasses name one that gets the rotary angles as an argument:
     # compiled code would recompute the angles for every rotated element.
     compiled: ClassVar[str] = "features"
+    recomputes: ClassVar[bool] = False  # True: a step of decoding computes all earlier tokens again
     embedding: nn.Module  # token ids -> features
     head: nn.Linear  # features -> logits
     time_conditioning: bool = False
@@ -68,6 +69,52 @@ class Backbone(InferenceWeights, ABC):
         Returns:
             Features [rows, length, width], or [tokens, width] with `at`.
         """
+
+    def hidden(
+        self,
+        inputs: Inputs,
+        condition: Float[Tensor, "rows"] | None = None,
+        *,
+        valid: Bool[Tensor, "rows length"] | None = None,
+        segments: Int[Tensor, "rows length"] | None = None,
+    ) -> Float[Tensor, "rows length width"]:
+        """Features for classification and embeddings: those before the layers of a masked-LM head.
+
+        Args:
+            inputs: Token ids.
+            condition: The noise level of each row, for networks with time conditioning.
+            valid: False at padding.
+            segments: 0 in the first sentence of a pair and 1 in the second. Only networks with an
+                embedding of segments read it.
+
+        Returns:
+            Features [rows, length, width]. By default they are those of `features`.
+        """
+        return self.features(inputs, condition, valid=valid)
+
+    def adapted(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights of an initial network, in the layout of this one.
+
+        Args:
+            tensors: The weights by name.
+
+        Returns:
+            The weights; by default unchanged.
+        """
+        return dict(tensors)
+
+    def replace_head(self, outputs: int) -> None:
+        """Replaces the head over the vocabulary by a new one, for a method that predicts no tokens.
+
+        Layers that only the old head reads are dropped.
+
+        Args:
+            outputs: Number of outputs of the new head.
+        """
+        old = self.head.weight
+        self.head = nn.Linear(self.width, outputs, device=old.device, dtype=old.dtype)
+        nn.init.normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
 
     def new_state(self, rows: int, capacity: int) -> State:
         """An empty state, which calls of `features` fill.

@@ -1,5 +1,6 @@
 """BERT's encoder (arXiv 1810.04805) with its masked-language-model head, and GPT-2's decoder."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -44,91 +45,6 @@ class PretrainedConfig(TransformerConfig):
             raise UnmaskError(f"inner must lie between 0 and {64 * self.width:,}, not {self.inner}")
         if not 0 < self.epsilon < 1:
             raise UnmaskError(f"epsilon must lie between 0 and 1, not {self.epsilon}")
-
-
-class PretrainedTransformer(Backbone):
-    """Transformer with learned positions, for BERT's and GPT-2's weights.
-
-    Unlike the published networks, it applies no dropout to attention probabilities.
-    """
-
-    norm_first: ClassVar[bool]
-    activation: ClassVar[str]  # `approximate` of torch's GELU, as in the published network
-
-    def __init__(self, config: PretrainedConfig, vocabulary: Vocabulary) -> None:
-        super().__init__(config, vocabulary)
-        self.longest = config.positions
-        self.embedding = nn.Embedding(vocabulary.size, config.width)
-        self.positions = nn.Embedding(config.positions, config.width)
-        self.blocks = nn.ModuleList(
-            Layer(config, self.norm_first, self.activation) for _ in range(config.depth)
-        )
-        self.norm = nn.LayerNorm(config.width, config.epsilon)
-        self.apply(_init_weights)
-        self.head = zero_linear(config.width, vocabulary.size)
-
-    def features(
-        self,
-        inputs: Inputs,
-        condition: Tensor | None = None,
-        *,
-        valid: Tensor | None = None,
-        positions: Tensor | None = None,
-        rule: AttentionRule | None = None,
-        state: State | None = None,
-        at: Int[Tensor, "tokens"] | None = None,
-    ) -> Float[Tensor, "*tokens width"]:
-        """Features of the inputs. This network ignores `condition`, the noise level."""
-        length, start = inputs.shape[1], state.length if state else 0
-        position_ids = positions
-        if position_ids is None:
-            if start + length > self.config.positions:
-                raise UnmaskError(
-                    f"a text has {start + length} tokens, more than the network's "
-                    f"{self.config.positions} positions: shorten it"
-                )
-            position_ids = torch.arange(start, start + length, device=inputs.device)
-        attention = attention_inputs(
-            length, 2, inputs.device, valid, positions, rule, state, causal=self.causal
-        )
-        keys = self.keys(inputs)
-        x = self.embedded(self.embedding(inputs) + self.positions(position_ids), keys)
-        for layer, block in enumerate(self.blocks):
-            x = block(x, layer, attention, keys)
-        if state is not None:
-            state.advance(length)
-        return self.last(x if at is None else taken(x, at))
-
-    def embedded(self, x: Features, keys: Keys | None) -> Features:
-        """Input of the first block: embeddings after dropout."""
-        return dropout(x, self.config.dropout, keys, 2 * self.config.depth)
-
-    def last(self, x: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
-        """Input of the head, from the output of the last block."""
-        return self.norm(x)
-
-
-@BACKBONES.register("bert")
-class Bert(PretrainedTransformer):
-    """BERT's encoder: bidirectional, with learned positions. It starts MDLM from published weights."""
-
-    norm_first, activation = False, "none"
-
-    @dataclass(frozen=True)
-    class Config(PretrainedConfig):
-        positions: int = 512
-        epsilon: float = 1e-12
-
-    def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
-        super().__init__(config, vocabulary)
-        self.dense = nn.Linear(config.width, config.width)
-        self.dense_norm = nn.LayerNorm(config.width, config.epsilon)
-
-    def embedded(self, x: Features, keys: Keys | None) -> Features:
-        return super().embedded(self.norm(x), keys)
-
-    def last(self, x: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
-        return self.dense_norm(F.gelu(self.dense(x)))
 
 
 _LONGEST = 2**20  # most positions, a limit for untrusted files
@@ -185,6 +101,169 @@ class Layer(Compilable):
     def _mlp(self, h: Features, layer: int, keys: Keys | None) -> Features:
         h = F.gelu(self.up(h), approximate=self.activation)
         return dropout(self.down(h), self.dropout, keys, 2 * layer + 1)
+
+
+class PretrainedTransformer(Backbone):
+    """Transformer with learned positions, for BERT's and GPT-2's weights.
+
+    Unlike the published networks, it applies no dropout to attention probabilities.
+    """
+
+    norm_first: ClassVar[bool]
+    activation: ClassVar[str]  # `approximate` of torch's GELU, as in the published network
+    layer: ClassVar[type[Layer]] = Layer
+    embedding: nn.Embedding
+
+    def __init__(self, config: PretrainedConfig, vocabulary: Vocabulary) -> None:
+        super().__init__(config, vocabulary)
+        self.longest = config.positions
+        self.embedding = nn.Embedding(vocabulary.size, config.width)
+        self.positions = nn.Embedding(config.positions, config.width)
+        self.blocks = nn.ModuleList(
+            self.layer(config, self.norm_first, self.activation) for _ in range(config.depth)
+        )
+        self.norm = nn.LayerNorm(config.width, config.epsilon)
+        self.apply(_init_weights)
+        self.head = zero_linear(config.width, vocabulary.size)
+
+    def features(
+        self,
+        inputs: Inputs,
+        condition: Tensor | None = None,
+        *,
+        valid: Tensor | None = None,
+        positions: Tensor | None = None,
+        rule: AttentionRule | None = None,
+        state: State | None = None,
+        at: Int[Tensor, "tokens"] | None = None,
+    ) -> Float[Tensor, "*tokens width"]:
+        """Features of the inputs. This network ignores `condition`, the noise level."""
+        x = self.encoded(inputs, valid, positions, rule, state)
+        return self.last(x if at is None else taken(x, at))
+
+    def encoded(
+        self,
+        inputs: Inputs,
+        valid: Tensor | None = None,
+        positions: Tensor | None = None,
+        rule: AttentionRule | None = None,
+        state: State | None = None,
+        segments: Tensor | None = None,
+    ) -> Features:
+        """Output of the last block for all tokens; the arguments are those of `features`."""
+        length, start = inputs.shape[1], state.length if state else 0
+        position_ids = positions
+        if position_ids is None:
+            if start + length > self.config.positions:
+                raise UnmaskError(
+                    f"a text has {start + length} tokens, more than the network's "
+                    f"{self.config.positions} positions: shorten it"
+                )
+            position_ids = torch.arange(start, start + length, device=inputs.device)
+        attention = self.attention(length, inputs.device, valid, positions, rule, state)
+        keys = self.keys(inputs)
+        x = self.embedded(self.table(inputs, position_ids, segments), keys)
+        for layer, block in enumerate(self.blocks):
+            x = block(x, layer, attention, keys)
+        if state is not None:
+            state.advance(length)
+        return x
+
+    def attention(
+        self,
+        length: int,
+        device: torch.device,
+        valid: Tensor | None,
+        positions: Tensor | None,
+        rule: AttentionRule | None,
+        state: State | None,
+    ) -> AttentionInputs:
+        """Arguments of attention, for all layers."""
+        return attention_inputs(
+            length, 2, device, valid, positions, rule, state, causal=self.causal
+        )
+
+    def table(self, inputs: Inputs, position_ids: Tensor, segments: Tensor | None) -> Features:
+        """Sum of the embeddings of tokens and positions."""
+        return self.embedding(inputs) + self.positions(position_ids)
+
+    def embedded(self, x: Features, keys: Keys | None) -> Features:
+        """Input of the first block: embeddings after dropout."""
+        return dropout(x, self.config.dropout, keys, 2 * self.config.depth)
+
+    def last(self, x: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
+        """Input of the head, from the output of the last block."""
+        return self.norm(x)
+
+
+@BACKBONES.register("bert")
+class Bert(PretrainedTransformer):
+    """BERT's encoder: bidirectional, with learned positions. It starts MDLM from published weights."""
+
+    norm_first, activation = False, "none"
+
+    @dataclass(frozen=True)
+    class Config(PretrainedConfig):
+        positions: int = 512
+        epsilon: float = 1e-12
+        types: int = 0  # token types of segments; 0 if the position embeddings contain type 0
+        tied_head: bool = False  # the head's matrix is the embedding's
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 <= self.types <= 1024:
+                raise UnmaskError(f"types must lie between 0 and 1,024, not {self.types}")
+
+    def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
+        super().__init__(config, vocabulary)
+        self.types = nn.Embedding(config.types, config.width) if config.types else None
+        if self.types is not None:
+            nn.init.normal_(self.types.weight, std=0.02)
+        if config.tied_head:
+            self.head.weight = self.embedding.weight
+        self.dense: nn.Linear | None = nn.Linear(config.width, config.width)
+        self.dense_norm: nn.LayerNorm | None = nn.LayerNorm(config.width, config.epsilon)
+
+    def table(self, inputs: Inputs, position_ids: Tensor, segments: Tensor | None) -> Features:
+        x = super().table(inputs, position_ids, segments)
+        return x if self.types is None else x + self.type_embedding(segments)
+
+    def type_embedding(self, segments: Tensor | None) -> Tensor:
+        """Embedding of the token type of each segment; of type 0 without segments."""
+        assert self.types is not None
+        if segments is None:
+            return self.types.weight[0]
+        return self.types(segments.clamp(max=self.config.types - 1))
+
+    def embedded(self, x: Features, keys: Keys | None) -> Features:
+        return super().embedded(self.norm(x), keys)
+
+    def hidden(
+        self,
+        inputs: Inputs,
+        condition: Tensor | None = None,
+        *,
+        valid: Tensor | None = None,
+        segments: Tensor | None = None,
+    ) -> Features:
+        """Output of the encoder, before the layer of the masked-LM head."""
+        return self.encoded(inputs, valid, segments=segments)
+
+    def adapted(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights of an initial network; without `types`, its token type 0 joins the positions."""
+        found = dict(tensors)
+        if self.types is None and {"types.weight", "positions.weight"} <= found.keys():
+            found["positions.weight"] = found["positions.weight"] + found.pop("types.weight")[:1]
+        return found
+
+    def replace_head(self, outputs: int) -> None:
+        super().replace_head(outputs)
+        self.dense = self.dense_norm = None
+
+    def last(self, x: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
+        if self.dense is None or self.dense_norm is None:
+            return x
+        return self.dense_norm(F.gelu(self.dense(x)))
 
 
 def _init_weights(module: nn.Module) -> None:

@@ -1,7 +1,9 @@
-"""Formats of models on disk: unmask folders and runs, Hugging Face, MDLM, SEDD, BERT, GPT-2."""
+"""Formats of models on disk: unmask folders and runs, Hugging Face, MDLM, SEDD, BERT,
+RoBERTa, MPNet, DeBERTa, GPT-2."""
 
-from unmask.formats.bert_gpt2 import BertFormat, GPT2Format
+from unmask.formats.encoders.read_encoder import BertFormat
 from unmask.formats.format import FORMATS, Format, ReadFormat
+from unmask.formats.gpt2 import GPT2Format
 from unmask.formats.huggingface import HuggingFaceFormat
 from unmask.formats.mdlm_sedd import LightningFormat, MDLMFormat, SEDDFormat
 from unmask.formats.native import NativeFormat, RunFormat

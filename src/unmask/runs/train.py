@@ -21,7 +21,7 @@ from unmask.config.run_config import (
 from unmask.data.corpora import fields_of
 from unmask.data.documents.fields import Fields
 from unmask.data.load import Data, first_sources, load_data
-from unmask.data.loader import LabelDropout, Loader, ShortRows
+from unmask.data.loader import LabelDropout, Loader, ReverseComplement, ShortRows
 from unmask.data.rows.first_rows import FirstRows
 from unmask.data.rows.stream_rows import StreamLoader, StreamRows
 from unmask.data.sources.corpus import ELSEWHERE, Corpus
@@ -49,6 +49,7 @@ from unmask.training.lora import add_adapters, merged, remove_adapters
 from unmask.training.trainer import Trainer
 
 Say = Callable[[str], None]
+_NETWORK = "backbone."
 
 
 def train(
@@ -255,7 +256,18 @@ def _initial_model(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
             f"init_from {config.init_from} has another tokenizer than the one given: give none"
         )
     method = build_method(config, found.tokenizer.vocabulary)
-    load_weights(method, found.method.state_dict(), f"init_from {config.init_from}")
+    weights = {
+        **{
+            name: t
+            for name, t in found.method.state_dict().items()
+            if not name.startswith(_NETWORK)
+        },
+        **{
+            f"{_NETWORK}{name}": tensor
+            for name, tensor in method.backbone.adapted(found.method.backbone.state_dict()).items()
+        },
+    }
+    load_weights(method, weights, f"init_from {config.init_from}")
     return Model(method, found.tokenizer, config, found.defaults)
 
 
@@ -274,7 +286,8 @@ def _loader(data: Data, config: RunConfig) -> Loader | StreamLoader:
     if isinstance(data.train, StreamRows):
         return StreamLoader(data.train, config.training.batch, config.seed)
     dropout = LabelDropout(data.tokenizer, config.data.label_dropout)
-    return Loader(data.train, config.training.batch, config.seed, dropout)
+    strands = ReverseComplement(data.tokenizer, config.data.reverse_complement)
+    return Loader(data.train, config.training.batch, config.seed, dropout, strands)
 
 
 def _shortened(

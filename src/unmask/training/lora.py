@@ -25,6 +25,10 @@ def add_adapters(method: Method, config: LoraConfig) -> None:
     )
     method.requires_grad_(False)
     peft.inject_adapter_in_model(settings, network)
+    if method.capabilities.per_row:  # its head is new, so there is no weight to adapt
+        own = (n for n, _ in method.named_parameters() if not n.startswith("backbone."))
+        for name in (*own, "backbone.head.weight", "backbone.head.bias"):
+            method.get_parameter(name).requires_grad_(True)
 
 
 def remove_adapters(method: Method) -> None:

@@ -106,7 +106,7 @@ QUESTIONS = [
     ScoringRequest((2, 7), 2),
 ]
 HOWS = [
-    *((name, {}) for name in METHODS),
+    *((name, {}) for name in METHODS if METHODS[name].capabilities.generate),
     ("mdlm", {"order": "left_to_right"}),
     ("mdlm", {"order": "random"}),
     ("mdlm", {"orders": 2}),

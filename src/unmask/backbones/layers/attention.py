@@ -5,7 +5,7 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from unmask.backbones.layers.state import KVState, State
@@ -32,13 +32,22 @@ class Rotation(NamedTuple):
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)
 
 
+class RelativePositions(NamedTuple):
+    """Relative positions of disentangled attention (DeBERTa)."""
+
+    bucket: Tensor  # row of `table` for each query and key, [queries, keys]
+    table: Tensor  # embeddings of relative positions, [positions, width]
+
+
 class AttentionInputs(NamedTuple):
     """Arguments of attention besides queries, keys and values; the same for all layers."""
 
     rotation: Rotation
-    mask: Bool[Tensor, "#rows 1 #queries keys"] | None
+    # False where attention is not allowed, or a number that is added to the scores
+    mask: Shaped[Tensor, "#rows #heads #queries keys"] | None
     causal: bool
     cache: KVState | None
+    relative: RelativePositions | None = None
 
     def by_token(self, x: Float[Tensor, "#rows values"]) -> Tensor:
         """Values of each row, broadcast over its tokens."""

@@ -111,6 +111,14 @@ class SubwordTokenizer(Tokenizer):
         token = getattr(self._backend.model, "unk_token", None)
         return None if token is None else self._backend.token_to_id(token)
 
+    @property
+    def pair_separators(self) -> int:
+        """The number of EOS tokens between the two sentences of a pair, as the library adds them."""
+        if self._backend.post_processor is None:
+            return 1
+        # BOS and the last EOS are not between the sentences
+        return max(1, int(self._backend.num_special_tokens_to_add(is_pair=True)) - 2)
+
     def pieces(self) -> list[bytes | None] | None:
         """The bytes of every id, None for special ids; None if the tokens are not byte-level.
 

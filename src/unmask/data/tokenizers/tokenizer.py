@@ -128,6 +128,23 @@ class Tokenizer(ABC):
         """The id of the unknown token; None if every text can be encoded."""
         return None
 
+    @property
+    def ignored_id(self) -> int | None:
+        """The id of a token without loss that is never generated, such as N of DNA; None if there is none."""
+        return None
+
+    def without_ends(self) -> "Tokenizer":
+        """The tokenizer without BOS and EOS, for the packing windows."""
+        raise UnmaskError(
+            f"data.packing windows is for DNA, not for tokenizer.kind {self.kind}: "
+            "set data.tokenizer.kind dna or another data.packing"
+        )
+
+    @property
+    def pair_separators(self) -> int:
+        """The number of EOS tokens between the two sentences of a pair, for classification."""
+        return 1
+
     def pieces(self) -> list[bytes | None] | None:
         """The bytes of every id, None for special ids.
 

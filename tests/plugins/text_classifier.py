@@ -9,8 +9,8 @@ from unmask.methods.method import METHODS, Capabilities, Losses, Method, padding
 from unmask.runtime.device import to_device
 
 
-@METHODS.register("sequence_classifier")
-class SequenceClassifier(Method):
+@METHODS.register("text_classifier")
+class TextClassifier(Method):
     """p(class | text): a linear layer on the mean of the features; a row begins with its class."""
 
     certificate = "exact"

@@ -1,0 +1,1 @@
+"""Encoders in the layout of transformers: BERT, RoBERTa, MPNet and DeBERTa."""

@@ -1,0 +1,1 @@
+"""Classes, scores and embeddings of texts, by any network."""
