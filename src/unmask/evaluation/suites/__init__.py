@@ -1,6 +1,7 @@
 """Suites: the measurements that `unmask evaluate NAME` runs."""
 
 from unmask.evaluation.suites.generated_texts import Generation
+from unmask.evaluation.suites.glue import Glue
 from unmask.evaluation.suites.infilling import Infilling
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite, column
 from unmask.evaluation.suites.text_likelihood import Likelihood
@@ -10,6 +11,7 @@ from unmask.evaluation.suites.zero_shot import ZeroShot
 __all__ = [
     "SUITES",
     "Generation",
+    "Glue",
     "Infilling",
     "Likelihood",
     "Progress",
