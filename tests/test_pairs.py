@@ -34,7 +34,8 @@ SETTINGS = {
 }
 CPU = ["--device", "cpu"]
 TIMED = "backbone.time_conditioning"
-NETWORKS = {name: {"backbone": name} for name in BACKBONES}
+# MPNet and DeBERTa train as BERT does
+NETWORKS = {name: {"backbone": name} for name in BACKBONES if name not in ("mpnet", "deberta")}
 NETWORKS |= {
     f"{name}, timed": {"backbone": name, TIMED: "true"}
     for name in BACKBONES
@@ -42,7 +43,7 @@ NETWORKS |= {
 }
 
 CAUSAL = "set backbone causal or gpt2 or modern_causal"
-BOTH_SIDES = "set backbone bert or dit or modern_dit"
+BOTH_SIDES = "set backbone bert or deberta or dit or modern_dit or mpnet"
 READS_TIME = f"set backbone dit or modern_dit and {TIMED} true"
 TRAINS = None
 # what training says to a method and a network; a new component has its place here
@@ -78,7 +79,8 @@ ANSWERS = {
 }
 for answers in ANSWERS.values():  # the modern forms fit where the plain ones do
     answers |= {f"modern_{name}": reply for name, reply in answers.items() if name[0] in "cd"}
-PAIRS = list(product(METHODS, NETWORKS))
+WRITERS = [name for name in METHODS if METHODS[name].capabilities.generate]
+PAIRS = list(product(WRITERS, NETWORKS))
 TRAINED = [pair for pair in PAIRS if ANSWERS[pair[0]][pair[1]] is TRAINS]
 
 Run = Callable[..., str]
