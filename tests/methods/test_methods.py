@@ -19,6 +19,7 @@ from unmask.randomness import RowStream
 from unmask.vocabulary import Vocabulary
 
 NAMES = list(METHODS)
+BOUNDLESS = ["ssd_lm"]
 ROWS, LENGTH, SIZE = 6, 10, 11
 
 
@@ -78,7 +79,7 @@ def test_how_much_padding_there_is_changes_nothing(name):
     longer = method.nll(x, valid, noise, full_bound=True).per_token()
     cut = valid.sum()
     if noise is not None:
-        noise = replace(noise, masked=noise.masked[:, :cut], unfinished=noise.unfinished[:, :cut])
+        noise = noise.columns(int(cut))
     shorter = method.nll(x[:, :cut], valid[:, :cut], noise, full_bound=True).per_token()
     torch.testing.assert_close(longer[:, :cut], shorter, rtol=1e-5, atol=1e-6)
 
@@ -98,8 +99,8 @@ def test_rows_are_independent(name):
     noise = noise_of(method, valid)
     together = method.nll(x, valid, noise, full_bound=True).per_token()
     if noise is not None:
-        fields = ("t", "masked", "importance", "unfinished")
-        noise = replace(noise, **{key: getattr(noise, key)[:2] for key in fields})
+        tensors = {name: each for name, each in vars(noise).items() if torch.is_tensor(each)}
+        noise = replace(noise, **{name: each[:2] for name, each in tensors.items()})
     alone = method.nll(x[:2], valid[:2], noise, full_bound=True).per_token()
     torch.testing.assert_close(alone, together[:2], rtol=1e-5, atol=1e-6)
 
@@ -117,7 +118,8 @@ def test_denoiser_gives_probabilities_and_none_to_mask(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_says_what_its_number_is(name):
     is_exact = small_method(name).noise(RowStream(0, 0, range(1), 1), batch()[1][:1]) is None
-    assert METHODS[name].certificate == ("exact" if is_exact else "upper")
+    bounds = {"none"} if name in BOUNDLESS else {"exact" if is_exact else "upper"}
+    assert METHODS[name].certificate in bounds
 
 
 @pytest.mark.parametrize("name", list(SCHEDULES))
@@ -225,4 +227,6 @@ def test_a_method_knows_how_many_rows_its_network_reads(name, options, monkeypat
         lambda z, *rest, **more: seen.add(len(z)) or trunk(z, *rest, **more),
     )
     method.nll(x, valid, method.noise(RowStream(0, 0, range(8), 8), valid))
-    assert method.passes(8) == seen
+    assert seen <= method.passes(8)
+    if not getattr(method, "self_conditioning", 0):
+        assert method.passes(8) == seen
