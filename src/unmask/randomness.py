@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float, Float64, Int32, Int64
 from torch import Tensor
 
 from unmask.errors import UnmaskError
 
 _BLOCK = 4  # uniforms per Philox counter value
+# odd multipliers of 32-bit hash functions, and the golden ratio, as signed numbers
+_A, _B, _GOLDEN = 0x7FEB352D, 0x846CA68B - 2**32, 0x9E3779B9 - 2**32
+Keys = Int32[Tensor, "rows 2"]
 
 
 def _key(seed: int, name: str) -> int:
@@ -82,3 +85,63 @@ def row_seeds(seed: int | Sequence[int], rows: int) -> list[int]:
     if len(seed) != rows:
         raise UnmaskError(f"{len(seed)} seeds for {rows} rows: give one seed, or one for each row")
     return [operator.index(one) for one in seed]
+
+
+def stream_keys(stream: RowStream, name: str) -> Keys:
+    """Keys of the rows of a stream, for random numbers that a device computes itself."""
+    return _as_keys(stream.uniform(name, 2))
+
+
+def row_keys(seeds: Sequence[int], name: str) -> Keys:
+    """Keys of rows, each from its own seed."""
+    return _as_keys(row_uniforms(seeds, name, 2))
+
+
+def keyed_normals(
+    keys: Keys, site: int, length: int, width: int, dtype: torch.dtype
+) -> Float[Tensor, "rows length width"]:
+    """Normal numbers as a function of (row key, site, position), by the Box-Muller transform.
+
+    The numbers of a position do not depend on the length. They are computed on the keys' device.
+    """
+    element = torch.arange(length * width, dtype=torch.int32, device=keys.device)
+    first, second = (
+        (
+            (keyed_bits(element, *(key[:, None] for key in site_keys(keys, 2 * site + part)))).to(
+                dtype
+            )
+            + (2**31 + 0.5)
+        )
+        / 2**32
+        for part in (0, 1)
+    )
+    radius = (-2 * first.log()).sqrt()
+    return (radius * torch.cos(2 * torch.pi * second)).view(len(keys), length, width)
+
+
+def site_keys(keys: Keys, site: int) -> tuple[Int32[Tensor, "rows"], Int32[Tensor, "rows"]]:
+    """Two keys of each row for one use of random numbers."""
+    first = _scramble(keys[:, 0] + ((site * _GOLDEN + 2**31) % 2**32 - 2**31))
+    return first, _scramble(keys[:, 1] ^ first)
+
+
+def keyed_bits(element: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """32 random bits per element: a hash of two rounds, each with its own key."""
+    bits = (element ^ first) * _A
+    bits = ((bits ^ _shifted(bits, 15)) ^ second) * _B
+    return (bits ^ _shifted(bits, 16)) * _A
+
+
+def _as_keys(uniforms: Float64[Tensor, "rows two"]) -> Keys:
+    return ((uniforms * 2**32).long() - 2**31).int()
+
+
+def _scramble(x: Int32[Tensor, "rows"]) -> Int32[Tensor, "rows"]:
+    x = (x ^ _shifted(x, 16)) * _A
+    x = (x ^ _shifted(x, 15)) * _B
+    return x ^ _shifted(x, 16)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """Logical shift to the right; torch's own shift copies the sign bit."""
+    return (x >> bits) & (2 ** (32 - bits) - 1)

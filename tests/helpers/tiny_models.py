@@ -7,6 +7,7 @@ import pytest
 
 import unmask
 from unmask.config.run_config import resolve
+from unmask.methods.method import METHODS
 
 PLACES = ["mat", "log", "old red chair", "hill by the sea", "warm stone of the wall"]
 TEXTS = [f"The {who} sat on the {place}." for who in ("cat", "dog", "queen") for place in PLACES]
@@ -39,6 +40,7 @@ def train_tiny(folder: Path, tokenizer: str, method: str, backbone: str) -> Path
         return Path(shutil.copytree(_kept[kind], folder / "run"))
     corpus = folder / "corpus.txt"
     corpus.write_text("\n".join(TEXTS), encoding="utf-8")
+    timed = METHODS[method].capabilities.noise_level
     choices = [
         ("data.train", str(corpus)),
         ("data.cache", str(folder / "cache")),
@@ -47,7 +49,7 @@ def train_tiny(folder: Path, tokenizer: str, method: str, backbone: str) -> Path
         ("method", method),
         ("backbone", backbone),
         *((f"backbone.{name}", value) for name, value in SHAPE),
-        *([("backbone.time_conditioning", "true")] if method == "sedd" else []),
+        *([("backbone.time_conditioning", "true")] if timed else []),
     ]
     unmask.train(resolve({}, [*TINY, *choices]), folder / "run", say=lambda line: None)
     _kept[kind] = Path(shutil.copytree(folder / "run", folder / "kept"))

@@ -40,7 +40,7 @@ def small_method(
     kind = METHODS[name]
     network = BACKBONES["causal" if kind.capabilities.causal else "dit"]
     shape = {"width": 16, "depth": 2, "heads": 2, "dropout": 0.0, "condition_width": 8}
-    shape["time_conditioning"] = time_conditioning or name == "sedd"
+    shape["time_conditioning"] = time_conditioning or kind.capabilities.noise_level
     vocabulary = Vocabulary(size, size - 1, pad_id=0)
     backbone = network(network.Config(**known(network.Config, shape)), Vocabulary(size, size - 1))
     method = kind(

@@ -19,6 +19,7 @@ from unmask.randomness import RowStream
 from unmask.vocabulary import Vocabulary
 
 NAMES = WRITERS
+BOUNDLESS = ["mlm", "ssd_lm"]
 ROWS, LENGTH, SIZE = 6, 10, 11
 
 
@@ -78,7 +79,7 @@ def test_how_much_padding_there_is_changes_nothing(name):
     longer = method.nll(x, valid, noise, full_bound=True).per_token()
     cut = valid.sum()
     if noise is not None:
-        noise = noise.columns(cut)
+        noise = noise.columns(int(cut))
     shorter = method.nll(x[:, :cut], valid[:, :cut], noise, full_bound=True).per_token()
     torch.testing.assert_close(longer[:, :cut], shorter, rtol=1e-5, atol=1e-6)
 
@@ -117,8 +118,8 @@ def test_denoiser_gives_probabilities_and_none_to_mask(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_says_what_its_number_is(name):
     is_exact = small_method(name).noise(RowStream(0, 0, range(1), 1), batch()[1][:1]) is None
-    bound = "none" if name == "mlm" else "upper"
-    assert METHODS[name].certificate == ("exact" if is_exact else bound)
+    bounds = {"none"} if name in BOUNDLESS else {"exact" if is_exact else "upper"}
+    assert METHODS[name].certificate in bounds
 
 
 @pytest.mark.parametrize("name", list(SCHEDULES))
@@ -226,4 +227,6 @@ def test_a_method_knows_how_many_rows_its_network_reads(name, options, monkeypat
         lambda z, *rest, **more: seen.add(len(z)) or trunk(z, *rest, **more),
     )
     method.nll(x, valid, method.noise(RowStream(0, 0, range(8), 8), valid))
-    assert method.passes(8) == seen
+    assert seen <= method.passes(8)
+    if not getattr(method, "self_conditioning", 0):
+        assert method.passes(8) == seen

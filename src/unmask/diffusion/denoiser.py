@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unmask.runtime.cuda_graphs import CudaGraph
-from unmask.shapes import At, LogProbabilities, Times, Tokens
+from unmask.shapes import At, LogProbabilities, Times, Tokens, Valid
 
 
 @runtime_checkable
@@ -56,3 +56,48 @@ class CausalDenoiser(Protocol):
     """A denoiser with cached decoding from left to right."""
 
     def decoder(self) -> CausalDecoder: ...
+
+
+@runtime_checkable
+class VectorDenoiser(Protocol):
+    """A denoiser of code vectors, for the samplers of methods that diffuse vectors."""
+
+    @property
+    def codes(self) -> Float[Tensor, "vocabulary width"]:
+        """The code vector of each token, in the precision of the sampler."""
+
+    @property
+    def remembers(self) -> bool:
+        """True if the network reads its last estimate."""
+
+    def gamma(self, t: Times) -> Float[Tensor, "rows"]:
+        """The noise level at each time, on the device."""
+
+    def predict(
+        self,
+        z: Float[Tensor, "rows length width"],
+        gamma: Float[Tensor, "rows"],
+        guess: Float[Tensor, "rows length width"],
+        valid: Valid | None = None,
+    ) -> Float[Tensor, "rows length outputs"]:
+        """The network's prediction; `guess` is the last estimate, or 0, and the code of each known token."""
+
+    def estimate(self, prediction: Tensor) -> Float[Tensor, "rows length width"]:
+        """The estimate of the code vectors in a prediction."""
+
+    def log_tokens(self, prediction: Tensor) -> Float[Tensor, "rows length vocabulary"]:
+        """log p(token | z_t) in a prediction."""
+
+    def read(
+        self, z_0: Float[Tensor, "rows length width"], gamma_0: Float[Tensor, "rows"]
+    ) -> Float[Tensor, "rows length vocabulary"] | None:
+        """log p(token | z_0) without the network; None if the network reads z_0 as it reads any z_t."""
+
+
+@runtime_checkable
+class BlockwiseDenoiser(VectorDenoiser, Protocol):
+    """A denoiser of vectors that writes blocks of this many tokens after a context."""
+
+    @property
+    def block(self) -> int:
+        """Number of tokens of a block."""

@@ -46,9 +46,11 @@ def suitable_samplers(method: Method) -> list[str]:
 
 
 def _suits(sampler: Sampler | type[Sampler], method: Method) -> bool:
-    """True if both handle tokens or both vectors; a causal method also needs a causal sampler."""
+    """True if both handle tokens, vectors or blocks; a causal method also needs a causal sampler."""
     capabilities = method.capabilities
-    return sampler.latent == capabilities.latent and (sampler.causal or not capabilities.causal)
+    if (sampler.latent, sampler.blocks) != (capabilities.latent, capabilities.blocks):
+        return False
+    return sampler.causal or not capabilities.causal
 
 
 def read_sampler(spec: str, grid_options: dict[str, Any], openings: int, default: str) -> Sampler:

@@ -2,6 +2,10 @@
 
 from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.d3pm import D3PM
+from unmask.methods.latent.analog_bits import AnalogBits
+from unmask.methods.latent.diffusion_lm import DiffusionLM
+from unmask.methods.latent.plaid import Plaid
+from unmask.methods.latent.ssd_lm import SSDLM
 from unmask.methods.mdlm import MDLM
 from unmask.methods.method import METHODS, Losses, Method
 from unmask.methods.mlm import MLM
@@ -15,9 +19,13 @@ __all__ = [
     "METHODS",
     "MLM",
     "SEDD",
+    "SSDLM",
+    "AnalogBits",
     "Autoregressive",
+    "DiffusionLM",
     "Losses",
     "Method",
+    "Plaid",
     "SequenceClassifier",
     "TokenClassifier",
 ]

@@ -77,6 +77,7 @@ class Capabilities:
     any_order: bool = False  # predicts a token from any others, so the chain rule runs in any order
     shared_head: bool = False  # log_x_theta calls of several texts can share one forward pass
     latent: bool = False  # diffuses vectors, which its own samplers round to tokens
+    blocks: bool = False  # writes blocks after a context, from left to right
     per_row: bool = False  # its loss is one number per row, as of a classifier
 
 
@@ -234,6 +235,14 @@ class Method(nn.Module, ABC):
             The batch sizes, one for each kind of forward pass.
         """
         return {rows}
+
+    def diagnosis(self) -> str:
+        """The reason for steps that are not finite, if the parameters show it.
+
+        Returns:
+            What is wrong and the mend; empty if the parameters are sound.
+        """
+        return ""
 
     @abstractmethod
     def denoiser(self) -> Denoiser:

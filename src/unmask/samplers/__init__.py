@@ -8,6 +8,12 @@ from unmask.samplers.core.sampler_state import SamplerState, View
 from unmask.samplers.core.time_grid import GRIDS, given_times, grid_times
 from unmask.samplers.core.token_sampler import STRATEGIES, TAIL, SamplingTask
 from unmask.samplers.gibbs import Gibbs
+from unmask.samplers.latent_samplers import (
+    LatentAncestral,
+    LatentClamped,
+    LatentDDIM,
+    SimplexBlocks,
+)
 from unmask.samplers.left_to_right import LeftToRight
 from unmask.samplers.length_first import LengthFirst
 from unmask.samplers.remasking import PredictorCorrector, Remask
@@ -28,6 +34,9 @@ __all__ = [
     "FirstHitting",
     "Frame",
     "Gibbs",
+    "LatentAncestral",
+    "LatentClamped",
+    "LatentDDIM",
     "LeftToRight",
     "LengthFirst",
     "Margin",
@@ -37,6 +46,7 @@ __all__ = [
     "SamplerState",
     "SamplingTask",
     "SemiAutoregressive",
+    "SimplexBlocks",
     "Threshold",
     "View",
     "given_times",

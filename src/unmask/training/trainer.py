@@ -368,10 +368,13 @@ class Trainer:
         failed = self.state
         allowed = failed.rollbacks < self.config.max_rollbacks
         if not (allowed and self._adopt(self.checkpointer.last_good())):
+            usual = (
+                "try a lower training.lr, a longer training.warmup, training.clip 1 or "
+                "training.precision fp32"
+            )
             raise UnmaskError(
                 f"training stopped at step {failed.step}: {skipped} steps in a row had a loss or "
-                "gradient that is not finite; try a lower training.lr, a longer training.warmup, "
-                f"training.clip 1 or training.precision fp32; {self._last_good()}"
+                f"gradient that is not finite; {self.method.diagnosis() or usual}; {self._last_good()}"
             )
         note = self.state.skip_batches_of(failed)
         Log(self.run, enabled=self.group.main).numbers(note)

@@ -1,0 +1,1 @@
+"""Gaussian diffusion of code vectors, and the methods that configure it."""

@@ -1,0 +1,87 @@
+"""Analog Bits (arXiv 2208.04202): the bits of the token's id as real numbers, with self-conditioning."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from unmask.diffusion.gaussian import CosineSignal, GaussianNoise, signal
+from unmask.diffusion.parameterization import subs_log_probs
+from unmask.errors import UnmaskError
+from unmask.methods.latent.latent_diffusion import (
+    LatentBatch,
+    LatentDiffusion,
+    Outputs,
+    Terms,
+    TokenLogProbs,
+    Vectors,
+    check_share,
+    full_precision,
+)
+from unmask.methods.method import METHODS
+from unmask.randomness import RowStream
+from unmask.shapes import Valid
+
+LARGEST_BIT = 1 - 1e-6  # of an estimate, so that each token keeps a probability
+
+
+@METHODS.register("analog_bits")
+class AnalogBits(LatentDiffusion):
+    """Gaussian diffusion of the bits of token ids, each -1 or 1, trained with a squared error."""
+
+    loss_weight = "simple"
+    sampler = "latent_ddim"
+    bits: Tensor
+
+    @dataclass(frozen=True)
+    class Config:
+        steps: int = 1000  # T of the bound
+        self_conditioning: float = 0.5  # share of the rows that get a first estimate, in training
+
+        def __post_init__(self) -> None:
+            if self.steps < 1:
+                raise UnmaskError(f"steps must be 1 or more, not {self.steps}")
+            check_share("self_conditioning", self.self_conditioning)
+
+    def gamma_schedule(self) -> CosineSignal:
+        return CosineSignal()
+
+    def add_codes(self) -> int:
+        size = self.vocabulary.size
+        width = max(1, (size - 1).bit_length())
+        bits = torch.arange(size)[:, None] >> torch.arange(width) & 1
+        self.register_buffer("bits", 2.0 * bits - 1, persistent=False)
+        return width
+
+    @property
+    def codes(self) -> Float[Tensor, "vocabulary width"]:
+        return self.bits
+
+    def estimate(self, prediction: Outputs) -> Vectors:
+        return prediction.clamp(-1, 1)
+
+    def log_tokens(self, prediction: Outputs) -> TokenLogProbs:
+        """The tokens if a bit is 1 with probability (1 + estimate) / 2, independently of the others."""
+        return self._by_bits(2 * torch.atanh(prediction.clamp(-LARGEST_BIT, LARGEST_BIT)))
+
+    def read(self, z_0: Vectors, gamma_0: Float[Tensor, "rows"]) -> TokenLogProbs:
+        """p(token | z_0) by Bayes' rule, if all tokens are equally likely."""
+        alpha, sigma = signal(gamma_0[:, None, None])
+        return self._by_bits(2 * alpha / sigma**2 * z_0)
+
+    def training_noise(self, stream: RowStream, valid: Valid) -> GaussianNoise:
+        return self.uniform_noise(stream)
+
+    def training_terms(self, batch: LatentBatch) -> Terms:
+        """Squared error of the estimate, per bit."""
+        gamma = batch.gamma_of(self.gammas, batch.noise.t)
+        prediction = self.self_conditioned(self.noised(batch, gamma), gamma, batch)
+        return {"diffusion": F.mse_loss(prediction, batch.codes, reduction="none").mean(-1)}
+
+    def _by_bits(self, logits: Vectors) -> TokenLogProbs:
+        """The distribution over tokens of independent bits with these logits."""
+        with full_precision(logits):
+            scores = logits @ self.bits.to(logits).t() / 2
+        return subs_log_probs(scores, self.vocabulary.mask_id)

@@ -1,0 +1,93 @@
+"""Diffusion-LM (arXiv 2205.14217): learned codes, a rounding loss and a simple squared error."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unmask.diffusion.gaussian import GaussianNoise, SquareRoot, Variance, signal
+from unmask.diffusion.parameterization import subs_log_probs
+from unmask.errors import UnmaskError, unknown
+from unmask.methods.latent.latent_diffusion import (
+    LatentBatch,
+    LatentDiffusion,
+    Outputs,
+    Terms,
+    TokenLogProbs,
+    Vectors,
+    full_precision,
+)
+from unmask.methods.method import METHODS, ParameterGroup
+from unmask.randomness import RowStream
+from unmask.shapes import Valid
+
+VARIANCES = ("posterior", "released")
+
+
+@METHODS.register("diffusion_lm")
+class DiffusionLM(LatentDiffusion):
+    """Gaussian diffusion of learned codes with a square-root schedule, trained without the bound's weights."""
+
+    loss_weight = "simple"
+    sampler = "latent_clamped"
+
+    @dataclass(frozen=True)
+    class Config:
+        width: int = 16  # of a code
+        steps: int = 2000  # T of the bound
+        variance: str = "posterior"  # of the steps of the bound: posterior | released
+        code_lr: float = 1.0  # factor on the learning rate, of the codes
+
+        def __post_init__(self) -> None:
+            if self.width < 1:
+                raise UnmaskError(f"width must be 1 or more, not {self.width}")
+            if self.steps < 1:
+                raise UnmaskError(f"steps must be 1 or more, not {self.steps}")
+            if self.variance not in VARIANCES:
+                raise unknown("variance", self.variance, VARIANCES)
+
+    def __init__(self, config: Config, *parts: Any) -> None:
+        super().__init__(config, *parts)
+        self.variance = cast(Variance, config.variance)
+        self.parameter_groups = (ParameterGroup("code_", config.code_lr, 0.0),)
+
+    def gamma_schedule(self) -> SquareRoot:
+        return SquareRoot()
+
+    def add_codes(self) -> int:
+        size, width = self.vocabulary.size, self.config.width
+        self.code_weights = nn.Parameter(torch.randn(size, width))
+        self.code_bias = nn.Parameter(torch.zeros(size))  # of the rounding
+        return width
+
+    @property
+    def codes(self) -> Float[Tensor, "vocabulary width"]:
+        return self.code_weights
+
+    def log_tokens(self, prediction: Outputs) -> TokenLogProbs:
+        return self._round(prediction)
+
+    def read(self, z_0: Vectors, gamma_0: Float[Tensor, "rows"]) -> TokenLogProbs:
+        """The rounding p(token | z_0), by the inner product with each code."""
+        return self._round(z_0)
+
+    def training_noise(self, stream: RowStream, valid: Valid) -> GaussianNoise:
+        return self.uniform_noise(stream)
+
+    def training_terms(self, batch: LatentBatch) -> Terms:
+        """Squared error of the estimate, rounding loss and squared mean of z_1, per dimension."""
+        width = batch.codes.shape[-1]
+        gamma = batch.gamma_of(self.gammas, batch.noise.t)
+        alpha_1, _ = signal(batch.gamma_of(self.gammas, torch.ones_like(batch.noise.t)))
+        return {
+            "diffusion": self.squared_error(batch, gamma) / width,
+            "prior": (alpha_1[:, None, None] * batch.codes).square().mean(-1),
+            "reconstruction": self.reconstruction(batch),
+        }
+
+    def _round(self, vectors: Vectors) -> TokenLogProbs:
+        with full_precision(vectors):
+            logits = vectors @ self.code_weights.to(vectors).t() + self.code_bias.to(vectors)
+        return subs_log_probs(logits, self.vocabulary.mask_id)
