@@ -38,21 +38,15 @@ def twin(name: str) -> str | None:
     return other if (other := f"{name}-ar") in names() else None
 
 
-def check(model: str | Path) -> None:
-    """Raises an error if a model is no path and almost the name of a shipped model."""
-    known = str(model) in NAMES or Path(model).exists()
-    if not known and (near := get_close_matches(str(model), names(), n=1)):
-        raise UnmaskError(f"no model {str(model)!r}; did you mean {near[0]!r}?")
-
-
 def locate(model: str | Path) -> Path:
     """The folder of a model: a path, or a shipped model's name if no model is at that path."""
     path = Path(model)
     if str(model) in NAMES and not any((path / file).is_file() for file in _MODEL_FILES):
         return folder(str(model))
     if not path.is_dir():
-        check(model)
         shipped = ", ".join(names()) or "none in this installation"
+        if near := get_close_matches(str(model), names(), n=1):
+            raise UnmaskError(f"no model {str(model)!r}; did you mean {near[0]!r}?")
         raise UnmaskError(
             f"no model {str(model)!r}: give a run folder, an exported folder or a shipped model "
             f"({shipped})"

@@ -6,7 +6,6 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from unmask import shipped
 from unmask.cli.output.suite_table import Bar, show
 from unmask.cli.parser import (
     Commands,
@@ -111,7 +110,6 @@ def _load(args: Namespace) -> Any:
         raise UnmaskError(
             f"the following arguments are required: MODEL; see 'unmask evaluate {args.suite} --help'"
         )
-    shipped.check(args.model)  # before the import of torch, which takes seconds
     from unmask.model import load
 
     return load(args.model, **given(args, *_LOADING))

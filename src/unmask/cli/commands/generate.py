@@ -12,7 +12,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask import shipped
 from unmask.cli.output.terminal import Stopwatch
 from unmask.cli.parser import (
     Commands,
@@ -168,7 +167,6 @@ def _write(
     """
     from rich.console import Console
 
-    shipped.check(args.model)  # before the import of torch, which takes seconds
     from unmask.model import load
 
     if args.watch and args.json:
