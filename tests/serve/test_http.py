@@ -2,6 +2,8 @@
 
 import json
 import logging
+from copy import copy
+from dataclasses import replace
 
 import httpx
 import openai
@@ -357,6 +359,55 @@ def test_a_text_that_max_tokens_cuts_is_text_to_its_end():
         for choice in client.post("/v1/completions", json=asked).json()["choices"]:
             assert type(json.loads(choice["text"])["n"]) is int
             assert choice["finish_reason"] == "stop"
+
+
+# Chats
+
+
+def test_a_chat_is_answered_where_the_model_has_a_template(client, models):
+    tokenizer = copy(models["words"].tokenizer)
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
+        "{{ m.content }}. {% endfor %}{% if add_generation_prompt %}A{% endif %}"
+    )
+    talker = replace(models["words"], tokenizer=tokenizer)
+    messages = [{"role": "system", "content": "Be"}, {"role": "user", "content": "Hi"}]
+    (text,) = written(models["words"], "Be. Hi. A", 9, seed=4)
+    with Engine({"talker": talker}, workers=1) as engine, live(engine) as running:
+        talk = openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
+        asked = {"model": "talker", "messages": messages, "max_tokens": 9, "seed": 4}
+        answer = talk.chat.completions.create(**asked)
+        assert answer.choices[0].message.content == text
+        assert answer.choices[0].finish_reason == "length" and answer.usage.prompt_tokens == 9
+        chunks = list(talk.chat.completions.create(**asked, stream=True))
+        assert "".join(c.choices[0].delta.content for c in chunks) == text
+        response = talk.responses.create(
+            model="talker",
+            instructions="Be",
+            input="Hi",
+            max_output_tokens=9,
+            extra_body={"seed": 4},
+        )
+        assert response.output_text == text and response.status == "incomplete"
+        for wrong, message, param in (
+            ({"messages": [{"role": "tool", "content": "x"}]}, "no tools", "messages"),
+            ({"messages": []}, "messages: List should have", "messages"),
+            ({"max_tokens": -1}, "max_tokens: Input", "max_tokens"),
+            ({"response_format": {"type": "json_schema"}}, "need each other", "response_format"),
+        ):
+            with pytest.raises(openai.BadRequestError) as caught:
+                talk.chat.completions.create(**{**asked, **wrong})
+            assert message in caught.value.body["message"] and caught.value.body["param"] == param
+        form = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "what"}}}
+        with pytest.raises(openai.BadRequestError, match="type 'what'"):
+            talk.responses.create(model="talker", input="Hi", text=form)
+        talk.close()
+    for ask in (
+        lambda: client.chat.completions.create(model="words", messages=messages),
+        lambda: client.responses.create(model="words", input="Hi"),
+    ):
+        with pytest.raises(openai.BadRequestError, match="send a prompt to /v1/completions"):
+            ask()
 
 
 # Our own routes

@@ -10,8 +10,8 @@ from unmask.model import Model
 from unmask.play.page_requests import Forming
 from unmask.play.row_text import TokenTexts, row_of, typed_row
 from unmask.samplers.core.canvas import Frame
-from unmask.serve.completion_task import check_sampler
 from unmask.serve.limits import ServerLimits
+from unmask.serve.openai.completion_task import check_sampler
 
 LIMITS = ServerLimits(steps=4096)  # the Steps field of the page has the same limit
 

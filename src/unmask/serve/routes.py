@@ -13,9 +13,9 @@ from unmask.generation.prompts import MOST_TOKENS
 from unmask.generation.sampling_params import Length, params_to_generate
 from unmask.model import Model
 from unmask.samplers.core.canvas import Frame
-from unmask.serve.completion_task import check_sampler, sampling_params
 from unmask.serve.execution.engine import Engine
 from unmask.serve.limits import ServerLimits
+from unmask.serve.openai.completion_task import check_sampler, sampling_params
 from unmask.serve.prometheus import Metrics
 from unmask.serve.responses import Events, Json, event, problem_of
 from unmask.serve.schemas import Filling, Scoring, Watching, with_options

@@ -78,7 +78,20 @@ def _from_folder(folder: Path) -> SubwordTokenizer:
     settings = _json(folder / "tokenizer_config.json") | _json(folder / "special_tokens_map.json")
     with refusing(f"the tokenizer in {folder} cannot be read"):
         backend = _backend(folder, settings)
-        return SubwordTokenizer(backend, _vocabulary(backend, settings))
+        tokenizer = SubwordTokenizer(backend, _vocabulary(backend, settings))
+        tokenizer.chat_template = _chat_template(folder, settings)
+        return tokenizer
+
+
+def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
+    """The chat template: a file of its own, or a setting; of several the one named default."""
+    if (folder / "chat_template.jinja").exists():
+        return foreign_text(folder / "chat_template.jinja")
+    template = settings.get("chat_template")
+    if isinstance(template, list):
+        named = [one for one in template if isinstance(one, dict) and one.get("name") == "default"]
+        template = named[0].get("template") if named else None
+    return template if isinstance(template, str) else None
 
 
 def _backend(folder: Path, settings: dict[str, Any]) -> Backend:

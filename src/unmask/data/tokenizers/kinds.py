@@ -37,6 +37,8 @@ def parse_tokenizer(files: Mapping[str, str]) -> Tokenizer:
     state = json.loads(files["vocabulary.json"])
     kind = state["kind"]
     tokenizer = (_STORED[kind] if kind in _STORED else TOKENIZERS[str(kind)]).parse(files)
+    template = state.get("chat_template")
+    tokenizer.chat_template = template if isinstance(template, str) else None
     if "labels" not in state and tokenizer.vocabulary.pad_id is not None:
         return tokenizer
     vocabulary, labels = Vocabulary(**state["vocabulary"]), state.get("labels", {})

@@ -3,7 +3,7 @@
 import json
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -90,6 +90,20 @@ class SubwordTokenizer(Tokenizer):
         whole = self._checked(np.frombuffer(b"".join(found), _ID))
         return [whole[first:end] for first, end in pairwise([0, *ends])]
 
+    def encode_special(self, text: str) -> list[int]:
+        """The ids of a text in which the names of special tokens become their ids."""
+        with tokenizer_errors():
+            return list(self._special_backend.encode(text, add_special_tokens=False).ids)
+
+    def special_names(self) -> dict[str, str]:
+        """The names of BOS and EOS in texts for `encode_special`, as chat templates call them."""
+        ids = {"bos_token": self.vocabulary.bos_id, "eos_token": self.vocabulary.eos_id}
+        names = {
+            name: None if token is None else self._backend.id_to_token(token)
+            for name, token in ids.items()
+        }
+        return {name: token or "" for name, token in names.items()}
+
     def decode(self, ids: ArrayLike) -> str:
         """The text of ids; special ids are dropped."""
         with tokenizer_errors():
@@ -140,6 +154,12 @@ class SubwordTokenizer(Tokenizer):
     def backend(self) -> Backend:
         """A copy of the library's tokenizer."""
         return Backend.from_str(self._backend.to_str())
+
+    @cached_property
+    def _special_backend(self) -> Backend:
+        backend = self.backend()
+        backend.encode_special_tokens = False
+        return backend
 
     def _encoded(self, texts: list[str]) -> list[bytes]:
         """The ids of each text as bytes, computed by the library on all cores."""

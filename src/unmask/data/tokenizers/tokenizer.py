@@ -67,6 +67,7 @@ class Tokenizer(ABC):
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.labels: dict[str, int] = {}  # id of the class token of each label
+        self.chat_template: str | None = None  # in Jinja, as in transformers
 
     @classmethod
     @abstractmethod
@@ -114,6 +115,14 @@ class Tokenizer(ABC):
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without special ids."""
         return [int(token) for token in self.encode_batch([text])[0]]
+
+    def encode_special(self, text: str) -> list[int]:
+        """The ids of a text in which the names of special tokens become their ids."""
+        return self.encode(text)
+
+    def special_names(self) -> dict[str, str]:
+        """The names of BOS and EOS in texts for `encode_special`, as chat templates call them."""
+        return {"bos_token": "", "eos_token": ""}
 
     @abstractmethod
     def decode(self, ids: ArrayLike) -> str:
@@ -165,6 +174,8 @@ class Tokenizer(ABC):
         state: dict[str, Any] = {"kind": self.kind, "vocabulary": vocabulary}
         if self.labels:
             state["labels"] = self.labels
+        if self.chat_template is not None:
+            state["chat_template"] = self.chat_template
         return {"vocabulary.json": json.dumps(state, indent=1) + "\n"}
 
     def save(self, folder: str | Path) -> None:

@@ -12,10 +12,10 @@ from fastapi.responses import Response
 
 from unmask.serve.execution.engine import Engine
 from unmask.serve.limits import ServerLimits
+from unmask.serve.openai.text_stream import Piece, completion_pieces
 from unmask.serve.responses import Events, Json, event, problem_of
 from unmask.serve.schemas import Completing, with_options
 from unmask.serve.served_models import STREAMED, model_name
-from unmask.serve.text_stream import Piece, completion_pieces
 
 DONE = "data: [DONE]\n\n"
 
@@ -56,12 +56,9 @@ class _Completion:
 
     def whole(self, pieces: list[Piece]) -> dict[str, Any]:
         """The body with all texts."""
-        texts = [""] * self._texts
-        for piece in pieces:
-            texts[piece.index] += piece.text
-        last = sorted((piece for piece in pieces if piece.finish), key=lambda piece: piece.index)
+        texts, last = collect(pieces, self._texts)
         choices = [_choice(piece, texts[piece.index]) for piece in last]
-        return {**self._head, "choices": choices, "usage": _usage(last)}
+        return {**self._head, "choices": choices, "usage": usage(last)}
 
     async def events(
         self, first: Piece, rest: AsyncGenerator[Piece, None]
@@ -78,7 +75,7 @@ class _Completion:
                 return
         options = self._request.stream_options
         if options is not None and options.include_usage:
-            yield event({**self._head, "choices": [], "usage": _usage(finished)})
+            yield event({**self._head, "choices": [], "usage": usage(finished)})
         yield DONE
 
     def _chunk(self, piece: Piece, finished: list[Piece]) -> str:
@@ -87,13 +84,24 @@ class _Completion:
         return event({**self._head, "choices": [_choice(piece, piece.text)]})
 
 
+def collect(pieces: Iterable[Piece], count: int) -> tuple[list[str], list[Piece]]:
+    """The whole texts, and the last piece of each."""
+    texts, last = [""] * count, []
+    for piece in pieces:
+        texts[piece.index] += piece.text
+        if piece.finish:
+            last.append(piece)
+    return texts, sorted(last, key=lambda piece: piece.index)
+
+
 def _choice(piece: Piece, text: str) -> dict[str, Any]:
     choice: dict[str, Any] = {"index": piece.index, "text": text, "logprobs": piece.logprobs}
     choice["finish_reason"] = piece.finish
     return {**choice, "seed": piece.seed} if piece.finish else choice
 
 
-def _usage(last: Iterable[Piece]) -> dict[str, int]:
+def usage(last: Iterable[Piece]) -> dict[str, int]:
+    """The token counts of some texts, by their last pieces."""
     new = sum(piece.tokens for piece in last)
     prompt = sum(piece.prompt_tokens for piece in last)
     return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}

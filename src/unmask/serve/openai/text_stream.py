@@ -9,16 +9,16 @@ from unmask.generation.sampling_params import SamplingParams
 from unmask.model import Model
 from unmask.randomness import row_seeds
 from unmask.samplers.core.canvas import Frame
-from unmask.serve.completion_task import (
+from unmask.serve.limits import ServerLimits
+from unmask.serve.openai.completion_task import (
     Task,
     check_request,
     check_sampler,
     completion_task,
     sampling_params,
 )
-from unmask.serve.limits import ServerLimits
+from unmask.serve.openai.token_logprobs import log_probabilities, mean_log_probability
 from unmask.serve.schemas import Completing
-from unmask.serve.token_logprobs import log_probabilities, mean_log_probability
 
 BROKEN = "\ufffd"  # decoded from an incomplete character at the end of a text
 

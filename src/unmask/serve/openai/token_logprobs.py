@@ -14,7 +14,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.likelihood.token_scores import TokenScore, token_scores
 from unmask.model import Model
-from unmask.serve.completion_task import Task
+from unmask.serve.openai.completion_task import Task
 
 LEAST = -9999.0  # JSON has no infinity; OpenAI's API has this value for probability 0
 
