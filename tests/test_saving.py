@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tiny_models import PROMPTS, TEXTS, content, one_line
 
 import unmask
@@ -88,6 +89,47 @@ def test_a_model_in_bf16_is_rounded_once_and_half_as_large(model, tmp_path):
     assert files[0] == files[1]
     with pytest.raises(UnmaskError, match="unknown precision 'fp16'"):
         model.save(tmp_path / "other", "fp16")
+
+
+def test_a_model_in_int8_has_a_bounded_error_and_a_quarter_of_the_size(model, tmp_path):
+    for precision in ("fp32", "int8"):
+        model.save(tmp_path / precision, precision)
+    copy = unmask.load(tmp_path / "int8")
+    for name, weight in model.method.state_dict().items():
+        found = copy.method.state_dict()[name]
+        assert found.dtype == weight.dtype
+        if weight.ndim == 2:
+            largest = weight.abs().amax(1, keepdim=True)
+            assert ((found - weight).abs() <= largest / 254 * (1 + 1e-5)).all(), name
+        else:
+            assert torch.equal(found, weight.bfloat16().float()), name
+    files = {name: tmp_path / name / "model.safetensors" for name in ("fp32", "int8", "again")}
+    assert files["int8"].stat().st_size < 0.4 * files["fp32"].stat().st_size
+    copy.save(tmp_path / "again", "int8")
+    stored, again = (load_file(files[name]) for name in ("int8", "again"))
+    for name, tensor in stored.items():
+        if tensor.dtype == torch.int8:
+            assert torch.equal(tensor, again[name]), name
+
+
+@pytest.mark.parametrize("wrong", ["missing", "short", "float", "nan"])
+def test_scales_that_do_not_fit_their_matrix_are_refused(model, tmp_path, wrong):
+    model.save(tmp_path / "int8", "int8")
+    file = tmp_path / "int8" / "model.safetensors"
+    tensors = load_file(file)
+    name = next(name for name in tensors if name.endswith("_scale"))
+    scale = tensors.pop(name)
+    if wrong != "missing":
+        new = {"short": scale[:-1].clone(), "float": scale.double(), "nan": scale * float("nan")}
+        tensors[name] = new[wrong]
+    with atomic_folder(tmp_path / "wrong") as folder:  # with a manifest that fits
+        shutil.copytree(tmp_path / "int8", folder, dirs_exist_ok=True)
+        (folder / "manifest.json").unlink()
+        save_file(tensors, folder / "model.safetensors")
+    expected = "is int8" if wrong == "missing" else "NaN" if wrong == "nan" else "per row"
+    with pytest.raises(UnmaskError, match=expected) as caught:
+        unmask.load(tmp_path / "wrong")
+    one_line(caught)
 
 
 def test_weights_of_another_precision_than_the_model_says_are_refused(model, tmp_path):

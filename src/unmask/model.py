@@ -277,7 +277,8 @@ class Model(Bundle):
 
         Args:
             folder: the folder; a model in it is replaced.
-            precision: fp32, or bf16, which rounds the weights and takes half the space.
+            precision: fp32, or bf16, which rounds the weights and takes half the space, or int8, which
+                stores matrices as 8-bit integers with a scale per row and takes a quarter.
             defaults: the model's defaults for options of `generate`: length, sampler, steps, ending,
                 temperature, top_k, top_p.
 

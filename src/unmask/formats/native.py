@@ -6,6 +6,7 @@ from unmask.bundle import Bundle
 from unmask.config.run_config import from_dict, load_recipe, resolve, to_dict
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.errors import unknown
+from unmask.files.int8 import expand, quantize
 from unmask.files.storage import Damaged, atomic_folder, read_json, verify, write_json
 from unmask.files.tensors import read_tensors, write_weights
 from unmask.files.untrusted import within
@@ -16,18 +17,26 @@ from unmask.runtime.device import PRECISIONS
 from unmask.training.checkpoints.checkpoint import run_weights
 from unmask.training.lora import merged
 
+STORED = (*PRECISIONS, "int8")  # precisions of stored weights
+
 
 def write_folder(bundle: Bundle, folder: str | Path, precision: str = "fp32") -> None:
-    """Writes a folder that `read_folder` reads. bf16 halves its size and rounds the weights."""
+    """Writes a folder that `read_folder` reads.
+
+    bf16 rounds the weights and halves the size. int8 stores matrices in a quarter of the size.
+    """
     target = Path(folder)
-    if precision not in PRECISIONS:
-        raise unknown("precision", precision, PRECISIONS)
+    if precision not in STORED:
+        raise unknown("precision", precision, STORED)
     NativeFormat.check_target(target)
     content = {"format": 1, "precision": precision, "config": to_dict(bundle.config)}
     if bundle.defaults:
         content["defaults"] = checked_defaults(bundle.defaults)
+    weights = bundle.method.state_dict()
+    eight_bits = precision == "int8"
+    stored = quantize(weights) if eight_bits else in_dtype(weights, PRECISIONS[precision])
     with atomic_folder(target) as new:
-        write_weights(new, in_dtype(bundle.method.state_dict(), PRECISIONS[precision]))
+        write_weights(new, stored)
         write_json(new / "model.json", content)
         bundle.tokenizer.save(new / "tokenizer")
 
@@ -40,12 +49,14 @@ def read_folder(folder: Path) -> Bundle:
         config = from_dict(content["config"])
         precision = content.get("precision", "fp32")
         defaults = checked_defaults(content.get("defaults", {}))
-        if precision not in PRECISIONS:
+        if precision not in STORED:
             raise ValueError(precision)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Damaged(f"{folder} is damaged: model.json cannot be read") from None
     tokenizer = load_tokenizer(within(folder, "tokenizer"))
     where, weights = folder / "model.safetensors", read_tensors(folder)
+    if precision == "int8":
+        weights, precision = expand(weights, where), "fp32"
     method = restored(config, tokenizer.vocabulary, weights, where, PRECISIONS[precision])
     return Bundle(method, tokenizer, config, defaults)
 

@@ -26,7 +26,7 @@ def _add_export(commands: Commands) -> None:
         "--precision",
         default=argparse.SUPPRESS,
         metavar="TYPE",
-        help="precision of the stored weights: fp32, or bf16 for half the size (fp32)",
+        help="precision of the stored weights: fp32, bf16 for half the size, or int8 for a quarter (fp32)",
     )
     parser.add_argument(
         "--default",
@@ -45,6 +45,7 @@ def _add_export(commands: Commands) -> None:
     add_examples(
         parser,
         "unmask export runs/demo exported --precision bf16 --default steps=32",
+        "unmask export stories small --precision int8",
         "unmask export runs/demo --onnx demo.onnx",
     )
     parser.set_defaults(execute=export)
