@@ -361,3 +361,13 @@ def test_markov_models_of_dna(beside, tmp_path):
     repeat = np.tile([0, 1, 3, 3, 2], (40, 12)).astype(np.uint8)
     *_, last = dna_markov.Markov.fit([repeat], 4, strands=1).nats(repeat)
     assert last[:, 4:].max() < 0.1
+
+
+@pytest.mark.slow
+def test_dna_speed(here):
+    """The scan alone, then each network in training and decoding."""
+    measured = {row["row"]: row for row in parsed(here("dna_speed.py", "--tiny"))}
+    for name in ("mamba", "mamba-torch", "caduceus", "hyena", "dit"):
+        assert measured[f"train-32-{name}"]["tokens_per_second"] > 0
+    assert measured["decode-32-mamba"]["ms_per_token"] > 0
+    assert 0 < measured["scan-32-torch"]["forward_bandwidth"] < 1
