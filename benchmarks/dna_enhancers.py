@@ -1,0 +1,245 @@
+"""Enhancers by cell type: sequences of 200 bases that a class-conditional model writes, against real ones.
+
+    python benchmarks/dna_enhancers.py --data human-200bp-4celltypes.tsv.xz --runs runs/enhancers --out rows.jsonl
+
+Three disjoint parts: the model trains on two thirds of `training`, the oracle classifier on the other third, and
+`validation` and `test` are the real sequences of every comparison. One JSON line for each cell type and guidance weight:
+
+- `oracle`: share of sequences that the oracle assigns to their cell type, beside that of real ones (`oracle_real`);
+- `kmer_js`: Jensen-Shannon divergence in bits of the 6-mer spectra, beside that of two real halves (`kmer_js_real`);
+- `gc`, `gc_real`: mean content of G and C;
+- `nearest`, `nearest_real`: median Hamming distance to the nearest training sequence of either strand. A model that
+  copies has a smaller one than real sequences. `copies` is the share within 20 of 200 bases.
+"""
+
+import argparse
+import csv
+import io
+import json
+import lzma
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import unmask
+from unmask.config.components import build_method
+from unmask.config.run_config import RunConfig, resolve
+from unmask.data.tokenizers.dna import reverse_complement
+from unmask.methods.sequence_classifier import as_classifier
+from unmask.representation.classifier import classifier_of, fine_tune, rows_for
+from unmask.training.fine_tune import FineTuning, predict
+
+K = 6
+LENGTH = 200
+CLOSE = 20  # mismatches within which a sequence counts as a copy
+_BLOCK = 64  # sequences that are compared with the training data at a time
+Part = list[tuple[str, str]]  # sequences with their cell type
+
+
+def read(path: Path) -> dict[str, Part]:
+    """The sequences of each split: training, validation and test."""
+    opener = lzma.open if path.suffix == ".xz" else open
+    with opener(path, "rb") as file:
+        lines = io.StringIO(file.read().decode())
+    parts: dict[str, Part] = {}
+    for row in csv.DictReader(lines, delimiter="\t"):
+        cell = row["TAG"].partition("_")[0]
+        parts.setdefault(row["data_label"], []).append((row["sequence"].upper(), cell))
+    return parts
+
+
+def divided(parts: dict[str, Part], limit: int) -> tuple[Part, Part, Part]:
+    """Training rows of the model, training rows of the oracle, and real rows; they share no sequence."""
+    rows = list({sequence: (sequence, cell) for sequence, cell in parts["training"]}.values())
+    seen = {sequence for sequence, _ in rows}
+    real = [row for row in parts["validation"] + parts["test"] if row[0] not in seen]
+    order = np.random.default_rng(0).permutation(len(rows))
+    third = len(rows) // 3
+    oracle, train = ([rows[i] for i in part] for part in (order[:third], order[third:]))
+    real = [real[i] for i in np.random.default_rng(1).permutation(len(real))]  # sorted by cell type
+    return tuple(part[:limit] if limit else part for part in (train, oracle, real))  # type: ignore[return-value]
+
+
+def config(train: Path, valid: Path, args: argparse.Namespace) -> RunConfig:
+    """A class-conditional MDLM with rows of BOS or class token, 200 bases and EOS."""
+    settings: dict[str, Any] = {
+        "data.train": str(train),
+        "data.valid": str(valid),
+        "data.tokenizer.kind": "dna",
+        "data.text_field": "sequence",
+        "data.label_field": "cell",
+        "data.packing": "pad",
+        "data.length": LENGTH + 2,
+        "data.reverse_complement": 0.5,
+        "backbone": args.backbone,
+        "backbone.width": 32 if args.tiny else 256,
+        "backbone.depth": 1 if args.tiny else 6,
+        "training.steps": 4 if args.tiny else args.steps,
+        "training.batch": 8 if args.tiny else 256,
+        "training.lr": 1e-3,
+        "training.warmup": 1 if args.tiny else 500,
+        "training.decay": "cosine",
+        "training.ema": 0.9 if args.tiny else 0.999,
+        "training.precision": "fp32" if args.tiny else "auto",
+        "training.validation_rows": 8 if args.tiny else 1024,
+        "training.validate_every": 0,
+    }
+    if "dit" in args.backbone:
+        settings["backbone.heads"] = 2 if args.tiny else 8
+    return resolve({}, settings)
+
+
+def codes(sequences: Sequence[str]) -> NDArray[np.uint8]:
+    """Bases as numbers, [sequences, 200]; 4 for N and for positions behind the end."""
+    table = np.full(256, 4, np.uint8)
+    table[list(b"ACGT")] = range(4)
+    padded = "".join(sequence[:LENGTH].ljust(LENGTH, "N") for sequence in sequences)
+    return table[np.frombuffer(padded.encode(), np.uint8)].reshape(-1, LENGTH)
+
+
+def spectrum(bases: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Frequencies of the k-mers of both strands."""
+    counts = np.zeros(4**K)
+    for strand in (bases, np.where(bases < 4, 3 - bases, bases)[:, ::-1]):
+        windows = np.lib.stride_tricks.sliding_window_view(strand, K, 1).reshape(-1, K)
+        whole = windows[(windows < 4).all(1)].astype(np.int64)
+        counts += np.bincount(whole @ (4 ** np.arange(K)), minlength=4**K)
+    return counts / max(1, counts.sum())
+
+
+def divergence(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
+    """Jensen-Shannon divergence in bits."""
+    middle = (p + q) / 2
+
+    def half(a: NDArray[np.float64]) -> float:
+        some = a > 0
+        return float((a[some] * np.log2(a[some] / middle[some])).sum()) / 2
+
+    return half(p) + half(q)
+
+
+def nearest(
+    bases: NDArray[np.uint8], train: NDArray[np.uint8], device: torch.device
+) -> NDArray[np.int64]:
+    """Hamming distance of each sequence to the nearest training sequence of either strand."""
+    turned = np.where(train < 4, 3 - train, train)[:, ::-1]
+    known = torch.from_numpy(np.concatenate([train, turned])).long()
+    targets = torch.nn.functional.one_hot(known, 5)[..., :4].float().flatten(1).to(device)
+    found = []
+    for start in range(0, len(bases), _BLOCK):
+        block = torch.from_numpy(bases[start : start + _BLOCK]).long()
+        rows = torch.nn.functional.one_hot(block, 5)[..., :4].float().flatten(1).to(device)
+        found.append(LENGTH - (rows @ targets.t()).amax(1).round().long().cpu())
+    return torch.cat(found).numpy()
+
+
+def gc(bases: NDArray[np.uint8]) -> float:
+    """Share of G and C among the bases."""
+    return float(np.isin(bases, (1, 2)).sum() / max(1, (bases < 4).sum()))
+
+
+class Oracle:
+    """A classifier of cell types, trained on a part that the generator never reads."""
+
+    def __init__(self, model: unmask.Model, rows: Part, classes: list[str], epochs: int) -> None:
+        self.classes = classes
+        torch.manual_seed(1)
+        network = build_method(model.config, model.tokenizer.vocabulary).to(model.device)
+        fresh = unmask.Model(network, model.tokenizer, model.config)
+        self.bundle = classifier_of(fresh, len(classes), pooling="mean", pooler=False, dropout=0.1)
+        both = [*rows, *((reverse_complement(sequence), cell) for sequence, cell in rows)]
+        texts, cells = zip(*both, strict=True)
+        targets = [classes.index(cell) for cell in cells]
+        settings = FineTuning(lr=1e-3, epochs=epochs, batch=128, warmup=0.05)
+        fine_tune(self.bundle, texts, targets, settings)
+
+    def share(self, sequences: Sequence[str], cell: str) -> float:
+        """Share of sequences that are assigned to a cell type."""
+        method = as_classifier(self.bundle.method)
+        assert method is not None
+        texts = [sequence or "N" for sequence in sequences]
+        strands = (texts, [reverse_complement(text) for text in texts])
+        logits = sum(predict(method, rows_for(self.bundle, each)) for each in strands)
+        return float((logits.argmax(-1) == self.classes.index(cell)).double().mean())
+
+
+def measure(args: argparse.Namespace) -> None:
+    runs = Path(args.runs)
+    runs.mkdir(parents=True, exist_ok=True)
+    train, oracle_rows, real = divided(read(args.data), 64 if args.tiny else 0)
+    files = {}
+    for name, rows in {"train": train, "valid": real}.items():
+        files[name] = runs / f"{name}.tsv"
+        lines = [f"{sequence}\t{cell}\n" for sequence, cell in rows]
+        files[name].write_text("sequence\tcell\n" + "".join(lines))
+    # the run folder holds a finished model or a checkpoint to resume from
+    model = unmask.train(config(files["train"], files["valid"], args), runs / "model")
+    bound = model.perplexity(draws=1 if args.tiny else 4)
+    classes = sorted({cell for _, cell in train})
+    oracle = Oracle(model, oracle_rows, classes, 1 if args.tiny else args.epochs)
+    known = codes([sequence for sequence, _ in train])
+    for cell in classes:
+        own = [sequence for sequence, found in real if found == cell]
+        truth = codes(own)
+        half = len(own) // 2
+        about = {
+            "cell": cell,
+            "perplexity": bound.perplexity,
+            "real": len(own),
+            "oracle_real": oracle.share(own, cell),
+            "kmer_js_real": divergence(spectrum(truth[:half]), spectrum(truth[half:])),
+            "gc_real": gc(truth),
+            "nearest_real": float(np.median(nearest(truth, known, model.device))),
+        }
+        for weight in args.guidance:
+            count = 4 if args.tiny else args.n
+            written = model.generate(
+                label=cell,
+                guidance=weight,
+                n=count,
+                length=LENGTH + 1,
+                stop=False,
+                seed=0,
+                batch=64,
+            )
+            texts = [result.text for result in written]
+            bases = codes(texts)
+            distance = nearest(bases, known, model.device)
+            row = about | {
+                "guidance": weight,
+                "n": count,
+                "oracle": oracle.share(texts, cell),
+                "oracle_error": math.sqrt(0.25 / count),
+                "kmer_js": divergence(spectrum(bases), spectrum(truth)),
+                "gc": gc(bases),
+                "nearest": float(np.median(distance)),
+                "copies": float((distance <= CLOSE).mean()),
+                "examples": texts[:5],
+            }
+            print(json.dumps(row), flush=True)
+            if args.out:
+                with args.out.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="TSV file, plain or xz")
+    parser.add_argument("--runs", default="runs/enhancers", help="folder of the run")
+    parser.add_argument("--backbone", default="modern_dit", help="network of the model")
+    parser.add_argument("--steps", type=int, default=10_000, help="steps of training")
+    parser.add_argument("--epochs", type=int, default=10, help="epochs of the oracle")
+    parser.add_argument("--guidance", type=float, nargs="*", default=(1.0, 2.0, 4.0))
+    parser.add_argument("--n", type=int, default=1000, help="sequences per cell type and weight")
+    parser.add_argument("--tiny", action="store_true", help="tries the script out anywhere")
+    parser.add_argument("--out", type=Path, help="file of JSON lines")
+    measure(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
