@@ -334,3 +334,30 @@ def test_the_jobs_that_quality_names_are_there(beside, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         quality.main()
     assert "no job typo: --list prints all" in capsys.readouterr().err
+
+
+def test_markov_models_of_dna(beside, tmp_path):
+    """Smoothed counts as a loop computes them, and a context that decides the next base."""
+    import dna_markov
+    import numpy as np
+
+    rows = np.random.default_rng(0).integers(0, 5, (40, 30)).astype(np.uint8)
+    model = dna_markov.Markov.fit([rows], 2)
+    nats = list(model.nats(rows))
+    row, place = 3, next(i for i in range(2, 30) if (rows[3, i - 2 : i + 1] < 4).all())
+    p = 0.25
+    strands = [rows, np.where(rows < 4, 3 - rows, rows)[:, ::-1]]
+    for k in range(3):
+        context, base = tuple(rows[row, place - k : place]), rows[row, place]
+        counts = np.zeros(4)
+        for strand in strands:
+            for line in strand:
+                for i in range(k, 30):
+                    if tuple(line[i - k : i]) == context and line[i] < 4:
+                        counts[line[i]] += 1
+        p = (counts[base] + model.alphas[k] * p) / (counts.sum() + model.alphas[k])
+        assert nats[k][row, place] == pytest.approx(-np.log(p))
+    assert all((found[rows == 4] == 0).all() for found in nats)
+    repeat = np.tile([0, 1, 3, 3, 2], (40, 12)).astype(np.uint8)
+    *_, last = dna_markov.Markov.fit([repeat], 4, strands=1).nats(repeat)
+    assert last[:, 4:].max() < 0.1

@@ -18,7 +18,8 @@ def network(name: str, **fields: object):
     """A small network with no weight at zero, frozen as a served one is."""
     kind = BACKBONES[name]
     shape = {"width": 64, "depth": 2, "heads": 2, "dropout": 0.0, "condition_width": 16, **fields}
-    built = kind(kind.Config(**known(kind.Config, shape)), Vocabulary(SIZE, SIZE - 1))
+    vocabulary = Vocabulary(SIZE, SIZE - 1, complement_ids=tuple(range(SIZE)))
+    built = kind(kind.Config(**known(kind.Config, shape)), vocabulary)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in built.parameters():

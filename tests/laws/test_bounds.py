@@ -17,12 +17,11 @@ from kit import (
 )
 
 from unmask.diffusion.schedule import SCHEDULES
-from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import METHODS
 
 LANGUAGE = Language.random()
 SCHEDULE_NAMES = list(SCHEDULES)
-DIFFUSIONS = [name for name in METHODS if issubclass(METHODS[name], MaskedDiffusion)]
+DIFFUSIONS = [name for name in METHODS if METHODS[name].capabilities.time_bound]
 CONTINUOUS = [name for name in DIFFUSIONS if not getattr(METHODS[name].Config(), "steps", 0)]
 STEPPED = [  # every combination of a method's switches
     pytest.param(name, dict(zip(names, values, strict=True)), id=f"{name}{values}")

@@ -278,7 +278,7 @@ def test_mistakes_are_told_before_anything_is_done(tmp_path, monkeypatch):
         group = ProcessGroup()
         group.world = 3
         group.share(8)
-    with pytest.raises(UnmaskError, match="has no transformer blocks"):
+    with pytest.raises(UnmaskError, match="has no blocks to recompute"):
         trainer(tmp_path, checkpoint_activations=True)
     for wrong in ({"strategy": "dpd"}, {"timeout": 0.0}):
         with pytest.raises(UnmaskError, match=f"distributed.{next(iter(wrong))} must be"):

@@ -31,6 +31,7 @@ class Backbone(InferenceWeights, ABC):
     # Name of the method to compile. Subclasses name one that gets the rotary angles as an argument:
     # compiled code would recompute the angles for every rotated element.
     compiled: ClassVar[str] = "features"
+    recomputes: ClassVar[bool] = False  # True: a step of decoding computes all earlier tokens again
     embedding: nn.Module  # token ids -> features
     head: nn.Linear  # features -> logits
     time_conditioning: bool = False

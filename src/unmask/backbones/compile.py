@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 
 from unmask.backbones.backbone import Backbone
-from unmask.backbones.layers.transformer_block import Block
-from unmask.backbones.pretrained import Layer
 from unmask.errors import UnmaskError
 
 
@@ -79,12 +77,12 @@ def recompute_blocks(backbone: Backbone, wanted: bool) -> None:
         wanted: True to switch it on.
 
     Raises:
-        UnmaskError: If the network has no transformer blocks.
+        UnmaskError: If the network has no blocks with an attribute `recomputed`.
     """
-    blocks = [block for block in backbone.modules() if isinstance(block, Block | Layer)]
+    blocks: list[Any] = [part for part in backbone.modules() if hasattr(part, "recomputed")]
     if wanted and not blocks:
         raise UnmaskError(
-            "this backbone has no transformer blocks: set training.checkpoint_activations false"
+            "this backbone has no blocks to recompute: set training.checkpoint_activations false"
         )
     for block in blocks:
         block.recomputed = wanted

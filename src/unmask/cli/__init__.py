@@ -23,6 +23,7 @@ _COMMANDS = {
     "train": ("train", "config"),
     "evaluate": ("evaluate",),
     "generate": ("generate", "fill", "edit"),
+    "score_variants": ("score-variants",),
     "report": ("report",),
     "reproduce": ("reproduce",),
     "harness": ("harness",),

@@ -7,16 +7,20 @@ from unmask.data.data_config import DataConfig
 from unmask.data.documents.detokenizers import DETOKENIZERS
 from unmask.data.documents.fields import Fields
 from unmask.data.documents.labels import Labelled
+from unmask.data.documents.regions import Regions
 from unmask.data.sources.corpus import Corpus
 from unmask.data.sources.open_source import open_corpus
 from unmask.errors import UnmaskError
 
 
-def opened(source: str, config: DataConfig) -> Corpus:
-    """The detokenized corpus of a source; an error if class labels or pairs are set for plain text."""
+def opened(source: str, config: DataConfig, regions: Regions | None = None) -> Corpus:
+    """The detokenized corpus of a source, or of regions of a genome.
+
+    An error is raised if class labels or pairs are set for plain text.
+    """
     if config.paired:
         return opened_pairs(source, config)
-    corpus = open_corpus(source, fields_of(config))
+    corpus = open_corpus(source, fields_of(config, regions))
     if config.label_field and not corpus.has_fields:
         raise UnmaskError(
             f"{corpus.name} is plain text, which has no field {config.label_field!r}: "
@@ -58,7 +62,7 @@ def finite(corpus: Corpus) -> Corpus:
     return corpus
 
 
-def fields_of(config: DataConfig) -> Fields:
+def fields_of(config: DataConfig, regions: Regions | None = None) -> Fields:
     """The part of the configuration that turns files and records into documents."""
     return Fields(
         config.separator,
@@ -67,4 +71,6 @@ def fields_of(config: DataConfig) -> Fields:
         config.source_field,
         config.target_field,
         config.corrupt,
+        window=config.window,
+        regions=regions or Regions(),
     )

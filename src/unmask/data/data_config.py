@@ -8,8 +8,9 @@ from unmask.data.documents.separation import AUTO
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError, unknown
 
-PACKINGS = ("fit", "join", "pad", "split", "wrap")
+PACKINGS = ("fit", "join", "pad", "split", "windows", "wrap")
 STREAMS = ("join", "wrap")  # packings whose rows start anywhere in a document
+WINDOWS = "windows"  # packing whose rows have neither BOS nor EOS
 SHARED = ("fit", *STREAMS)  # packings whose rows hold several documents
 
 
@@ -49,6 +50,10 @@ class DataConfig:
     cache: str = ""  # "": $UNMASK_CACHE, or ~/.cache/unmask
     corrupt: float = 0.01  # largest allowed share of unreadable lines or records, which are skipped
     workers: int = 1  # processes that tokenise; 0: one per core
+    intervals: str = ""  # BED file of the training regions of a genome; "": all of it
+    exclude: str = ""  # BED file of regions that neither training nor validation reads
+    holdout_intervals: str = ""  # BED file of the validation regions, which training leaves out
+    reverse_complement: float = 0.0  # share of training rows that are read from the other strand
 
     def __post_init__(self) -> None:
         if not self.train:
@@ -81,6 +86,7 @@ class DataConfig:
         if not 0 <= self.shorten < 1:
             raise UnmaskError(f"data.shorten is {self.shorten}; it must lie in [0, 1)")
         self._check_pairs()
+        self._check_genome()
 
     @property
     def portions(self) -> tuple[Portion, ...]:
@@ -98,6 +104,31 @@ class DataConfig:
     def paired(self) -> bool:
         """True if rows are pairs: the source is given, the target is predicted."""
         return bool(self.source_field)
+
+    @property
+    def window(self) -> int:
+        """The bases of a row with the packing windows; 0 with another packing."""
+        return self.length * getattr(self.tokenizer, "k", 1) if self.packing == WINDOWS else 0
+
+    def _check_genome(self) -> None:
+        if self.packing == WINDOWS and (self.label_field or self.shorten):
+            raise UnmaskError(
+                "data.packing windows has no class tokens and no EOS: "
+                "leave data.label_field and data.shorten out, or set data.packing pad"
+            )
+        if self.holdout_intervals and self.valid:
+            raise UnmaskError(
+                "data.valid and data.holdout_intervals both name validation data: leave one out"
+            )
+        if not 0 <= self.reverse_complement <= 1:
+            raise UnmaskError(
+                f"data.reverse_complement is {self.reverse_complement}; it must lie in [0, 1]"
+            )
+        if self.reverse_complement and (self.packing in SHARED or self.paired):
+            raise UnmaskError(
+                "data.reverse_complement needs one sequence per row: "
+                "set data.packing to windows, split or pad"
+            )
 
     def _check_pairs(self) -> None:
         if bool(self.source_field) != bool(self.target_field):

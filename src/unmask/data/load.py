@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from unmask.data.corpora import detokenized, fields_of, finite, opened, opened_pairs
-from unmask.data.data_config import STREAMS, DataConfig
+from unmask.data.data_config import STREAMS, WINDOWS, DataConfig
 from unmask.data.documents.labels import Classes
 from unmask.data.documents.pairs import Pair, pair_of, sides
 from unmask.data.documents.read_errors import read_error_notes
@@ -21,6 +21,7 @@ from unmask.data.rows.row_cache import UnfinishedRows, cache_key, making, stored
 from unmask.data.rows.row_counts import Table, Totals
 from unmask.data.rows.stream_rows import StreamRows
 from unmask.data.rows.token_rows import Layout, Mixture, Rows
+from unmask.data.sources.bed import read_regions
 from unmask.data.sources.corpus import Corpus, DocumentSpool, beginning, sample
 from unmask.data.sources.open_source import open_corpus
 from unmask.data.tokenizers.kinds import build_tokenizer
@@ -76,7 +77,10 @@ def load_data(
     of them. `train_on` and `validate_on` replace the sources of the configuration.
     """
     weights = [portion.weight for portion in config.portions]
-    corpora = [opened(portion.text, config) for portion in config.portions if train_on is None]
+    regions = read_regions(config.intervals, [config.exclude, config.holdout_intervals])
+    corpora = [
+        opened(portion.text, config, regions) for portion in config.portions if train_on is None
+    ]
     if train_on is not None:
         corpora = [detokenized(train_on, config)]
     for corpus in corpora:
@@ -115,6 +119,11 @@ def _validation_corpus(given: Corpus | None, config: DataConfig) -> Corpus | Non
     """The given corpus or that of `data.valid`; None if documents are to be held out."""
     if given is not None:
         return finite(detokenized(given, config))
+    if config.holdout_intervals:
+        if len(config.portions) > 1:
+            raise UnmaskError("data.holdout_intervals needs one genome: give one source to train")
+        regions = read_regions(config.holdout_intervals, [config.exclude])
+        return finite(opened(config.portions[0].text, config, regions))
     return finite(opened(config.valid, config)) if config.valid else None
 
 
@@ -138,7 +147,7 @@ def _streamed(
         )
     valid = _Part.all_of(other)
     tokenizer = tokenizer or _learned([_Part.all_of(stream)], [1.0], config)
-    rows = StreamRows(stream, tokenizer, config.length, _packer(config), _layout(config))
+    rows = StreamRows(stream, tokenizer, config.length, _packer(config), _layout(config, tokenizer))
     measured = _rows(valid, tokenizer, config)
     return Data(
         tokenizer, rows, measured, tuple(read_error_notes(valid.corpus.name, measured.faults))
@@ -168,7 +177,9 @@ def _learned(parts: list[_Part], weights: list[float], config: DataConfig) -> To
         folder = cache_folder(config.cache)
         texts = chain.from_iterable(map(sample, by_corpus, shares, repeat(folder)))
     tokenizer = build_tokenizer(config.tokenizer, texts)
-    if config.packing not in STREAMS:
+    if config.packing == WINDOWS:
+        tokenizer = tokenizer.without_ends()
+    elif config.packing not in STREAMS:
         tokenizer = tokenizer.with_pad()
     if config.label_field:
         for _ in chain.from_iterable(training):  # class labels of documents not yet read
@@ -234,7 +245,7 @@ def _in_memory(
 ) -> Rows:
     totals = Totals()
     tables = list(pack(documents, tokenizer, config.length, _packer(config), totals, limit))
-    return Rows(np.concatenate(tables), totals, _layout(config))
+    return Rows(np.concatenate(tables), totals, _layout(config, tokenizer))
 
 
 def pairs_from(source: str | None, config: DataConfig) -> Iterator[Pair]:
@@ -253,8 +264,9 @@ def pairs_from(source: str | None, config: DataConfig) -> Iterator[Pair]:
     return (document for document in documents if isinstance(document, Pair))
 
 
-def _layout(config: DataConfig) -> Layout:
-    return Layout(config.paired, config.paired and config.fill_target)
+def _layout(config: DataConfig, tokenizer: Tokenizer) -> Layout:
+    filled = config.paired and config.fill_target
+    return Layout(config.paired, filled, None if config.paired else tokenizer.ignored_id)
 
 
 def _packer(config: DataConfig) -> str:
@@ -266,12 +278,14 @@ def _run_rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
     try:
         return _rows(part, tokenizer, config)
     except TooShort:
+        if config.packing == WINDOWS:
+            raise
         return _rows(part, tokenizer, replace(config, packing="fit"))
 
 
 def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
     """The cached rows of a part of a corpus. Rows that are not cached are tokenised first."""
-    folder, layout = cache_folder(config.cache), _layout(config)
+    folder, layout = cache_folder(config.cache), _layout(config, tokenizer)
     # fill_target is not in the key: it changes which tokens are valid, not the stored rows
     pairs = {"source_field": config.source_field, "target_field": config.target_field}
     key = cache_key(

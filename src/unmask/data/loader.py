@@ -44,11 +44,51 @@ class LabelDropout:
         return x
 
 
+@dataclass(frozen=True)
+class ReverseComplement:
+    """Replaces the sequences of some rows by the other strand, in its reading direction."""
+
+    tokenizer: Tokenizer
+    probability: float
+
+    def __call__(
+        self,
+        x: Int64[Tensor, "rows length"],
+        valid: Bool[Tensor, "rows length"],
+        stream: RowStream,
+    ) -> tuple[Int64[Tensor, "rows length"], Bool[Tensor, "rows length"]]:
+        """Tokens and validity of the rows. The choice is a function of (seed, step, row)."""
+        v = self.tokenizer.vocabulary
+        if not self.probability:
+            return x, valid
+        if v.complement_ids is None:
+            raise UnmaskError(
+                "data.reverse_complement needs a tokenizer with complements: "
+                "set data.tokenizer.kind dna"
+            )
+        chosen = stream.uniform("reverse complement", 1)[:, 0] < self.probability
+        special = [i for i in (v.bos_id, v.eos_id, v.pad_id, *v.label_ids) if i is not None]
+        body = ~torch.isin(x, torch.tensor(special))  # one span of bases per row
+        columns = torch.arange(x.shape[1]).expand_as(x)
+        first = torch.where(body, columns, x.shape[1]).amin(1, keepdim=True)
+        last = torch.where(body, columns, -1).amax(1, keepdim=True)
+        source = torch.where(body & chosen[:, None], first + last - columns, columns)
+        complements = torch.tensor(v.complement_ids)
+        turned = x.gather(1, source)
+        turned[chosen] = complements[turned[chosen]]
+        return turned, valid.gather(1, source)
+
+
 class Loader:
     """Full batches of `batch` rows over all epochs. Each epoch has its own order."""
 
     def __init__(
-        self, rows: Rows, batch: int, seed: int, dropout: LabelDropout | None = None
+        self,
+        rows: Rows,
+        batch: int,
+        seed: int,
+        dropout: LabelDropout | None = None,
+        strands: ReverseComplement | None = None,
     ) -> None:
         if batch < 1:
             raise UnmaskError(f"the batch size is {batch}; it must be at least 1")
@@ -56,15 +96,17 @@ class Loader:
         self.size = batch
         self.seed = seed
         self.dropout = dropout
+        self.strands = strands
 
     def batch(
         self, step: int, part: range
     ) -> tuple[Int64[Tensor, "part length"], Bool[Tensor, "part length"]]:
         """Tokens and validity of the rows `part` (0 to batch - 1) of a step's global batch."""
         x, valid = self.rows[self.indices(step, part)]
+        stream = RowStream(self.seed, step, part, self.size)
         if self.dropout is not None:
-            x = self.dropout(x, RowStream(self.seed, step, part, self.size))
-        return x, valid
+            x = self.dropout(x, stream)
+        return (x, valid) if self.strands is None else self.strands(x, valid, stream)
 
     def given(self, step: int, part: range) -> Bool[Tensor, "part length"] | None:
         """True at tokens that are given and not predicted; None if the rows are not pairs."""

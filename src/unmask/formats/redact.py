@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from unmask.config.run_config import RunConfig
 from unmask.data.data_config import DataConfig, Portion
@@ -10,13 +11,15 @@ from unmask.data.sources.corpus import ELSEWHERE
 from unmask.data.sources.open_source import scheme_of
 from unmask.files.hub import hub_name
 
+_BEDS = ("intervals", "exclude", "holdout_intervals")
 _UNNAMED = "data"  # published name of a path without a name, such as .
 
 
 def published(config: RunConfig) -> RunConfig:
     """The configuration with names of files and folders in place of their paths."""
     tokenizer = replace(config.data.tokenizer, path=_model(config.data.tokenizer.path))
-    data = _with_sources(replace(config.data, tokenizer=tokenizer, cache=""), _source)
+    beds: dict[str, Any] = {name: _name(getattr(config.data, name)) for name in _BEDS}
+    data = _with_sources(replace(config.data, tokenizer=tokenizer, cache="", **beds), _source)
     return replace(config, init_from=_model(config.init_from), data=data)
 
 
@@ -50,6 +53,7 @@ def without_paths(text: str, config: RunConfig) -> str:
         data.tokenizer.path: public.data.tokenizer.path,
         data.tokenizer.source: public.data.tokenizer.source,
         config.init_from: public.init_from,
+        **{getattr(data, name): getattr(public.data, name) for name in _BEDS},
     }
     for path in sorted(found, key=len, reverse=True):  # a file before its folder
         if re.search(r"\w", path) and found[path] != path.rstrip("\\/"):  # a path, not a bare name

@@ -196,6 +196,7 @@ class Generator:
     def _sampling_task(self) -> SamplingTask:
         s, v = self.sampling, self.bundle.tokenizer.vocabulary
         special = {v.bos_id, v.pad_id, v.eos_id, *self.bundle.tokenizer.labels.values()}
+        special |= {self.bundle.tokenizer.ignored_id}
         if self.job.ends:
             special -= {v.eos_id}
         return SamplingTask(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from unmask.bundle import Bundle
+from unmask.data.data_config import WINDOWS
 from unmask.data.load import load_data, rows_from
 from unmask.data.rows.token_rows import Rows
 from unmask.errors import UnmaskError
@@ -43,7 +44,8 @@ def rows_of(bundle: Bundle, data: Texts = None, packing: str | None = None) -> R
     """
     if packing is None:
         as_trained = data is None or isinstance(data, str) or bundle.conditional
-        packing = bundle.config.data.packing if as_trained else "split"
+        trained = bundle.config.data.packing
+        packing = trained if as_trained or trained == WINDOWS else "split"
     config = replace(bundle.config.data, packing=packing)
     if data is None:
         try:

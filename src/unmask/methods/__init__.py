@@ -4,6 +4,7 @@ from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.d3pm import D3PM
 from unmask.methods.mdlm import MDLM
 from unmask.methods.method import METHODS, Losses, Method
+from unmask.methods.mlm import MLM
 from unmask.methods.sedd import SEDD
 from unmask.methods.sequence_classifier import SequenceClassifier
 from unmask.methods.token_classifier import TokenClassifier
@@ -12,6 +13,7 @@ __all__ = [
     "D3PM",
     "MDLM",
     "METHODS",
+    "MLM",
     "SEDD",
     "Autoregressive",
     "Losses",

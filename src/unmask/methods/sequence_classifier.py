@@ -111,8 +111,8 @@ class SequenceClassifier(Method):
                 f"class_weights has {len(config.class_weights)} numbers for {self.outputs} classes: "
                 "give one for each class"
             )
-        width = self.backbone.width
         self.backbone.replace_head(self.outputs)
+        width = self.backbone.width
         self.pooler = nn.Linear(width, width) if config.pooler else None
         if self.pooler is not None:
             nn.init.normal_(self.pooler.weight, std=0.02)

@@ -21,7 +21,7 @@ from unmask.config.run_config import (
 from unmask.data.corpora import fields_of
 from unmask.data.documents.fields import Fields
 from unmask.data.load import Data, first_sources, load_data
-from unmask.data.loader import LabelDropout, Loader, ShortRows
+from unmask.data.loader import LabelDropout, Loader, ReverseComplement, ShortRows
 from unmask.data.rows.first_rows import FirstRows
 from unmask.data.rows.stream_rows import StreamLoader, StreamRows
 from unmask.data.sources.corpus import ELSEWHERE, Corpus
@@ -286,7 +286,8 @@ def _loader(data: Data, config: RunConfig) -> Loader | StreamLoader:
     if isinstance(data.train, StreamRows):
         return StreamLoader(data.train, config.training.batch, config.seed)
     dropout = LabelDropout(data.tokenizer, config.data.label_dropout)
-    return Loader(data.train, config.training.batch, config.seed, dropout)
+    strands = ReverseComplement(data.tokenizer, config.data.reverse_complement)
+    return Loader(data.train, config.training.batch, config.seed, dropout, strands)
 
 
 def _shortened(

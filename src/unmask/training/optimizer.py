@@ -40,6 +40,11 @@ class NamedAdamW:
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         named = {name: p for name, p in trained.items() if name not in without}
         self.fused = any(p.is_cuda for p in named.values())
+        self._undecayed = {
+            f"{path}.{name}"
+            for path, module in model.named_modules()
+            for name in getattr(module, "undecayed", ())
+        }
         self.named: dict[str, Tensor] = {}  # in the order of torch's parameter indices
         groups: list[dict[str, Any]] = []
         for own in getattr(model, "parameter_groups", ()):
@@ -64,11 +69,12 @@ class NamedAdamW:
     ) -> list[dict[str, Any]]:
         """Groups of AdamW: matrices with weight decay, and other parameters without.
 
-        Decay towards 0 makes no sense for gains, biases and the scalars of a schedule. The names are
-        added to `self.named` in the order of the groups.
+        Decay towards 0 makes no sense for gains, biases and the scalars of a schedule, nor for matrices
+        that a module names in `undecayed`. The names are added to `self.named` in the order of the groups.
         """
-        matrices = {name: p for name, p in named.items() if p.ndim >= 2}
-        others = {name: p for name, p in named.items() if p.ndim < 2}
+        decayed = {name for name, p in named.items() if p.ndim >= 2} - self._undecayed
+        matrices = {name: p for name, p in named.items() if name in decayed}
+        others = {name: p for name, p in named.items() if name not in decayed}
         self.named |= matrices | others
         decay = config.weight_decay if decay is None else decay
         return [

@@ -1,4 +1,4 @@
-"""States of causal networks: a KV cache and a recurrent state."""
+"""States of causal networks: a KV cache, a recurrent state, and the tokens themselves."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
@@ -37,6 +37,34 @@ class RecurrentState(State):
         if length < self.length:
             self.layers.clear()
             self.length = 0
+        return self.length
+
+
+class TokenState(State):
+    """The tokens of the text, for a network that computes all of them in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tokens: Tensor | None = None
+
+    def append(self, tokens: Tensor) -> Tensor:
+        """Adds the next tokens.
+
+        Args:
+            tokens: Token ids [rows, new].
+
+        Returns:
+            All tokens up to these.
+        """
+        text = tokens if self._tokens is None else torch.cat([self._tokens, tokens], 1)
+        self._tokens = text
+        self.advance(tokens.shape[1])
+        return text
+
+    def crop(self, length: int) -> int:
+        if length < self.length and self._tokens is not None:
+            self._tokens = self._tokens[:, :length]
+            self.length = length
         return self.length
 
 

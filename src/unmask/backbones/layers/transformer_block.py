@@ -332,7 +332,7 @@ def embedding(vocabulary: int, width: int) -> nn.Embedding:
     return table
 
 
-def head(config: BlockConfig, table: nn.Embedding) -> nn.Linear:
+def head(config: Any, table: nn.Embedding) -> nn.Linear:
     """The vocabulary projection: zero at first, or with the embedding's matrix."""
     projection = zero_linear(config.width, table.num_embeddings)
     if config.tied_head:

@@ -13,13 +13,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unmask.cli.output.terminal import Stopwatch
-from unmask.cli.parser import Commands, add_examples, add_model, add_sampling, given
+from unmask.cli.parser import (
+    Commands,
+    Parser,
+    add_examples,
+    add_model,
+    add_sampling,
+    given,
+    group_of,
+)
+from unmask.data.sources.fasta import SUFFIXES
 from unmask.errors import UnmaskError
+from unmask.files.storage import check_place, replace
 from unmask.generation.sampling_params import sampling_options
 
 if TYPE_CHECKING:
     from unmask.generation.generator import Result
 
+_FORMATS = ("text", "json", "fasta")
+_ENDINGS = {".txt": "text", ".json": "json", ".jsonl": "json"}
+_WIDTH = 60  # bases in a line of FASTA
 _GAP = re.compile(r"\[MASK(?::\d+)?\]")
 
 
@@ -50,6 +63,7 @@ def _add_generate(commands: Commands) -> None:
         help="draw no EOS: fill the whole length",
     )
     add_sampling(parser)
+    _add_output(parser)
     add_examples(
         parser,
         'unmask generate stories --prompt "Tom has" --n 3 --temperature 0.8',
@@ -66,6 +80,7 @@ def _add_fill(commands: Commands) -> None:
         "text", metavar="TEXT", help='text with gaps, as "The [MASK] sat on the [MASK:4]."'
     )
     add_sampling(parser)
+    _add_output(parser)
     add_examples(
         parser,
         'unmask fill stories "Tom has [MASK:2]." --n 3',
@@ -90,12 +105,26 @@ def _add_edit(commands: Commands) -> None:
         "--remask-uncertain", type=int, metavar="N", help="the N least likely tokens"
     )
     add_sampling(parser)
+    _add_output(parser)
     add_examples(
         parser,
         "unmask edit stories story.txt --remask 0.2",
         "unmask edit stories story.txt --remask-uncertain 8 --seed 1",
     )
     parser.set_defaults(execute=edit)
+
+
+def _add_output(parser: Parser) -> None:
+    group = group_of(parser, "output")
+    group.add_argument(
+        "--out", type=Path, metavar="FILE", help="file for the texts; by default the terminal"
+    )
+    group.add_argument(
+        "--format",
+        choices=_FORMATS,
+        help="text, json or fasta; by default that of the file's ending, and fasta for texts of a "
+        "model of DNA",
+    )
 
 
 def generate(args: Namespace) -> None:
@@ -142,6 +171,10 @@ def _write(
 
     if args.watch and args.json:
         raise UnmaskError("--watch and --json exclude each other: give one of them")
+    if args.watch and (args.out or args.format):
+        raise UnmaskError("--watch shows texts in the terminal: leave --out and --format out")
+    if args.out is not None:
+        check_place(args.out)
     model = load(args.model, **given(args, "device", "precision", "compile"))
     options |= given(args, *(one.name for one in sampling_options("cli")))
     if "guide" in options:
@@ -149,7 +182,8 @@ def _write(
     clock = Stopwatch()
     arguments = {"prompts" if verb == "generate" else verb: text}
     several = options.get("n", 1) > 1 or (isinstance(text, list) and len(text) > 1)
-    watchable = render is str and not several and not args.json and _interactive()
+    plain = not (args.json or args.out or args.format)
+    watchable = render is str and not several and plain and _interactive()
     if args.watch or (args.watch is None and watchable):
         from unmask.generation.display import watch
 
@@ -168,17 +202,52 @@ def _write(
     console = Console(highlight=False, soft_wrap=True)
     start = time.perf_counter()
     written: list["Result"] = []
+    form = _format(
+        args, verb == "generate" and model.tokenizer.vocabulary.complement_ids is not None
+    )
+    lines: list[str] = []
     for result in model.texts(**arguments, **options):
-        if args.json:
-            print(json.dumps(asdict(result)), flush=True)
-        else:
+        if form == "json":
+            lines.append(json.dumps(asdict(result)))
+        elif form == "fasta":
+            lines.append(fasta_record(result, len(written) + 1, options.get("label")))
+        elif args.out is not None:
+            lines.append(result.text)
+        if args.out is None and lines:
+            print(lines.pop(), flush=True)
+        elif args.out is None:
             console.print(separator * bool(written), end="")
             console.print(render(result), markup=False)
         clock.shown()
         written.append(result)
+    if args.out is not None:
+        replace(args.out, "".join(f"{line}\n" for line in lines).encode())
     if args.time:
         seconds = time.perf_counter() - start
         clock.print_times(sum(len(r.ids) for r in written), [r.calls for r in written], seconds)
+
+
+def _format(args: Namespace, dna: bool) -> str:
+    """The format of the output: json, fasta or text."""
+    if args.json:
+        return "json"
+    ending = args.out.suffix.lower() if args.out is not None else ""
+    by_ending = "fasta" if ending in SUFFIXES else _ENDINGS.get(ending)
+    return args.format or by_ending or ("fasta" if dna and not ending else "text")
+
+
+def fasta_record(result: "Result", number: int, label: str | None) -> str:
+    """A generated sequence as a FASTA record, with lines of 60 bases.
+
+    Args:
+        result: the sequence.
+        number: the number in the record's name, from 1.
+        label: the class label that it was generated for, if any.
+    """
+    about = "" if label is None else f" label={label}"
+    text = result.text
+    body = [text[start : start + _WIDTH] for start in range(0, len(text), _WIDTH)]
+    return "\n".join([f">sequence_{number} length={len(text)} seed={result.seed}{about}", *body])
 
 
 def _interactive() -> bool:

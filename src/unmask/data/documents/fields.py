@@ -1,10 +1,11 @@
 """Fields of a record and the document made from them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from unmask.data.documents.labels import Labelled, class_name
 from unmask.data.documents.pairs import pair_of
+from unmask.data.documents.regions import Regions
 from unmask.errors import UnmaskError
 
 
@@ -19,6 +20,8 @@ class Fields:
     target_field: str = ""
     corrupt: float = 0.0  # largest share of unreadable lines or records; they are skipped
     one_of_many: bool = False  # the file is one of many in a folder
+    window: int = 0  # bases of a window of a genome; 0: a record is one document
+    regions: Regions = field(default_factory=Regions)  # parts of a genome to read
 
     def columns(self, names: Sequence[str], location: str) -> list[str]:
         """The fields to read; an error if one is not among `names`."""
@@ -26,12 +29,12 @@ class Fields:
         if self.source_field:
             settings = ("source_field", "target_field")
         chosen = {setting: getattr(self, setting) for setting in settings}
-        for setting, field in chosen.items():
-            if field and field not in names:
+        for setting, name in chosen.items():
+            if name and name not in names:
                 raise UnmaskError(
-                    f"{location} has no field {field!r}; it has {', '.join(names)}: set data.{setting}"
+                    f"{location} has no field {name!r}; it has {', '.join(names)}: set data.{setting}"
                 )
-        return [field for field in chosen.values() if field]
+        return [name for name in chosen.values() if name]
 
     def document(self, record: Mapping[str, object], location: str) -> str:
         """The document of a record: a pair, or a text with its class label if one is configured.
@@ -40,7 +43,7 @@ class Fields:
         """
         if self.source_field:
             fields = self.source_field, self.target_field
-            source, target = (text_of(record[field], location, field) for field in fields)
+            source, target = (text_of(record[name], location, name) for name in fields)
             return pair_of(source, target, location, fields)
         text = text_of(record[self.text_field], location, self.text_field)
         if not self.label_field:

@@ -65,6 +65,8 @@ def pack(
     encode = encode or in_this_process(tokenizer)
     for table in packer(documents, tokenizer, length, totals, place or Place(), encode):
         totals.add_rows(table[:, : table.shape[1] - length])
+        if tokenizer.ignored_id is not None:
+            totals.subtract_ignored(int((table[:, -length:] == tokenizer.ignored_id).sum()))
         yield table
     if totals.left_out and not totals.rows:
         raise UnmaskError(f"no pair fits into a row of {length} tokens: increase data.length")
@@ -154,6 +156,34 @@ def split(
         yield _padded_table(rows, length, tokenizer)
 
 
+def windows(
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    length: int,
+    totals: Totals,
+    place: Place,
+    encode: Encode,
+) -> Iterator[Table]:
+    """Rows without BOS and EOS: each document is cut into windows, and its last one is padded.
+
+    A window of ignored tokens alone, such as a run of N, is left out.
+    """
+    for texts, encodings in _documents(documents, place, encode):
+        tables = []
+        for text, ids in zip(texts, encodings, strict=True):
+            rows = -(-len(ids) // length)
+            table = _padding(rows, length, tokenizer)
+            body = np.resize(table[:, 1:], rows * length)  # a copy
+            body[: len(ids)] = ids
+            table[:, 0], table[:, 1:] = length, body.reshape(rows, length)
+            table[-1, 0] -= rows * length - len(ids)
+            read = np.count_nonzero(table[:, 1:] == tokenizer.ignored_id, 1) < table[:, 0]
+            tables.append(table[read])
+            totals.add_text(text)
+            totals.add_text("N" * int(table[~read, 0].sum()), sign=-1)
+        yield np.concatenate(tables)
+
+
 def fit(
     documents: Iterable[str],
     tokenizer: Tokenizer,
@@ -233,6 +263,7 @@ PACKERS: dict[str, Callable[..., Iterator[Table]]] = {
     "join": partial(wrap, between=False),
     "pad": pad,
     "split": split,
+    "windows": windows,
     "fit": fit,
     "pairs": pairs,
 }
@@ -265,9 +296,10 @@ def _padded_table(rows: list[tuple[str, Ids]], length: int, tokenizer: Tokenizer
 
 def _padding(rows: int, length: int, tokenizer: Tokenizer) -> Table:
     """A table of rows of padding."""
-    # without a pad id the padding is EOS, never MASK
-    pad_id, (_, eos) = tokenizer.vocabulary.pad_id, _bos_and_eos(tokenizer.vocabulary)
-    return np.full((rows, 1 + length), eos if pad_id is None else pad_id, dtype=np.int64)
+    pad_id = tokenizer.vocabulary.pad_id
+    if pad_id is None:
+        pad_id = _bos_and_eos(tokenizer.vocabulary)[1]  # EOS, never MASK
+    return np.full((rows, 1 + length), pad_id, dtype=np.int64)
 
 
 def _last_pieces(recent: list[tuple[str, int]], tokens: int) -> list[tuple[str, int]]:

@@ -30,6 +30,12 @@ class Totals:
         self.bytes += sign * len(encoded(text))
         self.characters += sign * len(text)
 
+    def subtract_ignored(self, count: int) -> None:
+        """Subtracts tokens without loss, such as N of DNA, which are one character each."""
+        self.tokens -= count
+        self.bytes -= count
+        self.characters -= count
+
     def add_rows(self, counts: Table) -> None:
         """Adds rows and their tokens; `counts` are the columns before the tokens."""
         self.rows += len(counts)

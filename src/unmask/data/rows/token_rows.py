@@ -20,10 +20,14 @@ Batch = tuple[Int64[Tensor, "batch length"], Bool[Tensor, "batch length"]]
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of rows: text or pairs. If `filled`, the EOS tokens after a target are valid."""
+    """The layout of rows: text or pairs. If `filled`, the EOS tokens after a target are valid.
+
+    Tokens with the id `ignored`, such as N of DNA, are not valid.
+    """
 
     paired: bool = False
     filled: bool = False
+    ignored: int | None = None
 
     @property
     def counts(self) -> int:
@@ -87,7 +91,10 @@ class Rows:
         block = self.taken(np.asarray(index, dtype=np.int64))
         x = block[:, self.layout.counts :].astype(np.int64)
         valid = np.arange(self.length) < (self.length if self.layout.filled else block[:, :1])
-        return torch.from_numpy(x), torch.from_numpy(np.broadcast_to(valid, x.shape).copy())
+        valid = np.broadcast_to(valid, x.shape).copy()
+        if self.layout.ignored is not None:
+            valid &= x != self.layout.ignored
+        return torch.from_numpy(x), torch.from_numpy(valid)
 
     def given(self, index: ArrayLike | range) -> Bool[Tensor, "batch length"] | None:
         """True at tokens that are given and not predicted; None if the rows are not pairs."""
@@ -101,6 +108,8 @@ class Rows:
 
         Of the EOS tokens after a target only the first is counted.
         """
+        if self.layout.ignored is not None:
+            return self[index][1].sum(1)
         return torch.from_numpy(tokens_of(self._counts(index)))
 
     def count_unknown(self, token: int | None) -> None:

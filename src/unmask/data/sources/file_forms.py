@@ -1,4 +1,4 @@
-"""The form of a file by its content: text, JSON, a table, Parquet, Arrow or an archive."""
+"""The form of a file by its content: text, JSON, a table, FASTA, Parquet, Arrow or an archive."""
 
 import json
 import re
@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO, Any, cast
 
+from unmask.data.sources.fasta import SUFFIXES, TWO_BIT, is_fasta
 from unmask.data.sources.line_reader import DAMAGE, decompressed, format_suffix, opened, readable
 from unmask.errors import UnmaskError
 
@@ -29,6 +30,7 @@ _FORMS = {
     b"PAR1": "parquet",
     b"ARROW1": "arrow",
     b"\xff\xff\xff\xff": "arrow",  # a stream of record batches, as `save_to_disk` writes it
+    **dict.fromkeys(TWO_BIT, "2bit"),
 }
 _OTHERS = {
     b"%PDF-": "a PDF file",
@@ -58,11 +60,12 @@ _OTHERS = {
 
 def known_name(name: str) -> bool:
     """True if a file in a folder or archive is read. A file that the user names is always read."""
-    return format_suffix(Path(name)) in TEXT + JSON_LINES + BINARY + TABLES + ARCHIVES
+    known = TEXT + JSON_LINES + BINARY + TABLES + ARCHIVES + SUFFIXES + (".2bit",)
+    return format_suffix(Path(name)) in known
 
 
 def form_of(path: Path) -> str:
-    """The form of a file: text, json, array, .csv, .tsv, parquet, arrow, zip or tar."""
+    """The form of a file: text, json, array, fasta, 2bit, .csv, .tsv, parquet, arrow, zip or tar."""
     with readable(path):
         state = path.stat()
         return _form(path, state.st_size, state.st_mtime_ns)
@@ -93,6 +96,8 @@ def form_by_content(head: bytes, name: str, suffix: str) -> str:
             raise UnmaskError(f"{name} is {kind}: give UTF-8 text, JSON, CSV, Parquet or Arrow")
     if suffix in TABLES:
         return suffix
+    if suffix in SUFFIXES or (suffix not in TEXT and is_fasta(head)):
+        return "fasta"
     if suffix in BINARY:
         return suffix.removeprefix(".")  # its reader raises the error
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()

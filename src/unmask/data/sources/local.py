@@ -103,9 +103,10 @@ def _files(path: Path, fields: Fields) -> Corpus:
     def read() -> Iterator[str]:
         for file in paths:
             yield from read_documents(file, fields, faults, digests)
+        fields.regions.check_used(str(path))
 
     def hash_content() -> str:
-        return _hash_files(paths, digests)
+        return _hash_files(paths, digests) + fields.regions.digest
 
     return Corpus(str(path), read, hash_content, all(map(has_fields, paths)), faults)
 
@@ -152,7 +153,9 @@ def _text_files(folder: Path) -> list[Path]:
     )
     paths = sorted(path for path in visible if path.is_file() and known_name(path.name))
     if not paths:
-        raise UnmaskError(f"no text, JSON, CSV, Parquet or Arrow files in the folder {folder}")
+        raise UnmaskError(
+            f"no text, JSON, CSV, FASTA, Parquet or Arrow files in the folder {folder}"
+        )
     return paths
 
 

@@ -129,6 +129,18 @@ class Tokenizer(ABC):
         return None
 
     @property
+    def ignored_id(self) -> int | None:
+        """The id of a token without loss that is never generated, such as N of DNA; None if there is none."""
+        return None
+
+    def without_ends(self) -> "Tokenizer":
+        """The tokenizer without BOS and EOS, for the packing windows."""
+        raise UnmaskError(
+            f"data.packing windows is for DNA, not for tokenizer.kind {self.kind}: "
+            "set data.tokenizer.kind dna or another data.packing"
+        )
+
+    @property
     def pair_separators(self) -> int:
         """The number of EOS tokens between the two sentences of a pair, for classification."""
         return 1

@@ -1,6 +1,7 @@
 """Suites: the measurements that `unmask evaluate NAME` runs."""
 
 from unmask.evaluation.suites.generated_texts import Generation
+from unmask.evaluation.suites.genomic_benchmarks import GenomicBenchmarks
 from unmask.evaluation.suites.glue import Glue
 from unmask.evaluation.suites.infilling import Infilling
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite, column
@@ -11,6 +12,7 @@ from unmask.evaluation.suites.zero_shot import ZeroShot
 __all__ = [
     "SUITES",
     "Generation",
+    "GenomicBenchmarks",
     "Glue",
     "Infilling",
     "Likelihood",

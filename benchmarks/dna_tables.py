@@ -1,0 +1,350 @@
+"""Tables 6 and 7 of the MDLM paper in small, on one chromosome: perplexity of DNA, and genomic benchmarks.
+
+    python benchmarks/dna_tables.py --data DATA --runs runs/dna --plan          # minutes of each row, measured
+    python benchmarks/dna_tables.py --data DATA --runs runs/dna                 # trains and measures what is missing
+    python benchmarks/dna_tables.py --runs runs/dna --table                     # both tables as Markdown
+
+DATA holds human-GRCh37-chr20.fa.xz and genomic-benchmarks-subset.tar.xz. Every result is a JSON line in
+RUNS/results.jsonl. A killed run continues where it stopped: finished rows are not repeated, and a training run
+resumes from its checkpoint.
+
+Training leaves out every interval of the benchmark's test parts and the held-out intervals: every 16th block of
+131,072 bases. An autoregressive row trains for as many tokens as pretraining and fine-tuning have together.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import tarfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dna_markov import genome_config, measure
+
+import unmask
+from unmask.backbones.backbone import BACKBONES
+from unmask.config.run_config import RunConfig, resolve
+from unmask.data.load import load_data
+
+GENOME, TASKS = "human-GRCh37-chr20.fa.xz", "genomic-benchmarks-subset.tar.xz"
+CHROMOSOME, BASES = "20", 63_025_520
+BLOCK, EVERY = 131_072, 16  # bases of a block, and the blocks of which one is held out
+PUBLISHED = {  # Table 6, perplexity on the human genome
+    "mamba-ar": "3.067",
+    "hyena-ar": "3.153",
+    "caduceus-plaid": "≤ 3.240",
+    "caduceus-sedd": "≤ 3.216",
+    "caduceus-mdlm": "≤ 3.199",
+}
+PRETRAINED = {"training.lr": 8e-3, "training.betas": "0.9,0.95", "training.weight_decay": 0.1}
+TUNED = {"training.lr": 1e-3, "training.betas": "0.9,0.95", "training.weight_decay": 0.1}
+# time conditioning is on in all Caduceus rows: SEDD needs it, and all of them share one pretraining
+CADUCEUS = {"backbone": "caduceus", "backbone.time_conditioning": True}
+
+
+class Row(NamedTuple):
+    """A trained model: the row that it starts from, its settings, and its share of the steps."""
+
+    start: str
+    settings: dict[str, Any]
+    steps: str  # pretraining, tuning or both
+
+
+ROWS = {
+    "mamba-ar": Row(
+        "",
+        {"method": "autoregressive", "backbone": "mamba", "data.reverse_complement": 0.5}
+        | PRETRAINED,
+        "both",
+    ),
+    "hyena-ar": Row(
+        "",
+        {"method": "autoregressive", "backbone": "hyena", "data.reverse_complement": 0.5}
+        | PRETRAINED,
+        "both",
+    ),
+    "caduceus-mlm": Row("", {"method": "mlm"} | CADUCEUS | PRETRAINED, "pretraining"),
+    "caduceus-sedd": Row("caduceus-mlm", {"method": "sedd"} | CADUCEUS | TUNED, "tuning"),
+    "caduceus-mdlm": Row("caduceus-mlm", {"method": "mdlm"} | CADUCEUS | TUNED, "tuning"),
+}
+TINY_NETWORK = {
+    "backbone.width": 16,
+    "backbone.depth": 1,
+    "training.batch": 2,
+    "training.validation_rows": 4,
+    "training.save_every": 2,
+    "data.length": 64,
+}
+
+
+class Study:
+    """Folders, data and steps of all rows."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args, self.runs = args, Path(args.runs)
+        self.results = self.runs / "results.jsonl"
+        self.runs.mkdir(parents=True, exist_ok=True)
+        steps = {"pretraining": args.pretraining, "tuning": args.tuning}
+        self.steps = steps | {"both": sum(steps.values())}
+
+    # data
+
+    def genome(self) -> str:
+        """The FASTA file; in tiny mode a random genome with the same layout."""
+        if not self.args.tiny:
+            return str(Path(self.args.data) / GENOME)
+        path = self.runs / "genome.fa"
+        if not path.exists():
+            import numpy as np
+
+            bases = "".join(np.random.default_rng(0).choice(list("ACGT"), 40_000))
+            path.write_text(f">{CHROMOSOME}\n{bases}\n")
+        return str(path)
+
+    def beds(self) -> dict[str, str]:
+        """BED files of the excluded and of the held-out intervals, written once."""
+        size, block = (40_000, 1_000) if self.args.tiny else (BASES, BLOCK)
+        test = [(100, 400)] if self.args.tiny else sorted(self.test_intervals())
+        held = [(start, min(start + block, size)) for start in range(0, size, EVERY * block)]
+        files = {"exclude": test, "holdout_intervals": held}
+        for name, spans in files.items():
+            lines = [f"{CHROMOSOME}\t{start}\t{end}\n" for start, end in spans]
+            (self.runs / f"{name}.bed").write_text("".join(lines))
+        return {name: str(self.runs / f"{name}.bed") for name in files}
+
+    def test_intervals(self) -> set[tuple[int, int]]:
+        """The intervals on the chromosome of the test part of every benchmark."""
+        found = set()
+        with tarfile.open(Path(self.args.data) / TASKS) as archive:
+            for member in archive:
+                if member.name.endswith(".test.tsv"):
+                    content = archive.extractfile(member)
+                    assert content is not None
+                    head, *lines = content.read().decode().splitlines()
+                    names = head.split("\t")
+                    for line in lines:
+                        row = dict(zip(names, line.split("\t"), strict=True))
+                        if row["region"] == f"chr{CHROMOSOME}":
+                            found.add((int(row["start"]), int(row["end"])))
+        return found
+
+    # training
+
+    def config(self, name: str, seed: int, steps: int = 0) -> RunConfig:
+        """The configuration of a row with a seed."""
+        row = ROWS[name]
+        settings: dict[str, Any] = {
+            "seed": seed,
+            "data.train": self.genome(),
+            "data.packing": "windows",
+            "data.tokenizer.kind": "dna",
+            "data.length": 1024,
+            **{f"data.{part}": bed for part, bed in self.beds().items()},
+            "training.steps": steps or self.steps[row.steps],
+            "training.batch": self.args.batch,
+            "training.warmup": min(500, self.steps[row.steps] // 10 + 1),
+            "training.decay": "cosine",
+            "training.ema": 0.999,
+            "training.precision": self.args.precision,
+            "training.validate_every": max(1, self.steps[row.steps] // 4),
+            "training.save_every": 500,
+            "training.keep": 1,
+            **row.settings,
+            **(TINY_NETWORK if self.args.tiny else {}),
+        }
+        if row.start:
+            settings["init_from"] = str(self.folder(row.start, 0))
+        return resolve({}, settings)
+
+    def folder(self, name: str, seed: int) -> Path:
+        """The run folder of a row."""
+        return self.runs / f"{name}-{seed}"
+
+    def seeds(self, name: str) -> range:
+        """The seeds of a row. Pretraining has one, as in the paper."""
+        return range(1 if ROWS[name].steps == "pretraining" else self.args.seeds)
+
+    def done(self) -> list[dict]:
+        """All results so far."""
+        if not self.results.exists():
+            return []
+        return [json.loads(line) for line in self.results.read_text().splitlines()]
+
+    def write(self, **row: Any) -> None:
+        """Appends a result."""
+        line = json.dumps(row)
+        print(line, flush=True)
+        with self.results.open("a") as file:
+            file.write(line + "\n")
+
+    def model(self, name: str, seed: int) -> unmask.Model:
+        """The trained model of a row; trains it first, or continues an interrupted run."""
+        folder = self.folder(name, seed)
+        if not (folder / "model" / "model.json").exists():
+            start = ROWS[name].start
+            if start:
+                self.model(start, 0)
+            begun = time.perf_counter()
+            unmask.train(self.config(name, seed), folder)
+            self.write(
+                table="time", row=name, seed=seed, minutes=(time.perf_counter() - begun) / 60
+            )
+        return unmask.load(folder)
+
+    # rows
+
+    def plan(self) -> None:
+        """Prints the minutes of each row, from the speed of a short run."""
+        total = 0.0
+        for name in self.chosen():
+            row, few = ROWS[name], 2 if self.args.tiny else 40
+            config = self.config(name, 0, few)
+            training = replace(config.training, log_every=few // 2)
+            folder = self.runs / "plan" / name
+            unmask.train(
+                replace(config, init_from="", training=training), folder, say=lambda line: None
+            )
+            clock = (folder / "clock.jsonl").read_text().splitlines()
+            rate = json.loads(clock[-1])["tokens_per_second"]
+            tokens = self.steps[row.steps] * config.training.batch * config.data.length
+            minutes = tokens / rate / 60
+            count = len(self.seeds(name))
+            total += minutes * count
+            print(
+                f"{name}: {self.steps[row.steps]:,} steps at {rate:,.0f} tokens/s: {minutes:.1f} min "
+                f"× {count} seeds",
+                flush=True,
+            )
+        print(f"in all: {total:.0f} min of training, without table 7")
+
+    def chosen(self) -> list[str]:
+        """The rows to run; those whose backbone is not registered are left out."""
+        names = [name for name in ROWS if not self.args.rows or name in self.args.rows]
+        present = [name for name in names if ROWS[name].settings["backbone"] in set(BACKBONES)]
+        for name in set(names) - set(present):
+            print(f"{name}: backbone {ROWS[name].settings['backbone']} is not registered")
+        return present
+
+    def table_6(self) -> None:
+        """Held-out perplexity of the Markov baselines and of every row."""
+        done = {(row["row"], row.get("seed", 0)) for row in self.done() if row["table"] == 6}
+        if ("markov-11", 0) not in done:
+            length = 64 if self.args.tiny else 1024
+            beds = self.beds()
+            data = load_data(
+                genome_config(self.genome(), length, beds["exclude"], beds["holdout_intervals"])
+            )
+            for row in measure(data.train, data.valid, range(4, 12)):
+                self.write(table=6, **row)
+        for name in self.chosen():
+            for seed in self.seeds(name):
+                if (name, seed) in done:
+                    continue
+                model = self.model(name, seed)
+                bound = model.perplexity(draws=self.args.draws, batch=64)
+                width = 1.96 * bound.text_error
+                interval = [math.exp(bound.nats + sign * width) for sign in (-1, 1)]
+                self.write(
+                    table=6,
+                    row=name,
+                    seed=seed,
+                    perplexity=bound.perplexity,
+                    interval=interval,
+                    certificate=bound.certificate,
+                    bases=bound.tokens,
+                    parameters=sum(p.numel() for p in model.method.parameters()),
+                )
+
+    def table_7(self) -> None:
+        """Accuracy of every row on the genomic benchmarks, fine-tuned with several seeds."""
+        from unmask.evaluation.suites.suite import SUITES
+
+        if "genomic-benchmarks" not in set(SUITES):
+            print("table 7: the suite genomic-benchmarks is not registered")
+            return
+        done = {(row["row"], row["task"]) for row in self.done() if row["table"] == 7}
+        suite = SUITES.build("genomic-benchmarks")
+        for name in self.chosen():
+            if sum(row == name for row, _ in done) >= 4 or name == "hyena-ar":
+                continue
+            model = self.model(name, 0)
+            options = {"data": self.args.data, "seeds": self.args.seeds}
+            if self.args.tiny:
+                options |= {"limit": 16, "epochs": 1}
+            for found in suite.measure(model, **options):
+                content = suite.to_dict(found)
+                if (name, content["task"]) not in done:
+                    self.write(table=7, row=name, **content)
+
+
+def tables(rows: list[dict]) -> str:
+    """Both tables as Markdown."""
+    lines = ["| model | perplexity | 95% interval over windows | seeds | paper, whole genome |"]
+    lines += ["|---|---:|---:|---:|---:|"]
+    by_name: dict[str, list[dict]] = {}
+    for row in rows:
+        if row["table"] == 6:
+            by_name.setdefault(row["row"], []).append(row)
+    for name, found in by_name.items():
+        values = [row["perplexity"] for row in found]
+        sign = {"upper": "≤ ", "none": "pseudo "}.get(found[0].get("certificate", ""), "")
+        spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+        low, high = found[0]["interval"]
+        lines.append(
+            f"| {name} | {sign}{statistics.mean(values):.4f}{spread} | {low:.4f} to {high:.4f} "
+            f"| {len(values)} | {PUBLISHED.get(name, '')} |"
+        )
+    tasks = [row for row in rows if row["table"] == 7]
+    if tasks:
+        names = list(dict.fromkeys(row["row"] for row in tasks))
+        lines += [
+            "",
+            f"| task | test rows | {' | '.join(names)} |",
+            f"|---|---:{'|---:' * len(names)}|",
+        ]
+        for task in dict.fromkeys(row["task"] for row in tasks):
+            found = {row["row"]: row for row in tasks if row["task"] == task}
+            cells = [
+                f"{found[name]['accuracy']:.3f} ± {found[name]['spread'] / 2:.3f}"
+                if name in found
+                else ""
+                for name in names
+            ]
+            lines.append(f"| {task} | {next(iter(found.values()))['test']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", default="", help="folder of the genome and the benchmarks")
+    parser.add_argument("--runs", default="runs/dna", help="folder of the runs and results")
+    parser.add_argument("--rows", nargs="*", choices=ROWS, help="some of the rows")
+    parser.add_argument("--pretraining", type=int, default=4000, help="steps of pretraining")
+    parser.add_argument("--tuning", type=int, default=4000, help="steps of generative fine-tuning")
+    parser.add_argument("--batch", type=int, default=256, help="windows of a step")
+    parser.add_argument("--seeds", type=int, default=5, help="seeds of fine-tuning")
+    parser.add_argument("--draws", type=int, default=8, help="noise draws of a bound")
+    parser.add_argument("--precision", default="bf16", help="of training")
+    parser.add_argument("--tiny", action="store_true", help="tries the script out anywhere")
+    parser.add_argument("--plan", action="store_true", help="prints the minutes of each row")
+    parser.add_argument("--table", action="store_true", help="prints both tables")
+    args = parser.parse_args()
+    if args.tiny:
+        args.pretraining, args.tuning, args.seeds, args.draws = 4, 4, 1, 1
+        args.precision = "fp32"
+    study = Study(args)
+    if args.table:
+        print(tables(study.done()))
+    elif args.plan:
+        study.plan()
+    else:
+        study.table_6()
+        study.table_7()
+        print(tables(study.done()))
+
+
+if __name__ == "__main__":
+    main()

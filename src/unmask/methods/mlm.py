@@ -1,0 +1,103 @@
+"""The masked language model of BERT (arXiv 1810.04805), for pretraining."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Int64
+from torch import Tensor
+
+from unmask.diffusion.time_sampler import RowNoise, TimeSampler
+from unmask.errors import UnmaskError
+from unmask.methods.compute.chunked_loss import RowLoss
+from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy
+from unmask.methods.method import METHODS, Losses
+from unmask.randomness import RowStream
+from unmask.runtime.device import to_device
+from unmask.shapes import Tokens, Valid
+
+MASKED, REPLACED = 0.8, 0.1  # shares of the predicted tokens; the others stay as they are
+
+
+@dataclass(frozen=True)
+class Corruption(RowNoise):
+    """One draw of the predicted tokens and of their inputs."""
+
+    by_token = ("predicted", "masked", "replaced", "other")
+
+    predicted: Bool[Tensor, "rows length"]
+    masked: Bool[Tensor, "rows length"]  # the input is MASK
+    replaced: Bool[Tensor, "rows length"]  # the input is `other`
+    other: Int64[Tensor, "rows length"]  # random ids
+
+
+@METHODS.register("mlm")
+class MLM(MaskedDiffusion):
+    """Masked language model for pretraining: predicts 15% of the tokens and bounds no likelihood.
+
+    Of the predicted tokens, 80% are masked, 10% are replaced by random ones and 10% stay. The loss is the
+    mean over the predicted tokens. A diffusion method with the same network continues by `init_from`.
+    """
+
+    certificate = "none"
+    capabilities = replace(MaskedDiffusion.capabilities, time_bound=False, generate=False)
+
+    @dataclass(frozen=True)
+    class Config:
+        ratio: float = 0.15  # share of the tokens that are predicted
+
+        def __post_init__(self) -> None:
+            if not 0 < self.ratio <= 1:
+                raise UnmaskError(f"ratio must lie in (0, 1], not {self.ratio}")
+
+    def row_loss(self) -> RowLoss:
+        return cross_entropy
+
+    def loss_inputs(self, t: Tensor) -> list[Tensor]:
+        # a token is predicted with probability `ratio`, so the mean over draws is the loss per token
+        return [torch.full_like(t, 1 / self.config.ratio)]
+
+    def noise(  # type: ignore[override]
+        self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None
+    ) -> Corruption:
+        length = valid.shape[1]
+        predicted = (stream.uniform("mask", length) < self.config.ratio) & valid
+        kind = stream.uniform("corruption", length)
+        ids = torch.tensor(self._ordinary())
+        chosen = (stream.uniform("replacement", length) * len(ids)).long()
+        alpha = torch.full((len(valid),), 1 - self.config.ratio, dtype=torch.float64)
+        return Corruption(
+            t=self.schedule.inverse(alpha).detach(),
+            predicted=predicted,
+            masked=predicted & (kind < MASKED),
+            replaced=predicted & (kind >= MASKED) & (kind < MASKED + REPLACED),
+            other=ids[chosen],
+        )
+
+    def nll(
+        self,
+        x: Tokens,
+        valid: Valid,
+        noise: RowNoise | None,
+        full_bound: bool = False,
+        given: Valid | None = None,
+    ) -> Losses:
+        """The loss at the predicted tokens. It has no other terms."""
+        assert isinstance(noise, Corruption)
+        z = torch.where(to_device(noise.replaced, x.device), to_device(noise.other, x.device), x)
+        z = z.masked_fill(to_device(noise.masked, x.device), self.vocabulary.mask_id)
+        inputs = self.loss_inputs(noise.t)
+        total, by_token = self._masked_loss(
+            x, valid, noise.predicted, noise.t, self.row_loss(), inputs, z_t=z
+        )
+        return Losses(total, {"masked tokens": by_token})
+
+    def loss_tensors(
+        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
+    ) -> dict[str, Tensor] | None:
+        return None  # the number of predicted tokens differs from batch to batch
+
+    def _ordinary(self) -> list[int]:
+        """The ids that are not special, from which replacements are drawn."""
+        v = self.vocabulary
+        special = {v.mask_id, v.pad_id, v.bos_id, v.eos_id, *v.label_ids}
+        return [token for token in range(v.size) if token not in special]
