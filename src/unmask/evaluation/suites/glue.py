@@ -1,6 +1,6 @@
 """The suite `glue`: fine-tuning on the tasks of GLUE, scored on their development sets."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -58,7 +58,7 @@ class GlueRow:
     dev: int | None = column(None, format=",")
     seeds: int = column(0, shown=False)
     by_seed: tuple[float, ...] = column((), shown=False)
-    detail: dict[str, list[float]] | None = column(None, shown=False)
+    detail: Mapping[str, Sequence[float]] | None = column(None, shown=False)
     note: str = column("")
 
 
@@ -157,8 +157,8 @@ def predictions(
     Returns:
         Outputs of the head, [examples, classes].
     """
-    from unmask.representation.classifier import classifier_of, fine_tune, rows_for
-    from unmask.training.fine_tune import FineTuning, predict
+    from unmask.representation.classifier import class_logits, classifier_of, fine_tune
+    from unmask.training.fine_tune import FineTuning
 
     settings: dict[str, Any] = {} if options.pooling is None else {"pooling": options.pooling}
     classifier = classifier_of(
@@ -177,8 +177,7 @@ def predictions(
         seed=seed,
     )
     fine_tune(classifier, data.train.sentences, data.train.targets, training, length=options.length)
-    rows = rows_for(classifier, data.dev.sentences, options.length)
-    return predict(classifier.method, rows).numpy()
+    return class_logits(classifier, data.dev.sentences, length=options.length).numpy()
 
 
 def summarised(
