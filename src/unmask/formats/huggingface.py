@@ -154,7 +154,7 @@ def config_json(bundle: Bundle) -> dict[str, Any]:
         "num_hidden_layers": getattr(backbone, "depth", None),
         "num_attention_heads": getattr(backbone, "heads", None),
     }
-    masked = bundle.method.capabilities.infill
+    masked = bundle.method.capabilities.masked_lm
     return {
         "model_type": MODEL_TYPE,
         "architectures": ["UnmaskForMaskedLM" if masked else "UnmaskModel"],

@@ -10,6 +10,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.generation.guidance import first_tokens
 from unmask.generation.sampling_params import Length, SamplingParams
+from unmask.methods.method import methods_that
 
 Prompts = str | Sequence[str] | None
 LONGEST = 16  # longest text of length auto, in model lengths
@@ -151,5 +152,6 @@ def refuse_one_sided(bundle: Bundle, verb: str) -> None:
         )
     if not bundle.method.capabilities.infill:
         raise UnmaskError(
-            f"an autoregressive model cannot see what follows a gap: {verb} with a diffusion model"
+            f"this model writes from left to right and cannot see what follows a gap: {verb} with a "
+            f"diffusion model, of method {methods_that(lambda can: can.generate and can.infill)}"
         )
