@@ -31,8 +31,8 @@ def exact(name: str, language: Language, **fields: object) -> LatentDiffusion:
         if name == "plaid":
             method.gammas.ends.copy_(torch.tensor([method.config.gamma_first, 6.0]))
         if name == "diffusion_lm":
-            method.code_weights.mul_(10)
-            method.code_bias.zero_()
+            method.codebook.weight.mul_(10)
+            method.codebook.bias.zero_()
 
     def predict(z, gamma, guess, valid=None):
         codes = method.codes.detach().double()
@@ -121,7 +121,7 @@ def test_tokens_read_apart_cost_plaid_their_correlation():
     for first in (-1.0, -5.0):
         method = exact("plaid", TWO, width=1, gamma_first=first)
         with torch.no_grad():
-            method.code_weights.copy_(torch.tensor([[1.0], [-1.0], [1.0]]))
+            method.codebook.weight.copy_(torch.tensor([[1.0], [-1.0], [1.0]]))
         gaps.append(expected_bound(method, TWO) - TWO.entropy - prior_cost(method, TWO))
     assert gaps[0] > 1e-3
     assert abs(gaps[1]) < 5e-4

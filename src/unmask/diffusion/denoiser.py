@@ -85,6 +85,15 @@ class VectorDenoiser(Protocol):
     def estimate(self, prediction: Tensor) -> Float[Tensor, "rows length width"]:
         """The estimate of the code vectors in a prediction."""
 
+    def steer(
+        self,
+        estimate: Float[Tensor, "rows length width"],
+        z: Float[Tensor, "rows length width"],
+        gamma: Float[Tensor, "rows"],
+        guess: Float[Tensor, "rows length width"],
+    ) -> Float[Tensor, "rows length width"]:
+        """The estimate after guidance; unchanged without guidance."""
+
     def log_tokens(self, prediction: Tensor) -> Float[Tensor, "rows length vocabulary"]:
         """log p(token | z_t) in a prediction."""
 

@@ -40,13 +40,16 @@ def measure_card(
         batch: Rows of one pass of the network, for the bound.
         say: Receives a line before each measurement.
     """
-    say(f"measuring the bound on {data}, {draws} draw{'s' * (draws > 1)}")
-    bound = model.perplexity(source=data, draws=draws, batch=batch)
+    bound = {}
+    if model.method.capabilities.score:
+        say(f"measuring the bound on {data}, {draws} draw{'s' * (draws > 1)}")
+        measured = model.perplexity(source=data, draws=draws, batch=batch)
+        bound = {"bound": _bound(model, measured, data)}
     say(f"generating and judging {n} texts")
     rows = _texts(model, judge, n, say)
     texts = model.generate(n=len(SEEDS), seed=list(SEEDS))
     return card_facts(model) | {
-        "bound": _bound(model, bound, data),
+        **bound,
         "texts": [row.to_dict() for row in rows],
         "device": model.device.type,
         "samples": [{"seed": text.seed, "text": text.text} for text in texts],

@@ -155,8 +155,7 @@ def config_json(bundle: Bundle) -> dict[str, Any]:
         "num_hidden_layers": getattr(backbone, "depth", None),
         "num_attention_heads": getattr(backbone, "heads", None),
     }
-    capabilities = bundle.method.capabilities
-    task = "ForMaskedLM" if capabilities.infill else "Model"
+    task = "ForMaskedLM" if bundle.method.capabilities.masked_lm else "Model"
     task = "ForSequenceClassification" if as_classifier(bundle.method) else task
     return {
         "model_type": MODEL_TYPE,

@@ -132,7 +132,7 @@ def write_card(folder: Path, page: str, facts: dict[str, Any]) -> None:
 
 def _front(bundle: Bundle, licence: str | None) -> str:
     """The YAML front matter for the hub's search."""
-    masked = bundle.method.capabilities.infill
+    masked = bundle.method.capabilities.masked_lm
     lines = ["library_name: unmask", "tags:", "- unmask", f"- {bundle.config.method.name}"]
     if masked:
         lines += ["- masked-diffusion", "pipeline_tag: fill-mask"]
@@ -159,7 +159,7 @@ import unmask
 
 model = unmask.load("{name}")
 print(model.generate(n=1)[0])
-```{transformers if METHODS[method].capabilities.infill else ""}"""
+```{transformers if METHODS[method].capabilities.masked_lm else ""}"""
 
 
 def _training(name: str, facts: Mapping[str, Any]) -> str:

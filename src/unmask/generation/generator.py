@@ -18,6 +18,7 @@ from unmask.generation.logits_processor import build_processors
 from unmask.generation.prompts import FillRequest
 from unmask.generation.sampler_spec import choose_sampler, in_windows
 from unmask.generation.sampling_params import SHARPNESS, SamplingParams
+from unmask.methods.method import methods_that
 from unmask.randomness import child_seed, row_seeds
 from unmask.samplers.core.canvas import Canvas, Frame, last_frame
 from unmask.samplers.core.token_sampler import TAIL, SamplingTask
@@ -61,8 +62,10 @@ class Generator:
             bundle.tokenizer, job, sampling, self._sampling_task(), bundle.length
         )
         if self.task.allow is not None and bundle.method.capabilities.latent:
+            able = methods_that(lambda can: can.generate and not can.latent)
             raise UnmaskError(
-                "a model that diffuses vectors takes no regex, ban, include or allowed: leave them out"
+                "a model that diffuses vectors takes no regex, ban, include or allowed: leave them out, "
+                f"or give a model of method {able}"
             )
         if self.task.allow is not None and sampling.ending == "first":
             raise UnmaskError(

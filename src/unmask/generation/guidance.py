@@ -7,7 +7,7 @@ computes it with another network, to first order.
 
 import math
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -15,8 +15,11 @@ from torch import Tensor
 
 from unmask.bundle import Bundle
 from unmask.diffusion.denoiser import Denoiser
+from unmask.diffusion.gaussian import signal
 from unmask.errors import UnmaskError, unknown
 from unmask.generation.sampling_params import SamplingParams
+from unmask.methods.latent.latent_diffusion import LatentDenoiser, Vectors
+from unmask.methods.method import METHODS, methods_that
 from unmask.methods.token_classifier import TokenClassifier
 from unmask.shapes import At, LogProbabilities, Tokens
 
@@ -29,6 +32,14 @@ class Classifier(Protocol):
 
     def slopes(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         """Gradient of log p(y | z_t) with respect to the one-hot tokens at chosen positions."""
+
+
+@runtime_checkable
+class SoftClassifier(Protocol):
+    """A classifier of texts whose tokens are uncertain."""
+
+    def soft(self, probabilities: Float[Tensor, "rows length vocabulary"]) -> Float[Tensor, "rows"]:
+        """log p(y) of each row, differentiable in the probabilities of its tokens."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +103,72 @@ class ClassifierGuided:
         return (log_x_theta + self.weight * slopes).log_softmax(-1)
 
 
+@dataclass(frozen=True)
+class ClassifierGuidedVectors(LatentDenoiser):
+    """Classifier guidance of vectors: the gradient of log p(y | text) in z_t moves the estimate.
+
+    Bayes' rule adds weight * gradient to the score of z_t. The estimate of the codes then moves by
+    sigma^2 / alpha times that.
+    """
+
+    classifier: SoftClassifier
+    weight: float
+
+    def __post_init__(self) -> None:
+        _check(self.weight)
+
+    @property
+    def cost(self) -> int:
+        """Network calls per row in each step."""
+        return 1 if self.weight == 0 else 3
+
+    def steer(
+        self, estimate: Vectors, z: Vectors, gamma: Float[Tensor, "rows"], guess: Vectors
+    ) -> Vectors:
+        if self.weight == 0:
+            return estimate
+        # samplers run in inference mode, whose tensors carry no gradient: hence the clones
+        with torch.inference_mode(False), torch.enable_grad():
+            inputs = z.clone().requires_grad_()
+            prediction = self.predict(inputs, gamma.clone(), guess.clone())
+            log_p = self.classifier.soft(self.log_tokens(prediction).exp())
+            (gradient,) = torch.autograd.grad(log_p.sum(), inputs)
+        alpha, sigma = signal(gamma[:, None, None])
+        return estimate + self.weight * sigma**2 / alpha * gradient
+
+
+@dataclass(frozen=True)
+class ClassifierFreeVectors(LatentDenoiser):
+    """Classifier-free guidance of vectors: the estimate moves away from that without the class token.
+
+    Rows have the class token `label_id` at column `column`.
+    """
+
+    label_id: int
+    null_id: int
+    weight: float
+    column: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self.weight)
+
+    @property
+    def cost(self) -> int:
+        """Network calls per row in each step."""
+        return 2
+
+    def steer(
+        self, estimate: Vectors, z: Vectors, gamma: Float[Tensor, "rows"], guess: Vectors
+    ) -> Vectors:
+        label, null = self.codes[self.label_id], self.codes[self.null_id]
+        alpha, _ = signal(gamma[:, None])
+        z, guess = z.clone(), guess.clone()
+        z[:, self.column] += alpha * (null - label)
+        guess[:, self.column] = null
+        free = self.estimate(self.predict(z, gamma, guess))
+        return free + self.weight * (estimate - free)
+
+
 def _check(weight: float) -> None:
     if not 0 <= weight <= LARGEST_WEIGHT:
         raise UnmaskError(
@@ -112,13 +189,21 @@ def guided(bundle: Bundle, sampling: SamplingParams) -> Denoiser:
     weight = float(sampling.guidance)
     if label_id is None or (sampling.guide is None and weight == 1):
         return denoiser
-    if bundle.method.capabilities.latent:
-        raise UnmaskError("guidance is for tokens, and this model diffuses vectors: leave it out")
+    method, null_id = bundle.method, bundle.tokenizer.vocabulary.bos_id
+    if method.capabilities.blocks:
+        able = methods_that(lambda can: can.generate and not can.blocks)
+        raise UnmaskError(
+            f"the method {METHODS.name_of(method)} takes no guidance: give a model of method {able}"
+        )
     if sampling.guide is None:
-        assert bundle.tokenizer.vocabulary.bos_id is not None
-        return ClassifierFree(denoiser, bundle.tokenizer.vocabulary.bos_id, weight)
+        assert null_id is not None
+        if method.capabilities.latent:
+            return ClassifierFreeVectors(cast(Any, method), label_id, null_id, weight)
+        return ClassifierFree(denoiser, null_id, weight)
     labels = bundle.tokenizer.labels.values()
     classifier = TokenClassifier(sampling.guide.method, label_id, labels)
+    if method.capabilities.latent:
+        return ClassifierGuidedVectors(cast(Any, method), classifier, weight)
     return ClassifierGuided(denoiser, classifier, weight)
 
 

@@ -11,6 +11,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.generation.guidance import first_tokens
 from unmask.generation.sampling_params import Length, SamplingParams
+from unmask.methods.method import methods_that
 
 Prompt = str | Sequence[int]  # a text or its token ids
 Prompts = Prompt | Sequence[Prompt] | None
@@ -182,5 +183,6 @@ def refuse_one_sided(bundle: Bundle, verb: str) -> None:
         )
     if not bundle.method.capabilities.infill:
         raise UnmaskError(
-            f"an autoregressive model cannot see what follows a gap: {verb} with a diffusion model"
+            f"this model writes from left to right and cannot see what follows a gap: {verb} with a "
+            f"diffusion model, of method {methods_that(lambda can: can.generate and can.infill)}"
         )

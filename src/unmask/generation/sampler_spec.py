@@ -40,12 +40,12 @@ def choose_sampler(sampling: SamplingParams, method: Method, openings: int) -> S
     return chosen
 
 
-def suitable_samplers(method: Method) -> list[str]:
+def suitable_samplers(method: Method | type[Method]) -> list[str]:
     """The names of the samplers that work with a method."""
     return [name for name in SAMPLERS if _suits(SAMPLERS[name], method)]
 
 
-def _suits(sampler: Sampler | type[Sampler], method: Method) -> bool:
+def _suits(sampler: Sampler | type[Sampler], method: Method | type[Method]) -> bool:
     """True if both handle tokens, vectors or blocks; a causal method also needs a causal sampler."""
     capabilities = method.capabilities
     if (sampler.latent, sampler.blocks) != (capabilities.latent, capabilities.blocks):

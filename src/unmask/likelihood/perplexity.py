@@ -10,6 +10,7 @@ from unmask.data.rows.token_rows import Rows
 from unmask.errors import UnmaskError
 from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import How, choose_estimator, likelihood
+from unmask.methods.method import METHODS, methods_that
 
 Texts = (
     Sequence[str | tuple[str, str]] | str | None
@@ -30,6 +31,11 @@ def perplexity(
 ) -> Bound:
     """The bound of a model on texts; `Model.perplexity` documents the arguments."""
     method = bundle.method
+    if not method.capabilities.score:
+        able = methods_that(lambda can: can.score and can.generate)
+        raise UnmaskError(
+            f"the method {METHODS.name_of(method)} has no likelihood: give a model of method {able}"
+        )
     choose_estimator(method, batch, **how)  # raises an error before any text is read
     rows = rows_of(bundle, data, packing)
     rows.count_unknown(bundle.tokenizer.unknown_id)

@@ -29,6 +29,7 @@ class Autoregressive(CausalMethod):
     certificate = "exact"
     capabilities = Capabilities(causal=True, infill=False)
     sampler = "left_to_right"
+    noise_schedule = "none"
 
     @dataclass(frozen=True)
     class Config:

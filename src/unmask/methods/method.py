@@ -1,7 +1,7 @@
 """Interface of the methods: a bound for training and evaluation, and a denoiser for samplers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -79,6 +79,12 @@ class Capabilities:
     latent: bool = False  # diffuses vectors, which its own samplers round to tokens
     blocks: bool = False  # writes blocks after a context, from left to right
     per_row: bool = False  # its loss is one number per row, as of a classifier
+    score: bool = True  # `nll` measures a text; False if its loss is no likelihood of any process
+
+    @property
+    def masked_lm(self) -> bool:
+        """True if the network reads a text with masks and predicts the masked tokens."""
+        return self.infill and not self.latent
 
 
 class Method(nn.Module, ABC):
@@ -90,6 +96,7 @@ class Method(nn.Module, ABC):
     sampler: ClassVar[str] = "ancestral"  # name of the default sampler
     # parameters with an own learning rate or weight decay
     parameter_groups: tuple[ParameterGroup, ...] = ()
+    noise_schedule: ClassVar[str] = "section schedule"  # the noise schedule, for `unmask methods`
     loss_weight: str = ""  # name of the training loss's weights; empty for those of the bound
 
     def __init__(
@@ -292,6 +299,23 @@ class Method(nn.Module, ABC):
 
 
 METHODS: Registry[Method] = Registry("method")
+
+
+def methods_that(can: Callable[[Capabilities], bool]) -> str:
+    """Names of the methods that can do something, for an error message.
+
+    Args:
+        can: The condition on the capabilities.
+
+    Returns:
+        The names, such as "mdlm, plaid or sedd".
+
+    Example:
+        >>> methods_that(lambda can: can.causal)
+        'autoregressive'
+    """
+    names = [name for name in METHODS if can(METHODS[name].capabilities)]
+    return " or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def padding(valid: Valid, device: torch.device) -> Valid | None:

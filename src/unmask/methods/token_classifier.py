@@ -43,6 +43,30 @@ class TokenClassifier:
             logits = head(h)[:, labels]
         return logits.log_softmax(-1)[:, self._index]
 
+    def soft(self, probabilities: Float[Tensor, "rows length vocabulary"]) -> Float[Tensor, "rows"]:
+        """log p(label) of rows whose tokens are uncertain, differentiable in their probabilities.
+
+        The network reads the mean embedding of each position.
+
+        Args:
+            probabilities: Distribution of the token at each position.
+
+        Returns:
+            log p(label) of each row.
+        """
+        weight = self._embedding.weight
+        column = torch.arange(probabilities.shape[1], device=weight.device) == self._column
+
+        def replace(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+            return torch.where(column[:, None], output, probabilities.to(weight.dtype) @ weight)
+
+        hook = self._embedding.register_forward_hook(replace)
+        try:
+            start = torch.zeros(len(probabilities), dtype=torch.float64)
+            return self(probabilities.argmax(-1), start)
+        finally:
+            hook.remove()
+
     def slopes(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         """Gradient of log p(label | z_t) in the one-hot tokens at chosen positions.
 

@@ -37,6 +37,10 @@ _EXAMPLES = {  # a command that uses an entry of the list
     "sources": "unmask evaluate stories --data notes.txt",
     "formats": "unmask export runs/demo FOLDER --format huggingface",
 }
+_DETAILS = {  # help of NAME, for lists whose entries have more to show
+    "samplers": "sampler whose fields to list; by default all samplers are listed",
+    "methods": "method whose facts to list; by default all methods are listed, in a table",
+}
 _HEADINGS = ("model", "parameters", "tokens", "length", "bound", "licence of the data", "size")
 
 
@@ -45,13 +49,8 @@ def add(commands: Commands) -> None:
     for name in ("recipes", *_REGISTRIES):
         summary = f"list the {name.replace('-', ' ')}"
         parser = commands.add_parser(name, help=summary, description=summary)
-        if name == "samplers":
-            parser.add_argument(
-                "name",
-                nargs="?",
-                metavar="NAME",
-                help="sampler whose fields to list; by default all samplers are listed",
-            )
+        if name in _DETAILS:
+            parser.add_argument("name", nargs="?", metavar="NAME", help=_DETAILS[name])
         add_examples(parser, f"unmask {name}", _EXAMPLES[name])
         parser.set_defaults(execute=partial(names, name))
 
@@ -82,7 +81,10 @@ def models(args: Namespace) -> None:
 def names(name: str, args: Namespace) -> None:
     summaries = recipes.summaries() if name == "recipes" else _registry(name).summaries()
     if chosen := getattr(args, "name", None):
-        summaries = fields(chosen)
+        summaries = fields(chosen) if name == "samplers" else method_facts(chosen)
+    elif name == "methods":
+        _print_methods()
+        return
     width = max(map(len, summaries), default=0)
     for entry, summary in summaries.items():
         print(f"{entry:<{width}}  {summary}".rstrip())
@@ -98,6 +100,42 @@ def fields(sampler: str) -> dict[str, str]:
         about = filter(None, (help_of(one), one.range))
         found[f"{sampler}:{one.name}="] = ", ".join(about)
     return found
+
+
+def method_facts(name: str) -> dict[str, str]:
+    """Properties of a method: latents, noise schedule, certificate, samplers, filling, scoring."""
+    from unmask.generation.sampler_spec import suitable_samplers
+    from unmask.methods.method import METHODS
+
+    kind = METHODS[name]  # raises an error for an unknown method
+    can = kind.capabilities
+    samplers = [each for each in suitable_samplers(kind) if each != kind.sampler]
+    return {
+        name: METHODS.summaries()[name],
+        "latent": "vectors" if can.latent else "tokens",
+        "schedule": kind.noise_schedule,
+        "certificate": kind.certificate,
+        "fills": "yes" if can.generate and can.infill else "no",
+        "scored": "yes" if can.score else "no",
+        "samplers": ", ".join([kind.sampler, *samplers]) if can.generate else "none",
+    }
+
+
+def _print_methods() -> None:
+    """Prints a line for each method, below a line of headings."""
+    rows = []
+    for name in _registry("methods"):
+        summary, *facts = method_facts(name).values()
+        first, *others = facts[-1].split(", ")
+        facts[-1] = f"{first} and {len(others)} more" if others else first
+        rows.append([name, *facts, summary])
+    headings = list(method_facts(rows[0][0]))
+    lines = [["method", *headings[1:], "summary"], *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print(
+            "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
+        )
 
 
 def _registry(name: str) -> Registry[object]:

@@ -27,7 +27,7 @@ from unmask.files.tensors import check_finite
 from unmask.formats import huggingface
 from unmask.integrations.transformers.configuration import UnmaskConfig
 from unmask.integrations.transformers.generate import generate_rows
-from unmask.methods.method import Method, padding, targets
+from unmask.methods.method import METHODS, Method, padding, targets
 from unmask.model import Model
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
@@ -54,6 +54,11 @@ class UnmaskPreTrainedModel(PreTrainedModel):
                 "this configuration has no run and describes no network: use from_model or from_pretrained"
             )
         method = build_method(from_dict(config.run), Vocabulary(**config.vocabulary))
+        if method.capabilities.latent:
+            raise UnmaskError(
+                f"a network of method {METHODS.name_of(method)} reads vectors and no token ids: load it "
+                "with unmask.load"
+            )
         # in __dict__, so that its modules are not registered a second time
         self.__dict__["_built"] = method
         self.backbone = method.backbone
@@ -309,8 +314,11 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
 
     def __init__(self, config: UnmaskConfig) -> None:
         super().__init__(config)
-        if not self.method.capabilities.infill:
-            raise UnmaskError("an autoregressive model fills no gaps: load it with unmask.load")
+        if not self.method.capabilities.masked_lm:
+            raise UnmaskError(
+                f"a model of method {METHODS.name_of(self.method)} fills no gaps in transformers: load it "
+                "with unmask.load"
+            )
 
     def forward(
         self,

@@ -11,6 +11,7 @@ from unmask.diffusion.gaussian import CosineSignal, GaussianNoise, signal
 from unmask.diffusion.parameterization import subs_log_probs
 from unmask.errors import UnmaskError
 from unmask.methods.latent.latent_diffusion import (
+    FixedCodes,
     LatentBatch,
     LatentDiffusion,
     Outputs,
@@ -31,9 +32,9 @@ LARGEST_BIT = 1 - 1e-6  # of an estimate, so that each token keeps a probability
 class AnalogBits(LatentDiffusion):
     """Gaussian diffusion of the bits of token ids, each -1 or 1, trained with a squared error."""
 
+    noise_schedule = "cosine"
     loss_weight = "simple"
     sampler = "latent_ddim"
-    bits: Tensor
 
     @dataclass(frozen=True)
     class Config:
@@ -48,16 +49,11 @@ class AnalogBits(LatentDiffusion):
     def gamma_schedule(self) -> CosineSignal:
         return CosineSignal()
 
-    def add_codes(self) -> int:
+    def build_codes(self) -> FixedCodes:
         size = self.vocabulary.size
         width = max(1, (size - 1).bit_length())
         bits = torch.arange(size)[:, None] >> torch.arange(width) & 1
-        self.register_buffer("bits", 2.0 * bits - 1, persistent=False)
-        return width
-
-    @property
-    def codes(self) -> Float[Tensor, "vocabulary width"]:
-        return self.bits
+        return FixedCodes(2.0 * bits - 1)
 
     def estimate(self, prediction: Outputs) -> Vectors:
         return prediction.clamp(-1, 1)
@@ -83,5 +79,5 @@ class AnalogBits(LatentDiffusion):
     def _by_bits(self, logits: Vectors) -> TokenLogProbs:
         """The distribution over tokens of independent bits with these logits."""
         with full_precision(logits):
-            scores = logits @ self.bits.to(logits).t() / 2
+            scores = logits @ self.codes.to(logits).t() / 2
         return subs_log_probs(scores, self.vocabulary.mask_id)

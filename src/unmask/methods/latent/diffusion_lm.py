@@ -30,8 +30,10 @@ VARIANCES = ("posterior", "released")
 class DiffusionLM(LatentDiffusion):
     """Gaussian diffusion of learned codes with a square-root schedule, trained without the bound's weights."""
 
+    noise_schedule = "square root"
     loss_weight = "simple"
     sampler = "latent_clamped"
+    codebook: nn.Linear
 
     @dataclass(frozen=True)
     class Config:
@@ -51,20 +53,17 @@ class DiffusionLM(LatentDiffusion):
     def __init__(self, config: Config, *parts: Any) -> None:
         super().__init__(config, *parts)
         self.variance = cast(Variance, config.variance)
-        self.parameter_groups = (ParameterGroup("code_", config.code_lr, 0.0),)
+        self.parameter_groups = (ParameterGroup("codebook.", config.code_lr, 0.0),)
 
     def gamma_schedule(self) -> SquareRoot:
         return SquareRoot()
 
-    def add_codes(self) -> int:
-        size, width = self.vocabulary.size, self.config.width
-        self.code_weights = nn.Parameter(torch.randn(size, width))
-        self.code_bias = nn.Parameter(torch.zeros(size))  # of the rounding
-        return width
-
-    @property
-    def codes(self) -> Float[Tensor, "vocabulary width"]:
-        return self.code_weights
+    def build_codes(self) -> nn.Linear:
+        """The rounding layer, whose weight holds the codes."""
+        codes = nn.Linear(self.config.width, self.vocabulary.size)
+        nn.init.normal_(codes.weight)
+        nn.init.zeros_(codes.bias)
+        return codes
 
     def log_tokens(self, prediction: Outputs) -> TokenLogProbs:
         return self._round(prediction)
@@ -89,5 +88,6 @@ class DiffusionLM(LatentDiffusion):
 
     def _round(self, vectors: Vectors) -> TokenLogProbs:
         with full_precision(vectors):
-            logits = vectors @ self.code_weights.to(vectors).t() + self.code_bias.to(vectors)
+            weight, bias = self.codebook.weight.to(vectors), self.codebook.bias.to(vectors)
+            logits = nn.functional.linear(vectors, weight, bias)
         return subs_log_probs(logits, self.vocabulary.mask_id)

@@ -43,6 +43,16 @@ LARGEST_CODE = 1e4  # norm
 SMALLEST_SPREAD = 1e-4  # of the codes, relative to their norm
 
 
+class FixedCodes(nn.Module):
+    """Code vectors that are not learned, and not saved with the weights."""
+
+    weight: Tensor
+
+    def __init__(self, codes: Float[Tensor, "vocabulary width"]) -> None:
+        super().__init__()
+        self.register_buffer("weight", codes, persistent=False)
+
+
 @dataclass(frozen=True)
 class LatentBatch:
     """Rows of a loss on the device, with the randomness of each row."""
@@ -88,7 +98,8 @@ class LatentDiffusion(Method):
         self.steps = getattr(config, "steps", 0)
         self.self_conditioning = getattr(config, "self_conditioning", 0.0)
         self.gammas = self.gamma_schedule()
-        width = self.add_codes()
+        self.codebook = self.build_codes()
+        width = self.codes.shape[1]
         backbone.embedding = self.adapter(width, backbone.width)
         backbone.head = zero_linear(backbone.width, self.outputs(width))
 
@@ -99,13 +110,15 @@ class LatentDiffusion(Method):
         """The noise schedule; a learned one is a module."""
 
     @abstractmethod
-    def add_codes(self) -> int:
-        """Adds the parameters or buffers of `codes`; returns their width."""
+    def build_codes(self) -> nn.Module:
+        """The code vectors, as the `weight` of a module; `FixedCodes` if they are not learned."""
 
     @property
-    @abstractmethod
     def codes(self) -> Float[Tensor, "vocabulary width"]:
         """The code vector of each token."""
+        codes = self.codebook.weight
+        assert isinstance(codes, Tensor)
+        return codes
 
     def adapter(self, width: int, features: int) -> nn.Module:
         """The first layer of the network: vectors and a guess -> features."""
@@ -389,6 +402,12 @@ class LatentDenoiser:
     def estimate(self, prediction: Outputs) -> Vectors:
         """The estimate of the code vectors in a prediction."""
         return self.method.estimate(prediction)
+
+    def steer(
+        self, estimate: Vectors, z: Vectors, gamma: Float[Tensor, "rows"], guess: Vectors
+    ) -> Vectors:
+        """The estimate after guidance; this denoiser has none."""
+        return estimate
 
     def log_tokens(self, prediction: Outputs) -> TokenLogProbs:
         """log p(token | z_t) in a prediction."""

@@ -32,6 +32,7 @@ from unmask.shapes import Valid
 class Plaid(LatentDiffusion):
     """Gaussian diffusion of learned codes, trained with its bound, with a learned noise schedule."""
 
+    noise_schedule = "learned"
     gammas: LearnedGamma
 
     @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Plaid(LatentDiffusion):
     def __init__(self, config: Config, *parts: Any) -> None:
         super().__init__(config, *parts)
         self.parameter_groups = (
-            ParameterGroup("code_weights", config.code_lr, 0.0),
+            ParameterGroup("codebook.", config.code_lr, 0.0),
             ParameterGroup("gammas.", config.schedule_lr, 0.0),
         )
 
@@ -69,13 +70,12 @@ class Plaid(LatentDiffusion):
         config = self.config
         return LearnedGamma(config.gamma_first, config.gamma_last, config.degree)
 
-    def add_codes(self) -> int:
-        self.code_weights = nn.Parameter(torch.randn(self.vocabulary.size, self.config.width))
-        return self.config.width
+    def build_codes(self) -> nn.Module:
+        return nn.Embedding(self.vocabulary.size, self.config.width)
 
     @property
     def codes(self) -> Float[Tensor, "vocabulary width"]:
-        return F.normalize(self.code_weights, dim=-1)
+        return F.normalize(super().codes, dim=-1)
 
     def outputs(self, width: int) -> int:
         return self.vocabulary.size

@@ -11,6 +11,7 @@ from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.errors import UnmaskError
 from unmask.methods.latent.latent_diffusion import (
+    FixedCodes,
     LatentBatch,
     LatentDenoiser,
     LatentDiffusion,
@@ -37,7 +38,8 @@ class SSDLM(LatentDiffusion):
     """Diffusion of simplex codes in blocks after a context, trained with a cross-entropy."""
 
     certificate = "none"
-    capabilities = replace(LatentDiffusion.capabilities, infill=False, blocks=True)
+    capabilities = replace(LatentDiffusion.capabilities, infill=False, blocks=True, score=False)
+    noise_schedule = "cosine"
     loss_weight = "cross-entropy"
     sampler = "simplex_blocks"
 
@@ -57,15 +59,9 @@ class SSDLM(LatentDiffusion):
     def gamma_schedule(self) -> CosineSignal:
         return CosineSignal()
 
-    def add_codes(self) -> int:
+    def build_codes(self) -> FixedCodes:
         """Codes 2 one-hot - 1. K scales codes and noise alike, so only the network's input needs it."""
-        size = self.vocabulary.size
-        self.register_buffer("simplex", 2 * torch.eye(size) - 1, persistent=False)
-        return size
-
-    @property
-    def codes(self) -> Float[Tensor, "vocabulary width"]:
-        return self.get_buffer("simplex")
+        return FixedCodes(2 * torch.eye(self.vocabulary.size) - 1)
 
     def adapter(self, width: int, features: int) -> nn.Module:
         return nn.Linear(width, features)

@@ -1,0 +1,193 @@
+"""Methods that diffuse vectors, from the configuration to the served text."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from builders import small_method
+from tiny_models import TEXTS, TINY, one_line
+
+import unmask
+from unmask.config.run_config import load_recipe, resolve
+from unmask.errors import UnmaskError
+from unmask.generation.sampler_spec import suitable_samplers
+from unmask.methods.method import METHODS
+from unmask.randomness import RowStream
+from unmask.training.trainer import Trainer
+
+LATENT = [name for name in METHODS if METHODS[name].capabilities.latent]
+SHORT = {
+    "backbone.width": "32",
+    "backbone.depth": "1",
+    "backbone.heads": "2",
+    "training.steps": "4",
+    "training.decay": "constant",
+    "training.warmup": "0",
+    "training.save_every": "2",
+    "training.validate_every": "0",
+    "training.sample_every": "0",
+}
+
+
+def recipe(name: str) -> str:
+    return f"demo-{name.replace('_', '-')}"
+
+
+def configured(name: str, folder: Path, **changes: str):
+    corpus = folder / "corpus.txt"
+    corpus.write_text("\n".join(TEXTS), encoding="utf-8")
+    own = {
+        "data.train": str(corpus),
+        "data.cache": str(folder / "cache"),
+        "data.tokenizer.kind": "characters",
+    }
+    return resolve(load_recipe(recipe(name)), [*TINY, *(own | SHORT | changes).items()])
+
+
+def trained(name: str, folder: Path, run: str = "run", **changes: str) -> unmask.Model:
+    unmask.train(configured(name, folder, **changes), folder / run, say=lambda line: None)
+    return unmask.load(folder / run, device="cpu")
+
+
+@pytest.fixture(scope="module", params=LATENT)
+def model(request, tmp_path_factory) -> unmask.Model:
+    return trained(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def same(one: unmask.Model, other: unmask.Model) -> bool:
+    ours, theirs = one.method.state_dict(), other.method.state_dict()
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
+
+
+def test_a_resumed_run_ends_with_the_same_bits(model, tmp_path):
+    name = model.config.method.name
+    trained(name, tmp_path, **{"training.steps": "2"})
+    assert same(model, trained(name, tmp_path))
+
+
+def test_it_is_saved_and_exported(model, tmp_path):
+    model.save(tmp_path / "saved")
+    model.save_pretrained(tmp_path / "hub")
+    for folder in ("saved", "hub"):
+        assert same(model, unmask.load(tmp_path / folder, device="cpu"))
+    card = (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")
+    assert model.config.method.name in card and "fill-mask" not in card
+
+
+def test_transformers_refuse_a_network_of_vectors_in_one_line(model):
+    pytest.importorskip("transformers")
+    from unmask.integrations.transformers.modeling import UnmaskModel
+
+    with pytest.raises(UnmaskError, match="load it with") as caught:
+        UnmaskModel.from_model(model)
+    one_line(caught)
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_each_sampler_keeps_the_prompt_and_repeats_its_text(model, number):
+    sampler = suitable_samplers(model.method)[number]
+    options = {"length": 16, "steps": 3, "sampler": sampler, "stop": False}
+    first, second = model.generate("The cat", n=2, **options)
+    assert first.text.startswith("The cat") and len(first.ids) == len(second.ids)
+    assert first.ids != second.ids
+    alone = model.generate("The cat", seed=second.seed, **options)[0]
+    assert alone.ids == second.ids and alone.calls == second.calls
+    frames = list(model.stream("The cat", **options))
+    assert frames[-1].tokens[0].tolist()[: len(first.ids)] == first.ids
+
+
+def test_gaps_are_filled_or_refused_with_the_methods_that_can(model):
+    if model.method.capabilities.infill:
+        text = model.fill("The [MASK:3] sat.", steps=2)[0].text
+        assert text.startswith("The ") and text.endswith(" sat.")
+        return
+    with pytest.raises(UnmaskError, match=r"of method .*mdlm") as caught:
+        model.fill("The [MASK:3] sat.")
+    one_line(caught)
+
+
+def test_a_constraint_is_refused_with_the_methods_that_can(model):
+    with pytest.raises(UnmaskError, match=r"of method .*mdlm") as caught:
+        model.generate("The", regex="The .*")
+    assert "plaid" not in one_line(caught).partition("of method")[2]
+
+
+def test_a_text_is_measured_or_refused_with_the_methods_that_can(model):
+    if model.method.capabilities.score:
+        bound = model.perplexity("The cat sat.", draws=2)
+        assert bound.certificate == "upper" and bound.nats > 0
+        assert bound.terms.keys() == {"diffusion", "prior", "reconstruction"}
+        return
+    with pytest.raises(UnmaskError, match=r"has no likelihood: .* method .*plaid") as caught:
+        model.perplexity("The cat sat.")
+    one_line(caught)
+
+
+def test_it_is_in_the_playgrounds_menu_and_predicts(model):
+    from unmask.play.controls import menu
+    from unmask.play.page_requests import Guessing
+    from unmask.play.predictions import predict
+
+    [entry] = menu({"own": model})["models"]
+    assert entry["sampler"] == model.method.sampler in entry["samplers"]
+    assert "ancestral" not in entry["samplers"]
+    tokens = [*model.tokenizer.encode("The"), None]
+    [found] = predict(model, Guessing(model="own", tokens=tokens, places=[3], k=3))
+    assert len(found["guesses"][0]["likely"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("plaid", lambda m: m.codebook.weight.fill_(1.0), "the codes of all tokens are equal"),
+        ("diffusion_lm", lambda m: m.codebook.weight.fill_(0.5), "the codes of all tokens are"),
+        ("diffusion_lm", lambda m: m.codebook.weight.mul_(1e6), "the norm of the codes"),
+        ("plaid", lambda m: m.gammas.ends.mul_(20), "the noise schedule has left its range"),
+    ],
+)
+def test_collapse_and_explosion_stop_training_like_a_loss_that_is_not_finite(
+    name, damage, message, tmp_path, monkeypatch
+):
+    step = Trainer._step
+
+    def damaged(trainer: Trainer) -> None:
+        with torch.no_grad():
+            damage(trainer.method)
+        step(trainer)
+
+    monkeypatch.setattr(Trainer, "_step", damaged)
+    limits = {"training.max_skips": "2", "training.log_every": "1"}
+    with pytest.raises(UnmaskError, match=message) as caught:
+        trained(name, tmp_path, **limits)
+    assert "not finite" in one_line(caught)
+
+
+def test_plaids_schedule_lowers_the_variance_and_its_ends_the_bound():
+    """The values between the ends get the gradient of loss^2; the mean of the bound has none in them."""
+    method = small_method("plaid").train()
+    with torch.no_grad():
+        method.gammas.ends.copy_(torch.tensor([-3.0, 6.0]))
+    x = torch.randint(1, 10, (64, 10), generator=torch.Generator().manual_seed(0))
+    valid = torch.ones_like(x).bool()
+    noise = method.training_noise(RowStream(0, 0, range(64), 64), valid)
+    losses = method.nll(x, valid, noise)
+    losses.total.backward()
+    assert method.gammas.ends.grad.all()
+    found = method.gammas.between.logits.grad.clone()
+
+    def second_moment(logits: torch.Tensor) -> torch.Tensor:
+        """Sum over rows of (nats per token)^2, in tokens, at the same noise."""
+        with torch.no_grad():
+            kept = method.gammas.between.logits.clone()
+            method.gammas.between.logits.copy_(logits)
+            terms = method.nll(x, valid, noise).terms["diffusion"].double()
+            method.gammas.between.logits.copy_(kept)
+        plain = terms.mean(1) * (1 - method.config.reconstructed)
+        return (plain.square() / (1 - method.config.reconstructed)).sum() * x.shape[1]
+
+    logits, wanted = method.gammas.between.logits.detach().clone(), torch.zeros_like(found)
+    for index in range(len(logits)):
+        shift = torch.zeros_like(logits)
+        shift[index] = 1e-2
+        wanted[index] = (second_moment(logits + shift) - second_moment(logits - shift)) / 2e-2
+    torch.testing.assert_close(found, wanted, rtol=0.05, atol=0.02 * float(wanted.abs().max()))
