@@ -187,3 +187,22 @@ def test_config_ranges():
 
 def test_subwords_own_the_leading_space(tokenizers):
     assert all(t.leading_space == isinstance(t, SubwordTokenizer) for t in tokenizers.values())
+
+
+def test_a_chat_template_is_read_and_kept(tmp_path):
+    backend = BPE.backend()
+    backend.add_special_tokens(["<user>"])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    template = "<user>{{ messages[0].content }}"
+    settings = {"chat_template": [{"name": "default", "template": template}]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = load_tokenizer(tmp_path)
+    tokenizer.save(tmp_path / "saved")
+    for one in (tokenizer, load_tokenizer(tmp_path / "saved"), tokenizer.with_labels(["a"])):
+        assert one.chat_template == template
+        special = backend.token_to_id("<user>")
+        assert one.encode_special("<user>cat") == [special, *one.encode("cat")]
+        assert special not in one.encode("<user>cat")
+    (tmp_path / "chat_template.jinja").write_text("other")
+    assert load_tokenizer(tmp_path).chat_template == "other"
+    assert BPE.chat_template is None

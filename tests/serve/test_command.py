@@ -115,4 +115,6 @@ def test_the_command_serves_and_ends_when_it_is_told_to(tmp_path):
             last = [line for line in lines if line.startswith("data: ")][-1]
         assert "shutting down" in json.loads(last.removeprefix("data: "))["error"]["message"]
         assert running.wait(20) == 0
-        assert "Traceback" not in running.stderr.read()
+        log = running.stderr.read()
+        assert "Traceback" not in log
+        assert "INFO GET /v1/models 401 " in log and "INFO POST /v1/stream 200 " in log
