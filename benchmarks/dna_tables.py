@@ -39,7 +39,8 @@ PUBLISHED = {  # Table 6, perplexity on the human genome
     "caduceus-sedd": "≤ 3.216",
     "caduceus-mdlm": "≤ 3.199",
 }
-PRETRAINED = {"training.lr": 8e-3, "training.betas": "0.9,0.95", "training.weight_decay": 0.1}
+# the paper has 8e-3 for four times the tokens per step
+PRETRAINED = {"training.lr": 4e-3, "training.betas": "0.9,0.95", "training.weight_decay": 0.1}
 TUNED = {"training.lr": 1e-3, "training.betas": "0.9,0.95", "training.weight_decay": 0.1}
 # time conditioning is on in all Caduceus rows: SEDD needs it, and all of them share one pretraining
 CADUCEUS = {"backbone": "caduceus", "backbone.time_conditioning": True}
@@ -262,8 +263,8 @@ class Study:
         """Accuracy of every row on the genomic benchmarks, fine-tuned with several seeds."""
         from unmask.evaluation.suites.suite import SUITES
 
-        if "genomic-benchmarks" not in set(SUITES):
-            print("table 7: the suite genomic-benchmarks is not registered")
+        if not self.args.data:
+            print("table 7 reads the genomic benchmarks: give --data")
             return
         done = {(row["row"], row["task"]) for row in self.done() if row["table"] == 7}
         suite = SUITES.build("genomic-benchmarks")

@@ -371,3 +371,37 @@ def test_dna_speed(here):
         assert measured[f"train-32-{name}"]["tokens_per_second"] > 0
     assert measured["decode-32-mamba"]["ms_per_token"] > 0
     assert 0 < measured["scan-32-torch"]["forward_bandwidth"] < 1
+
+
+def test_measures_of_enhancers(beside):
+    """Distance to the nearest sequence of either strand, spectra of k-mers, and the content of G and C."""
+    import dna_enhancers
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    train = ["".join(random.choice(list("ACGT"), 200)) for _ in range(20)]
+    copy = dna_enhancers.reverse_complement(train[7])
+    changed = "A" * 15 + copy[15:]
+    expected = sum(a != b for a, b in zip(copy, changed, strict=True))
+    bases, known = dna_enhancers.codes([copy, changed]), dna_enhancers.codes(train)
+    assert dna_enhancers.nearest(bases, known, torch.device("cpu")).tolist() == [0, expected]
+    one = dna_enhancers.spectrum(dna_enhancers.codes(["AC" * 100]))
+    assert one.sum() == pytest.approx(1)
+    assert dna_enhancers.divergence(one, one) == 0
+    poly = [dna_enhancers.spectrum(dna_enhancers.codes([base * 200])) for base in "AC"]
+    assert dna_enhancers.divergence(*poly) == pytest.approx(1)  # no k-mer in common
+    assert dna_enhancers.gc(dna_enhancers.codes(["GCGCAAAA"])) == 0.5
+
+
+@pytest.mark.slow
+def test_dna_tables(here, tmp_path):
+    """Every row of table 6, in small, and a second run that repeats none."""
+    first = here("dna_tables.py", "--tiny", "--runs", tmp_path)
+    rows = {row["row"]: row for row in parsed(first) if row.get("table") == 6}
+    assert {"markov-11", "mamba-ar", "hyena-ar", "caduceus-sedd", "caduceus-mdlm"} <= rows.keys()
+    assert all(1 < row["perplexity"] < 20 for row in rows.values())
+    assert not [
+        row
+        for row in parsed(here("dna_tables.py", "--tiny", "--runs", tmp_path))
+        if row.get("table") == 6
+    ]

@@ -86,3 +86,11 @@ def test_a_file_that_is_called_the_same_is_not_the_text_of_a_model_from_elsewher
         card = Path(name, "README.md").read_text()
         assert "| data | train.txt |" in card and "elsewhere" not in card
     assert model.perplexity(Path("train.txt"), draws=1).nats > 0
+
+
+def test_bed_files_lose_their_folders():
+    names = ("intervals", "exclude", "holdout_intervals")
+    config = resolve({}, {f"data.{name}": f"/home/me/{name}.bed" for name in names})
+    public = published(config)
+    assert [getattr(public.data, name) for name in names] == [f"{name}.bed" for name in names]
+    assert without_paths("read /home/me/exclude.bed", config) == "read exclude.bed"

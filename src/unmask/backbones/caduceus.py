@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -93,7 +94,8 @@ class Caduceus(BiMamba):
             )
         self.complement_ids = vocabulary.complement_ids
         self.post_hoc = config.variant == "ph"
-        self.head = StrandHead(self.head.weight, self.complement_ids, self.post_hoc)
+        weight = cast(nn.Parameter, self.head.weight)
+        self.head = StrandHead(weight, self.complement_ids, self.post_hoc)
 
     def features(
         self,

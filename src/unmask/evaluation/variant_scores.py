@@ -178,8 +178,8 @@ def _rows(bundle: Bundle, texts: Sequence[str]) -> Rows:
     for row, text in zip(table, texts, strict=True):
         ids = framed(bundle.tokenizer, first, bundle.tokenizer.encode(text))
         row[0], row[1 : 1 + len(ids)] = len(ids), ids
-    totals = Totals(len(texts), int(table[:, 0].sum()), *[sum(map(len, texts))] * 2)
-    return Rows(table, totals)
+    bases = sum(map(len, texts))
+    return Rows(table, Totals(len(texts), int(table[:, 0].sum()), bases, bases))
 
 
 @torch.inference_mode()

@@ -38,7 +38,7 @@ class MLM(MaskedDiffusion):
     mean over the predicted tokens. A diffusion method with the same network continues by `init_from`.
     """
 
-    certificate = "none"
+    certificate = "none"  # type: ignore[assignment]
     capabilities = replace(MaskedDiffusion.capabilities, time_bound=False, generate=False)
 
     @dataclass(frozen=True)

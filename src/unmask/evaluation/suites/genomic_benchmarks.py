@@ -161,9 +161,9 @@ def _share(classifier: "Bundle", examples: Sequence[tuple[str, int]]) -> float:
     assert method is not None
     texts = [text for text, _ in examples]
     strands = (texts, [reverse_complement(text) for text in texts])
-    logits = sum(predict(method, rows_for(classifier, each)) for each in strands)
+    plus, minus = (predict(method, rows_for(classifier, each)) for each in strands)
     wanted = torch.tensor([target for _, target in examples])
-    return float((logits.argmax(-1) == wanted).double().mean())
+    return float(((plus + minus).argmax(-1) == wanted).double().mean())
 
 
 def wilson(share: float, count: int, confidence: float = 0.95) -> tuple[float, float]:
