@@ -7,13 +7,16 @@ not installed is listed as such. `--long` adds LoRA on the shipped model stories
 import argparse
 import importlib.metadata
 import importlib.util
+import json
 import logging
+import os
+import re
 import subprocess
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -71,6 +74,11 @@ def tokens(folder: Path) -> torch.Tensor:
     return torch.tensor([(tokenizer.encode(text) * 3)[:12] for text in TEXTS[:2]])
 
 
+def first_line(said: list[str]) -> str:
+    """The line of `unmask.train` that has the sizes of network and data."""
+    return next(line for line in said if " parameters" in line)
+
+
 def largest(a: torch.Tensor, b: torch.Tensor) -> str:
     known = a.isfinite()
     return f"largest difference {(a - b)[known].abs().max():.1e}"
@@ -110,21 +118,27 @@ def collator(folder: Path) -> str:
     return f"{masked} masks, loss {found.loss:.4f}, contract {contract:.4f}"
 
 
-@feature("transformers", "Trainer: training and compute_metrics")
-def trainer(folder: Path) -> str:
+def fitted(folder: Path, **flags: Any) -> Any:
+    """A Trainer after three steps, with more arguments of TrainingArguments."""
     from transformers import Trainer, TrainingArguments
 
     rows = [{"input_ids": row, "labels": row} for row in tokens(folder).repeat(8, 1)]
     arguments = TrainingArguments(
         str(folder / "trainer"), max_steps=3, report_to=[], use_cpu=True, disable_tqdm=True,
-        save_strategy="no", dataloader_pin_memory=False,
+        save_strategy="no", dataloader_pin_memory=False, **flags,
     )  # fmt: skip
     own = Trainer(
         network(folder), arguments, train_dataset=rows,
         compute_metrics=lambda given: {"right": (given.predictions.argmax(-1) == given.label_ids).mean()},
     )  # fmt: skip
     own.train()
-    found = own.evaluate(rows[:2])
+    return own
+
+
+@feature("transformers", "Trainer: training and compute_metrics")
+def trainer(folder: Path) -> str:
+    own = fitted(folder)
+    found = own.evaluate(own.train_dataset[:2])
     return f"evaluation loss {found['eval_loss']:.3f}, metric {found['eval_right']:.2f}"
 
 
@@ -211,7 +225,7 @@ def lora_on_stories(folder: Path) -> str:
         base.config, folder / "lora", overrides=settings, data=data, say=said.append
     )
     before, after = (one.perplexity(texts[64:66], draws=2) for one in (base, model))
-    share = said[0].split(", ")[2].split(";")[0]
+    share = first_line(said).split(", ")[2].split(";")[0]
     return f"{share}; perplexity {before.perplexity:.0f} before, {after.perplexity:.0f} after"
 
 
@@ -228,6 +242,28 @@ def torchao_int8(folder: Path) -> str:
             lambda part, name: isinstance(part, torch.nn.Linear) and "blocks" in name,
         )
         return largest(plain, model(x).logits)
+
+
+@feature("bitsandbytes", "8-bit and 4-bit weights on the CPU")
+def bitsandbytes(folder: Path) -> str:
+    from transformers import AutoModelForMaskedLM, BitsAndBytesConfig
+
+    x, found = tokens(folder), []
+    with torch.no_grad():
+        plain = network(folder)(x).logits
+        for options in (
+            {"load_in_8bit": True},
+            {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+        ):
+            small = AutoModelForMaskedLM.from_pretrained(
+                folder / "model",
+                device_map="cpu",
+                quantization_config=BitsAndBytesConfig(**options),
+            )
+            layers = {type(part).__name__ for part in small.modules()}
+            (kind,) = layers & {"Linear8bitLt", "Linear4bit"}
+            found.append(f"{kind}: {largest(plain, small(x).logits)}")
+    return "; ".join(found)
 
 
 # diffusers, onnxruntime, datasets, accelerate
@@ -280,22 +316,231 @@ def dataset(folder: Path) -> str:
     settings = resolve({}, {**SETTINGS, "data.cache": str(folder / "cache"), "training.steps": 2})
     said: list[str] = []
     unmask.train(settings, folder / "from-dataset", data=data, say=said.append)
-    return said[0].partition("; ")[2]
+    return first_line(said).partition("; ")[2]
 
 
-@feature("accelerate", "Trainer in two processes on the CPU")
+@feature("accelerate", "accelerate launch --num_processes 2: Trainer with DDP on the CPU")
 def two_processes(folder: Path) -> str:
+    return launched(folder, "ddp")
+
+
+@feature("accelerate", "accelerate launch --num_processes 2: Trainer with FSDP on the CPU")
+def sharded(folder: Path) -> str:
+    return launched(folder, "fsdp")
+
+
+def launched(folder: Path, strategy: str) -> str:
+    """The lines of the workers. `--cpu` would start one process, unless mpirun is there."""
     network(folder)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", __file__]
-    done = subprocess.run([*command, "--worker", str(folder)], capture_output=True, text=True)
-    lines = [line for line in done.stdout.splitlines() if "evaluation" in line]
-    return "; ".join(sorted(lines)) if lines else (done.stderr.strip().splitlines() or ["?"])[-1]
+    launch = [
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        "--multi_gpu",
+        "--num_processes",
+        "2",
+    ]
+    command = [*launch, __file__, "--worker", str(folder), "--strategy", strategy]
+    done = subprocess.run(command, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("process ")]
+    if done.returncode or len(lines) != 2:
+        wrong = [line for line in done.stderr.splitlines() if "Error" in line]
+        raise RuntimeError(wrong[-1] if wrong else f"{len(lines)} lines")
+    return "; ".join(sorted(lines))
+
+
+def work(folder: Path, strategy: str) -> None:
+    """One process of `launched`."""
+    from torch.distributed.tensor import DTensor
+
+    shards = {
+        "fsdp": True,
+        "fsdp_config": {
+            "fsdp_version": 2,
+            "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "transformer_layer_cls_to_wrap": ["Block"],
+        },
+    }
+    own = fitted(folder, **(shards if strategy == "fsdp" else {}))
+    wrapped = own.model_wrapped
+    parameters = list(wrapped.parameters())
+    parts = sum(isinstance(parameter, DTensor) for parameter in parameters)
+    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    print(
+        f"process {rank} of {world}: {type(wrapped).__name__}, {parts} of {len(parameters)} parameters "
+        f"sharded, loss {own.state.log_history[-1]['train_loss']:.3f}",
+        flush=True,
+    )
+
+
+# clients of the server
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of `unmask serve` with the tiny model."""
+    trained(folder)
+    command = [sys.executable, "-m", "unmask", "serve", str(folder / "model"), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield re.findall(r"at (http://\S+)", server.stdout.readline())[0] + "/v1"
+        finally:
+            server.terminate()
+
+
+@feature("openai", "models, completions, stream, an error")
+def openai_client(folder: Path) -> str:
+    import openai
+
+    with served(folder) as address, openai.OpenAI(base_url=address, api_key="none") as client:
+        name = client.models.list().data[0].id
+        asked = {"model": name, "prompt": "The cat", "max_tokens": 8, "temperature": 0}
+        first, again = (client.completions.create(**asked).choices[0].text for _ in range(2))
+        parts = [part.choices[0].text for part in client.completions.create(**asked, stream=True)]
+        try:
+            client.completions.create(**{**asked, "max_tokens": -1})
+            status = 200
+        except openai.APIStatusError as error:
+            status = error.status_code
+    same = first == again == "".join(parts)
+    return f"{first!r}, {'the same' if same else 'another'} again and streamed; max_tokens -1: {status}"
+
+
+@feature("langchain-openai", "OpenAI: invoke, batch, stream, a chain with a prompt template")
+def langchain(folder: Path) -> str:
+    from langchain_core.prompts import PromptTemplate
+    from langchain_openai import OpenAI
+
+    with served(folder) as address:
+        model = OpenAI(model="model", base_url=address, api_key="none", max_tokens=8, temperature=0)
+        texts = [model.invoke("The cat"), *model.batch(["The cat", "The cat"])]
+        texts.append("".join(model.stream("The cat")))
+        texts.append((PromptTemplate.from_template("The {who}") | model).invoke({"who": "cat"}))
+    return f"{texts[0]!r}, {len(set(texts))} different of {len(texts)}"
+
+
+# measuring and logging
+
+
+@feature("lm_eval", "unmask harness: tasks of YAML files")
+def harness(folder: Path) -> str:
+    trained(folder)
+    tasks = folder / "tasks"
+    tasks.mkdir()
+    lines = [{"question": "The cat", "choices": [" sat on mat", " zqx jkv"]}] * 2
+    (tasks / "lines.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    task = {
+        "task": "pick", "output_type": "multiple_choice", "dataset_path": "json", "test_split": "test",
+        "dataset_kwargs": {"data_files": {"test": str(tasks / "lines.jsonl")}},
+        "doc_to_text": "{{question}}", "doc_to_choice": "{{choices}}", "doc_to_target": 0,
+        "target_delimiter": "", "metric_list": [{"metric": "acc"}],
+    }  # fmt: skip
+    (tasks / "pick.yaml").write_text(json.dumps(task))  # JSON is YAML
+    command = [
+        sys.executable, "-m", "unmask", "harness", "run", "--model_args", f"path={folder / 'model'},draws=8",
+        "--tasks", "pick", "--include_path", str(tasks), "--device", "cpu", "--batch_size", "4",
+        "--output_path", str(folder / "results"), "--log_samples",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(folder))
+    found = list((folder / "results").rglob("results_*.json"))
+    if not found:
+        return f"FAILED: {done.stderr.strip().splitlines()[-1][:100]}"
+    results = json.loads(found[0].read_text())
+    samples = len(list((folder / "results").rglob("samples_pick_*.jsonl")))
+    return f"acc {results['results']['pick']['acc,none']}, {samples} file of samples"
+
+
+@feature("lm_eval", "likelihood of a row, with unmask evaluate's")
+def same_likelihood(folder: Path) -> str:
+    from lm_eval.api.instance import Instance
+
+    from unmask.integrations.lm_eval.adapter import UnmaskLM
+    from unmask.integrations.lm_eval.scoring import ScoringRequest
+
+    model, order = trained(folder), "left_to_right"
+    v, encode = model.tokenizer.vocabulary, model.tokenizer.encode
+    text = next(
+        text
+        for end in range(len("".join(TEXTS)))
+        if len(encode(text := "".join(TEXTS)[:end])) == model.length - 2
+    )
+    adapter = UnmaskLM(path=str(folder / "model"), order=order, device="cpu")
+    (log_p,) = adapter.loglikelihood_rolling(
+        [Instance("loglikelihood_rolling", {}, (text,), 0)], disable_tqdm=True
+    )
+    # unmask evaluate also counts BOS and EOS
+    ids = (v.bos_id, *encode(text), v.eos_id)
+    ends = adapter._runner.scorer.log_p(
+        [ScoringRequest(ids[:1], 0), ScoringRequest(ids, len(ids) - 1)]
+    )
+    bound = model.perplexity([text], order=order)
+    return f"{log_p + sum(ends):.4f} nats by lm_eval with BOS and EOS, {-bound.nats * bound.tokens:.4f} by unmask"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Variables under which libraries write into the folder and reach no host."""
+    return {
+        **os.environ,
+        "HF_DATASETS_CACHE": str(folder / "datasets"),
+        "HF_HUB_OFFLINE": "1",
+        "WANDB_MODE": "offline",
+        "WANDB_SILENT": "true",
+    }
+
+
+def logged(folder: Path, to: str) -> Path:
+    """The run folder of a few steps of `unmask train` with a logger."""
+    (folder / "texts.txt").write_text("\n".join(TEXTS))
+    run = folder / f"run-{to}"
+    options = {**SETTINGS, "data.train": folder / "texts.txt", "data.separator": "line",
+               "data.cache": folder / "cache", "training.steps": 4, "training.log_every": 1,
+               "training.log_to": to}  # fmt: skip
+    given = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
+    command = [sys.executable, "-m", "unmask", "train", "auto", "--run", str(run), *given]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(folder))
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    return run
+
+
+@feature("tensorboard", "unmask train --training.log_to tensorboard, read by EventAccumulator")
+def tensorboard(folder: Path) -> str:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(logged(folder, "tensorboard") / "tensorboard")).Reload()
+    curves = events.Tags()["scalars"]
+    points = sum(len(events.Scalars(name)) for name in curves)
+    return f"{len(curves)} curves, {points} points"
+
+
+@feature("wandb", "unmask train --training.log_to wandb, offline")
+def wandb(folder: Path) -> str:
+    (file,) = (logged(folder, "wandb") / "wandb").glob("offline-run-*/run-*.wandb")
+    names = {name for name in (b"loss", b"step", b"lr") if name in file.read_bytes()}
+    return f"a run file with {', '.join(sorted(name.decode() for name in names))}"
+
+
+@feature(
+    "sentence-transformers", "SentenceTransformer of network and mean pooling: encode, save, reload"
+)
+def sentences(folder: Path) -> str:
+    from sentence_transformers import SentenceTransformer, models
+
+    network(folder)
+    words = models.Transformer(str(folder / "model"))
+    pooling = models.Pooling(words.get_word_embedding_dimension())
+    first = SentenceTransformer(modules=[words, pooling], device="cpu")
+    first.save(str(folder / "sentences"))
+    again = SentenceTransformer(str(folder / "sentences"), device="cpu")
+    vectors = [model.encode(TEXTS[:3], convert_to_tensor=True) for model in (first, again)]
+    return f"vectors {list(vectors[0].shape)}; reloaded: {largest(*vectors)}"
 
 
 def rows(long: bool) -> Iterator[tuple[str, str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         for client, name, slow, function in FEATURES:
-            if importlib.util.find_spec(client) is None:
+            if importlib.util.find_spec(client.replace("-", "_")) is None:
                 yield client, name, "not installed"
             elif long or not slow:
                 try:
@@ -312,12 +557,12 @@ def main() -> None:
     parser.add_argument("--long", action="store_true", help="add LoRA on the model stories")
     parser.add_argument("--only", default="", help="clients whose name holds this text")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--strategy", help=argparse.SUPPRESS)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     if args.worker:
-        result = trainer(args.worker)
-        print(result, "in process", torch.distributed.get_rank(), flush=True)
+        work(args.worker, args.strategy)
         return
     FEATURES[:] = [each for each in FEATURES if args.only in each[0]]
     print("| client | feature | result |\n| --- | --- | --- |")
