@@ -121,6 +121,10 @@ RUNS: list[tuple[str, dict[str, str], list[str]]] = [
     ("mdlm", {"schedule": "cosine_squared", "method.loss_weight": "uniform"}, []),
     ("mdlm", {"schedule": "polynomial"}, []),
     ("autoregressive", {}, ["left_to_right"]),
+    ("plaid", TIMED, ["latent_ancestral"]),
+    ("diffusion_lm", TIMED, []),
+    ("analog_bits", TIMED, ["latent_ddim"]),
+    ("ssd_lm", TIMED, []),
 ]
 # measured of a model that is trained with labels, or of text: tests/generation and tests/likelihood
 ELSEWHERE = ("unmask.generation.guidance.", "unmask.likelihood.bound.Bound.")

@@ -14,7 +14,8 @@ from unmask.samplers.ancestral import Ancestral, FirstHitting
 from unmask.samplers.sampler import SAMPLERS
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
-ANY_ORDER = [name for name in SAMPLERS if name != "analytic"]  # which needs scores
+# analytic needs scores
+ANY_ORDER = [name for name in SAMPLERS if name != "analytic" and not SAMPLERS[name].latent]
 
 # Samplers
 

@@ -30,8 +30,8 @@ def build(name: str, **fields: object) -> Sampler:
 
 
 def every_sampler() -> Iterator[tuple[str, dict]]:
-    """Each registered sampler in each of its manners."""
-    for name in SAMPLERS:
+    """Each registered sampler of tokens in each of its manners."""
+    for name in (name for name in SAMPLERS if not SAMPLERS[name].latent):
         for fields in VARIANTS.get(name, [{}]):
             yield name, fields
 

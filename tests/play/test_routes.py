@@ -200,7 +200,7 @@ MISTAKES = [
     ("stream", {"sampler": "semi_autoregressive:inner=gibbs", "steps": 5000}, "4096 or less"),
     ("stream", {"text": "[MASK:0]"}, "is no gap"),
     ("stream", {"tokens": [5, 6]}, "has no gap"),
-    ("stream", {"model": "backwards", "text": "a [MASK]"}, "autoregressive model cannot see"),
+    ("stream", {"model": "backwards", "text": "a [MASK]"}, "cannot see what follows"),
     ("stream", {"tokens": [10**6, None]}, "is no text token of this model"),
     ("tokens", {"text": "[MASK:20] [MASK:5]"}, "the gaps have 25 tokens, but the model reads 24"),
     ("guesses", {"tokens": [5], "places": [1]}, "places must lie in a text of 1"),

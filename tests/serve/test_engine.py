@@ -18,7 +18,8 @@ from unmask.samplers.sampler import SAMPLERS
 from unmask.serve.execution import batcher as batching
 from unmask.serve.execution.engine import AHEAD, Busy, Closing, Engine, TimedOut
 
-ANY_ORDER = [name for name in SAMPLERS if name != "analytic"]  # which needs scores
+# analytic needs scores
+ANY_ORDER = [name for name in SAMPLERS if name != "analytic" and not SAMPLERS[name].latent]
 
 
 def job(verb: str, *args: object, **options: object):
