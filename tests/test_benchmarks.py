@@ -395,3 +395,13 @@ def test_dna_tables(here, tmp_path):
         for row in parsed(here("dna_tables.py", "--tiny", "--runs", tmp_path))
         if row.get("table") == 6
     ]
+
+
+@pytest.mark.slow
+def test_dna_speed(here):
+    """The scan alone, then each network in training and decoding."""
+    measured = {row["row"]: row for row in parsed(here("dna_speed.py", "--tiny"))}
+    for name in ("mamba", "mamba-torch", "caduceus", "hyena", "dit"):
+        assert measured[f"train-32-{name}"]["tokens_per_second"] > 0
+    assert measured["decode-32-mamba"]["ms_per_token"] > 0
+    assert 0 < measured["scan-32-torch"]["forward_bandwidth"] < 1

@@ -2,13 +2,19 @@
 
 import pytest
 import torch
+from builders import known
 from torch.nn import functional as F
 
+from unmask.backbones.backbone import BACKBONES
 from unmask.backbones.compile import recompute_blocks
 from unmask.backbones.hyena import Hyena, HyenaBlock
 from unmask.backbones.layers.state import RecurrentState
 from unmask.backbones.mamba import BiMamba, Mamba
+from unmask.diffusion.schedule import SCHEDULES
+from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.errors import UnmaskError
+from unmask.methods.method import METHODS, Method
+from unmask.randomness import RowStream
 from unmask.runtime.device import autocast, emulation
 from unmask.training.optimizer import NamedAdamW
 from unmask.training.training_config import TrainingConfig
@@ -139,6 +145,54 @@ def test_autocast_stays_near_float32(kind):
         h.float().square().mean().backward()
     assert (h - exact).abs().max() < 0.1
     assert all(torch.isfinite(p.grad).all() for p in built.parameters() if p.grad is not None)
+
+
+PAIRS = [
+    *(("autoregressive", "mamba"), ("autoregressive", "hyena"), ("mdlm", "bimamba")),
+    *(("mdlm", "caduceus"), ("sedd", "caduceus"), ("d3pm", "caduceus")),
+]
+
+
+def method_of(name: str, network: str) -> Method:
+    torch.manual_seed(0)
+    kind, backbone = METHODS[name], BACKBONES[network]
+    shape = {"width": 16, "depth": 1, "states": 4, "condition_width": 8}
+    shape["time_conditioning"] = name == "sedd"
+    vocabulary = Vocabulary(9, 8, complement_ids=(*range(8)[::-1], 8))
+    built = backbone(backbone.Config(**known(backbone.Config, shape)), vocabulary)
+    parts = SCHEDULES.build("loglinear"), TIME_SAMPLERS.build("stratified")
+    return kind(kind.Config(), built, vocabulary, *parts)
+
+
+@pytest.mark.parametrize(("name", "network"), PAIRS)
+def test_a_few_steps_of_training_lower_the_loss(name, network):
+    method, losses = method_of(name, network), []
+    rate = 0.01 if network == "hyena" else 0.05
+    optimizer = torch.optim.AdamW(method.parameters(), lr=rate)
+    x = torch.arange(12).repeat(8, 1) % 4  # a text of one period
+    valid = torch.ones_like(x, dtype=torch.bool)
+    for step in range(18):
+        loss = method(x, valid, None, RowStream(0, step, range(8), 8)) / x.numel()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    assert sum(losses[-4:]) < 0.7 * sum(losses[:4])
+
+
+@pytest.mark.parametrize("network", ["mamba", "hyena"])
+def test_decoding_token_by_token_is_the_whole_row(network):
+    method = method_of("autoregressive", network).eval()
+    with torch.no_grad():
+        expected = method.log_next(method.backbone.features(method.inputs(X)).flatten(0, 1))
+        denoiser = method.denoiser()
+        columns = [*range(12), 5, 6]  # a sampler may go back
+        for column in columns:
+            at = torch.arange(2), torch.full((2,), column)
+            found = denoiser(X, torch.zeros(2), at)
+            torch.testing.assert_close(
+                found, expected.view(2, 40, -1)[:, column], atol=1e-4, rtol=0
+            )
 
 
 @pytest.mark.parametrize(

@@ -245,12 +245,21 @@ def test_an_encoder_and_a_decoder_read_pairs(runs, tmp_path, capsys):
         assert not torch.allclose(one[0, -1], two[0, -1])
 
 
-def test_a_network_sees_both_strands_of_dna(runs, tmp_path, capsys):
+@pytest.mark.parametrize(
+    "network",
+    [
+        {"name": "both_strands", "width": 16},
+        {"name": "caduceus", "width": 8, "depth": 1, "states": 4},
+        {"name": "caduceus", "width": 8, "depth": 1, "states": 4, "variant": "ph"},
+    ],
+    ids=["plugin", "ps", "ph"],
+)
+def test_a_network_sees_both_strands_of_dna(network, runs, tmp_path, capsys):
     letters = "\n".join("ACGTTGCAAN"[i:] + "GGATCCTA"[: i + 2] for i in range(6))
     (tmp_path / "dna.txt").write_text(letters)
     data = {"train": str(tmp_path / "dna.txt"), "tokenizer": {"kind": "dna"}}
     with plugged("dna_letters", "both_strands"):
-        recipe = runs.recipe({"backbone": {"name": "both_strands", "width": 16}}, data)
+        recipe = runs.recipe({"backbone": network}, data)
         assert main(["train", recipe, "--data.tokenizer.kind", "bytes", "--run", "runs/x"]) == 2
         assert "set data.tokenizer.kind dna" in capsys.readouterr().err
         model = saved(runs.both(recipe), tmp_path / "saved")
@@ -258,8 +267,11 @@ def test_a_network_sees_both_strands_of_dna(runs, tmp_path, capsys):
         v = model.tokenizer.vocabulary
         partner = torch.tensor(v.complement_ids)
         x = torch.tensor([[*model.tokenizer.encode("ACGGTNA"), v.mask_id, v.eos_id]])
-        network = model.method.backbone
-        ours, theirs = (network.logits(network.features(z)) for z in (x, partner[x].flip(1)))
+        for folder, form in (("ours", ()), ("theirs", ("--pretrained",))):
+            assert main(["export", str(tmp_path / "saved"), str(tmp_path / folder), *form]) == 0
+            assert same(model, unmask.load(tmp_path / folder, device="cpu"))
+        backbone = model.method.backbone
+        ours, theirs = (backbone.logits(backbone.features(z)) for z in (x, partner[x].flip(1)))
         torch.testing.assert_close(theirs, ours.flip(1)[..., partner])
 
 

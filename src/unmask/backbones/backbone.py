@@ -32,6 +32,7 @@ class Backbone(InferenceWeights, ABC):
     # compiled code would recompute the angles for every rotated element.
     compiled: ClassVar[str] = "features"
     recomputes: ClassVar[bool] = False  # True: a step of decoding computes all earlier tokens again
+    onnx: ClassVar[bool] = True  # False: an ONNX file cannot hold the network
     embedding: nn.Module  # token ids -> features
     head: nn.Linear  # features -> logits
     time_conditioning: bool = False

@@ -51,9 +51,7 @@ class StrandHead(nn.Linear):
     With `post_hoc`, training sees one strand in both halves, and logits are W (h_1 + h_2).
     """
 
-    def __init__(
-        self, weight: nn.Parameter, complement_ids: tuple[int, ...], post_hoc: bool
-    ) -> None:
+    def __init__(self, weight: Tensor, complement_ids: tuple[int, ...], post_hoc: bool) -> None:
         super().__init__(1, 1, bias=False, device="meta")  # the weight is another's
         self.weight = weight
         self.out_features, half = weight.shape

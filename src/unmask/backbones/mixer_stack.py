@@ -99,6 +99,7 @@ class MixerStack(Backbone):
     """Embedding, blocks, norm and head; a subclass makes the blocks and the norm."""
 
     compiled = "trunk"
+    onnx = False  # a file for any length has neither loops over positions nor FFTs
 
     def __init__(self, config: MixerConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)

@@ -48,6 +48,11 @@ def export(model: Model, file: str | Path) -> None:
     The inputs are `tokens`, and `sigma` for a network with time conditioning. The output is `logits`. The
     file's metadata holds the special ids, lengths and schedule for a sampler.
     """
+    if not model.method.backbone.onnx:
+        raise UnmaskError(
+            f"an ONNX file cannot hold the backbone {model.config.backbone.name}: "
+            "export the model without --onnx"
+        )
     onnx, _ = (extra(module, "an ONNX file", "onnx") for module in ("onnx", "onnxscript"))
     path = Path(file)
     if not path.resolve().parent.is_dir():

@@ -213,10 +213,10 @@ def plan(
 def work_of(config: RunConfig, vocabulary: int) -> Work:
     """The shape of a configuration; parameters are counted on the meta device."""
     shape = config.backbone.config
-    if not all(hasattr(shape, name) for name in ("width", "depth")):
+    if not all(hasattr(shape, name) for name in ("width", "depth", "heads")):
         raise UnmaskError(
-            f"backbone {config.backbone.name} has no width and depth, which a plan needs: "
-            "choose another backbone"
+            f"a plan covers transformers only, and backbone {config.backbone.name} is none: "
+            "set backbone dit or causal"
         )
     method = outline(config, Vocabulary(vocabulary, vocabulary - 1))
     blocks = getattr(method.backbone, "blocks", ())

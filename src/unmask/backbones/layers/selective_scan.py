@@ -20,7 +20,8 @@ from unmask.backbones.layers.scan_passes import Rates, Rows, Selected, States
 from unmask.runtime.kernels.availability import kernels_available
 
 # states that one step computes in parallel: with fewer, a row is split into chunks
-_CPU, _GPU, _KERNELS = 1 << 12, 1 << 22, 1 << 19
+_CPU, _GPU, _KERNELS = 1 << 13, 1 << 22, 1 << 19
+_FEWEST = 4  # with fewer chunks, the first pass costs more than it saves
 _TILE = 16  # fewest positions of a tile
 _TILE_STATES = {"cpu": 1 << 19, "cuda": 1 << 26}  # states of all positions of a tile
 
@@ -164,7 +165,8 @@ def _join(x: Tensor, rows: int, length: int) -> Tensor:
 def _chunks(u: Rows, A: Rates, kernels: bool) -> int:
     """The number of chunks of a row, at most the square root of its length."""
     wanted = _KERNELS if kernels else _GPU if u.is_cuda else _CPU
-    return max(1, min(wanted // (len(u) * A.numel()), math.isqrt(u.shape[1])))
+    chunks = min(wanted // (len(u) * A.numel()), math.isqrt(u.shape[1]))
+    return chunks if chunks >= _FEWEST else 1
 
 
 def _tile(u: Rows, A: Rates) -> int:

@@ -1,0 +1,212 @@
+"""Speed and memory of the DNA networks from 1,024 to 131,072 bases, in training and decoding.
+
+Rows of JSON, one a measurement:
+- `machine`: the device, and the bandwidth of a copy in its memory.
+- `scan-LENGTH-FORM`: the selective scan alone, with the share of that bandwidth that it reaches. Bytes
+  are those that any form must move: inputs read once, outputs written once.
+- `train-LENGTH-NETWORK`: tokens a second and peak memory of forward and backward pass.
+- `decode-LENGTH-NETWORK`: milliseconds of one more token after LENGTH tokens.
+
+FORM is `kernels` (Triton, on a GPU) or `torch`. NETWORK is `mamba` (with kernels on a GPU), `mamba-torch`,
+`caduceus`, `hyena`, `dit` or `causal` with about as many parameters, or `mambapy` if it is installed.
+
+    python benchmarks/dna_speed.py --out dna_speed.jsonl
+    python benchmarks/dna_speed.py --tiny
+"""
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from machine import DEVICE, Report, alone, machine_row, peak_gib, reset_peak, wall_seconds
+from torch import Tensor, nn
+
+from unmask.backbones.backbone import BACKBONES, Backbone
+from unmask.backbones.layers import selective_scan as scans
+from unmask.runtime.device import autocast, emulation
+from unmask.vocabulary import Vocabulary
+
+VOCABULARY = Vocabulary(12, 3, complement_ids=(0, 1, 2, 3, 4, 5, 6, 10, 9, 8, 7, 11))
+CHANNELS, STATES = 256, 16  # of a Mamba of width 128
+TRAINED = ("mamba", "mamba-torch", "caduceus", "hyena", "dit", "mambapy")
+DECODED = ("mamba", "mamba-torch", "causal")
+
+
+@contextmanager
+def form(name: str) -> Iterator[None]:
+    """The scan in plain torch if the name ends in `torch`; else as the package chooses."""
+    before = scans.kernels_available
+    if name.endswith("torch"):
+        scans.kernels_available = lambda: False
+    try:
+        yield
+    finally:
+        scans.kernels_available = before
+
+
+class MambaPy(nn.Module):
+    """A network of mambapy, with our embedding and head."""
+
+    def __init__(self, width: int, depth: int) -> None:
+        from mambapy.mamba import Mamba, MambaConfig
+
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY.size, width)
+        self.body = Mamba(MambaConfig(d_model=width, n_layers=depth))
+        self.norm = nn.RMSNorm(width)
+        self.head = nn.Linear(width, VOCABULARY.size)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.norm(self.body(self.embedding(x)))
+
+    def logits(self, h: Tensor) -> Tensor:
+        return self.head(h)
+
+
+def network(name: str, length: int, tiny: bool) -> Any:
+    """A network; transformers get the shape with the number of parameters nearest to Mamba's."""
+    kind = name.removesuffix("-torch")
+    width, depth = (16, 1) if tiny else (128, 4)
+    if kind == "mambapy":
+        return MambaPy(width, depth)
+    if kind in ("dit", "causal"):
+        return transformer(kind, parameters(BACKBONES["mamba"], width=width, depth=depth))
+    fields: dict[str, Any] = {"width": width, "depth": depth}
+    if kind == "hyena":
+        fields = {"width": width, "depth": max(1, depth // 2), "positions": length}
+    elif kind == "caduceus" and not tiny:
+        fields = {}
+    return BACKBONES[kind](BACKBONES[kind].Config(**fields), VOCABULARY)
+
+
+def transformer(kind: str, wanted: int) -> Backbone:
+    """The transformer of 2 layers whose number of parameters is nearest to `wanted`."""
+    shapes = [{"width": 8 * width, "depth": 2, "heads": 2} for width in range(1, 24)]
+    best = min(shapes, key=lambda shape: abs(parameters(BACKBONES[kind], **shape) - wanted))
+    return BACKBONES[kind](BACKBONES[kind].Config(**best, dropout=0.0), VOCABULARY)
+
+
+def parameters(kind: Any, **fields: Any) -> int:
+    with torch.device("meta"):
+        return sum(p.numel() for p in kind(kind.Config(**fields), VOCABULARY).parameters())
+
+
+def median(work: Callable[[], Any], repeats: int) -> float:
+    """Median seconds after two runs that choose and compile kernels."""
+    for _ in range(2):
+        work()
+    return statistics.median(wall_seconds(work) for _ in range(repeats))
+
+
+def scan_row(length: int, name: str, args: argparse.Namespace, bandwidth: float) -> dict[str, Any]:
+    """Forward and backward pass of the scan over `args.tokens` tokens."""
+    rows, channels = max(1, args.tokens // length), 16 if args.tiny else CHANNELS
+    u, delta = (torch.rand(rows, length, channels, device=DEVICE) for _ in range(2))
+    A = -torch.rand(channels, STATES, device=DEVICE)
+    B, C = (torch.rand(rows, length, STATES, device=DEVICE) for _ in range(2))
+    inputs = [x.requires_grad_() for x in (u, delta, A, B, C)]
+    d_y = torch.rand_like(u)
+
+    def both() -> None:
+        scans.selective_scan(*inputs)[0].backward(d_y)
+
+    def forward() -> None:
+        with torch.no_grad():
+            scans.selective_scan(*inputs)
+
+    with form(name):
+        ahead, whole = median(forward, args.repeats), median(both, args.repeats)
+    wide, narrow = 4 * u.numel(), 4 * B.numel()
+    least = {"forward": 3 * wide + 2 * narrow, "backward": 5 * wide + 4 * narrow}
+    seconds = {"forward": ahead, "backward": whole - ahead}
+    return {
+        "tokens_per_second": rows * length / whole,
+        **{f"{part}_ms": 1e3 * seconds[part] for part in least},
+        **{f"{part}_bandwidth": least[part] / seconds[part] / bandwidth for part in least},
+    }
+
+
+def train_row(length: int, name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Forward and backward pass of a network over `args.tokens` tokens."""
+    rows = max(1, args.tokens // length)
+    built = network(name, length, args.tiny).to(DEVICE).train()
+    x = torch.randint(7, 11, (rows, length), device=DEVICE)
+    reset_peak()
+
+    def step() -> None:
+        with emulation(DEVICE, args.precision), autocast(DEVICE, args.precision):
+            logits = built.logits(built.features(x))
+            loss = nn.functional.cross_entropy(logits.flatten(0, 1).float(), x.flatten())
+        loss.backward()
+        built.zero_grad(set_to_none=True)
+
+    with form(name):
+        seconds = median(step, args.repeats)
+    return {
+        "parameters": sum(p.numel() for p in built.parameters()),
+        "rows": rows,
+        "tokens_per_second": rows * length / seconds,
+        "peak_gib": peak_gib(),
+    }
+
+
+@torch.inference_mode()
+def decode_row(length: int, name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Time of one more token after `length` tokens, and memory; `args.rows` texts at a time."""
+    built = network(name, length, args.tiny).to(DEVICE).eval()
+    tokens = torch.randint(7, 11, (args.rows, length), device=DEVICE)
+    state = built.new_state(args.rows, length + 1024)
+    reset_peak()
+    with form(name):
+        built.features(tokens, state=state)
+        seconds = median(lambda: built.features(tokens[:, :1], state=state), 8 * args.repeats)
+    return {"ms_per_token": 1e3 * seconds, "rows": args.rows, "peak_gib": peak_gib()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    lengths = [1 << power for power in (10, 12, 14, 16, 17)]
+    parser.add_argument("--lengths", type=int, nargs="+", default=lengths)
+    parser.add_argument("--tokens", type=int, default=1 << 17, help="tokens of a training step")
+    parser.add_argument("--rows", type=int, default=1, help="texts that are decoded together")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--precision", choices=("fp32", "bf16"))
+    parser.add_argument("--parts", nargs="+", default=["scan", "train", "decode"])
+    parser.add_argument("--out", type=Path, help="a file to which rows are added")
+    parser.add_argument("--tiny", action="store_true", help="small enough for a CPU")
+    args = parser.parse_args()
+    args.precision = args.precision or ("bf16" if DEVICE.type == "cuda" else "fp32")
+    if args.tiny:
+        args.lengths, args.tokens, args.repeats = [32], 64, 1
+    report = Report(args.out)
+    machine = machine_row(args.tiny)
+    report.write(machine)
+    bandwidth = 1e9 * machine["copy_gb_per_second"]
+    forms = ("kernels", "torch") if DEVICE.type == "cuda" else ("torch",)
+    for length in args.lengths:
+        parts = {
+            "scan": {name: partial(scan_row, length, name, args, bandwidth) for name in forms},
+            "train": {name: partial(train_row, length, name, args) for name in TRAINED},
+            "decode": {name: partial(decode_row, length, name, args) for name in DECODED},
+        }
+        work = {f"{p}-{length}-{name}": parts[p][name] for p in args.parts for name in parts[p]}
+        for row, measure in work.items():
+            with alone():
+                try:
+                    found = measure()
+                except ModuleNotFoundError as error:
+                    print(f"{row} is left out: {error}", file=sys.stderr)
+                    continue
+                except torch.OutOfMemoryError:
+                    found = {"error": "out of memory"}
+                report.write({"row": row, "length": length, **found})
+
+
+if __name__ == "__main__":
+    main()
