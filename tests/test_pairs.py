@@ -34,7 +34,8 @@ SETTINGS = {
 }
 CPU = ["--device", "cpu"]
 TIMED = "backbone.time_conditioning"
-NETWORKS = {name: {"backbone": name} for name in BACKBONES}
+# MPNet and DeBERTa train as BERT does
+NETWORKS = {name: {"backbone": name} for name in BACKBONES if name not in ("mpnet", "deberta")}
 NETWORKS |= {
     f"{name}, timed": {"backbone": name, TIMED: "true"}
     for name in BACKBONES
@@ -42,7 +43,7 @@ NETWORKS |= {
 }
 
 CAUSAL = "set backbone causal or gpt2 or hyena or mamba or modern_causal"
-BOTH_SIDES = "set backbone bert or bimamba or caduceus or dit or modern_dit"
+BOTH_SIDES = "set backbone bert or bimamba or caduceus or deberta or dit or modern_dit or mpnet"
 READS_TIME = f"set backbone bimamba or caduceus or dit or modern_dit and {TIMED} true"
 COMPLEMENTS = "set data.tokenizer.kind dna"
 TRAINS = None
@@ -85,7 +86,8 @@ for answers in ANSWERS.values():  # the others fit where these do
             answers[f"caduceus{suffix}"] = COMPLEMENTS
     answers |= dict.fromkeys(("hyena", "mamba"), answers["causal"])
     answers |= {f"{name}, timed": answers["causal"] for name in ("hyena", "mamba")}
-PAIRS = list(product(METHODS, NETWORKS))
+WRITERS = [name for name in METHODS if METHODS[name].capabilities.generate]
+PAIRS = list(product(WRITERS, NETWORKS))
 # combinations whose parts other pairs cover
 SLOW = [
     *(("autoregressive", f"{name}, timed") for name in ("hyena", "mamba")),

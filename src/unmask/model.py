@@ -28,9 +28,14 @@ from unmask.runtime.device import PRECISIONS, resolve_device, resolve_precision
 from unmask.samplers.core.canvas import Frame
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from unmask.data.rows.sentence_rows import Sentence
     from unmask.likelihood.bound import Bound
     from unmask.likelihood.estimate import How
     from unmask.likelihood.token_orders import Order
+    from unmask.representation.classifier import Classification
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -265,6 +270,64 @@ class Model(Bundle):
         return perplexity(
             self, data, packing, how, draws=draws, seed=seed, shard=shard, batch=batch
         )
+
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        pooling: str = "mean",
+        normalize: bool = False,
+        length: int | None = None,
+        batch: int = 32,
+    ) -> "NDArray[np.float32]":
+        """Embeds texts: one vector for each, from the network's last layer.
+
+        A text that is longer than the model's rows is cut.
+
+        Args:
+            texts: a text or several texts.
+            pooling: mean over all tokens, cls for the first token, or last.
+            normalize: True scales each vector to length 1.
+            length: most tokens of a text; by default the length of the model's rows.
+            batch: texts of a forward pass.
+
+        Returns:
+            The vectors, [texts, width].
+
+        Example:
+            >>> model.embed(["The cat sat.", "A dog ran."]).shape[0]
+            2
+        """
+        from unmask.representation.embedding import embed_rows, embedding_rows
+
+        rows = embedding_rows(self, [texts] if isinstance(texts, str) else texts, length)
+        return embed_rows(self, rows, pooling, batch, normalize)
+
+    def classify(
+        self,
+        texts: "str | tuple[str, str] | Sequence[Sentence]",
+        *,
+        length: int | None = None,
+        batch: int = 64,
+    ) -> "list[Classification]":
+        """Classifies texts with a model of the method sequence_classifier.
+
+        Args:
+            texts: a text, a pair of texts (a tuple), or a list of them.
+            length: most tokens of a text; by default the length of the model's rows.
+            batch: texts of a forward pass.
+
+        Returns:
+            Label, score and logits of each text. The score of a regression is its number.
+
+        Example:
+            >>> classifier.classify("The cat sat.")[0].label  # doctest: +SKIP
+            'positive'
+        """
+        from unmask.representation.classifier import classify
+
+        given = [texts] if isinstance(texts, str | tuple) else texts
+        return classify(self, given, length=length, batch=batch, precision=self.precision)
 
     def save(
         self,

@@ -93,6 +93,19 @@ def test_the_pseudo_likelihood_hides_one_token_at_a_time():
     assert (bound.certificate, bound.error) == ("pseudo", 0.0)
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_pseudo_likelihood_is_below_the_entropy_and_the_bound_is_not(exact):
+    """BERT-Mouth's figure for the true conditionals promises more than any model can have."""
+    conditionals = LANGUAGE.conditionals if exact else WRONG
+    method = table_method("mdlm", LANGUAGE, schedule("loglinear", eps=0.0), conditionals)
+    entropy = LANGUAGE.entropy / 3
+    if exact:
+        assert likelihood(method, Corpus(ROWS), estimator="pseudo").nats < entropy - 0.05
+    bound = likelihood(method, Corpus(ROWS), orders=1, draws=2)
+    assert bound.nats > entropy - 1e-6 and bound.certificate == "upper"
+    assert (bound.nats < entropy + 0.05) == exact
+
+
 @pytest.mark.parametrize(
     "how", [{"order": "right_to_left"}, {"orders": 2}, {"estimator": "pseudo"}]
 )

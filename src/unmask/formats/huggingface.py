@@ -25,6 +25,7 @@ from unmask.formats.tokenizer_files import tokenizer_files
 from unmask.formats.weights import restored
 from unmask.generation.sampling_params import USUAL
 from unmask.imports import extra
+from unmask.methods.sequence_classifier import as_classifier
 
 MODEL_TYPE = "unmask"  # the model type in transformers
 GENERATION = "generation_config.json"
@@ -154,10 +155,12 @@ def config_json(bundle: Bundle) -> dict[str, Any]:
         "num_hidden_layers": getattr(backbone, "depth", None),
         "num_attention_heads": getattr(backbone, "heads", None),
     }
-    masked = bundle.method.capabilities.infill
+    capabilities = bundle.method.capabilities
+    task = "ForMaskedLM" if capabilities.infill else "Model"
+    task = "ForSequenceClassification" if as_classifier(bundle.method) else task
     return {
         "model_type": MODEL_TYPE,
-        "architectures": ["UnmaskForMaskedLM" if masked else "UnmaskModel"],
+        "architectures": [f"Unmask{task}"],
         "dtype": "float32",
         "vocab_size": vocabulary.size,
         "max_position_embeddings": bundle.length,
@@ -171,6 +174,21 @@ def config_json(bundle: Bundle) -> dict[str, Any]:
         "tokenizer": {"kind": bundle.tokenizer.kind, "labels": bundle.tokenizer.labels},
         "generation": bundle.defaults,
         "run": to_dict(portable(bundle.config)),
+        **class_fields(bundle),
+    }
+
+
+def class_fields(bundle: Bundle) -> dict[str, Any]:
+    """The classes of a classifier, under the names of transformers; nothing for other models."""
+    method = as_classifier(bundle.method)
+    if method is None:
+        return {}
+    names = method.config.names or tuple(bundle.tokenizer.labels)
+    names = names or tuple(f"LABEL_{number}" for number in range(method.outputs))
+    return {
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: number for number, name in enumerate(names)},
+        "problem_type": "regression" if method.regression else "single_label_classification",
     }
 
 

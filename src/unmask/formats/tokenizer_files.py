@@ -12,23 +12,28 @@ from unmask.errors import UnmaskError
 _NAMES = {"mask": "[MASK]", "pad": "[PAD]", "bos": "[BOS]", "eos": "[EOS]"}
 
 
-def tokenizer_files(tokenizer: Tokenizer, length: int) -> dict[str, str]:
-    """The files for AutoTokenizer, name to content; empty for a tokenizer without a backend."""
+def tokenizer_files(tokenizer: Tokenizer, length: int, types: bool = False) -> dict[str, str]:
+    """The files for AutoTokenizer, name to content; empty for a tokenizer without a backend.
+
+    With `types`, AutoTokenizer gives the token types of pairs too, which BERT reads.
+    """
     backend = tokenizer.backend()
     if backend is None:
         return {}
     named = _add_special(backend, tokenizer)
     v = tokenizer.vocabulary
     if v.bos_id is not None and v.eos_id is not None:  # rows begin and end as in training
-        bos, eos = named["bos"], named["eos"]
+        bos, eos, separators = named["bos"], named["eos"], tokenizer.pair_separators
         backend.post_processor = processors.TemplateProcessing(
-            single=f"{bos} $A {eos}", special_tokens=[(bos, v.bos_id), (eos, v.eos_id)]
+            single=f"{bos} $A {eos}",
+            pair=f"{bos} $A{f' {eos}' * separators} $B:1 {eos}:1",
+            special_tokens=[(bos, v.bos_id), (eos, v.eos_id)],
         )
     special = {f"{role}_token": name for role, name in named.items()}
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": length,
-        "model_input_names": ["input_ids", "attention_mask"],
+        "model_input_names": ["input_ids", *["token_type_ids"] * types, "attention_mask"],
         "clean_up_tokenization_spaces": False,
         **special,
     }

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from unmask.bundle import Bundle
 from unmask.config.components import build_method
@@ -125,6 +127,29 @@ def fine_tune(
     return fitted
 
 
+def class_logits(
+    bundle: Bundle,
+    sentences: Sequence[Sentence],
+    *,
+    length: int | None = None,
+    batch: int = 64,
+    precision: str = "fp32",
+) -> Float[Tensor, "rows outputs"]:
+    """Logits of the classes of each text, or its predicted number.
+
+    Args:
+        bundle: A classifier.
+        sentences: Texts, or pairs of texts.
+        length: Most tokens of a row.
+        batch: Rows of a forward pass.
+        precision: Precision of the matrix products.
+
+    Returns:
+        The logits in float32, on the CPU.
+    """
+    return predict(_classifier(bundle), rows_for(bundle, sentences, length), batch, precision)
+
+
 def classify(
     bundle: Bundle,
     sentences: Sequence[Sentence],
@@ -146,7 +171,7 @@ def classify(
         One result for each text.
     """
     method = _classifier(bundle)
-    logits = predict(method, rows_for(bundle, sentences, length), batch, precision)
+    logits = class_logits(bundle, sentences, length=length, batch=batch, precision=precision)
     found = [tuple(row) for row in logits.tolist()]
     if method.regression:
         return [Classification(None, row[0], row) for row in found]

@@ -15,6 +15,7 @@ from unmask.serve.execution.engine import Busy, Closing, Engine, TimedOut
 from unmask.serve.limits import ServerLimits
 from unmask.serve.middleware import Guard
 from unmask.serve.openai_completions import completions
+from unmask.serve.openai_embeddings import embeddings
 from unmask.serve.prometheus import Metrics
 from unmask.serve.responses import Problem, internal_error, problem_of
 from unmask.serve.routes import our_routes, status_routes
@@ -47,6 +48,7 @@ def create_app(
     )
     for router in (
         completions(engine, settings),
+        embeddings(engine, settings),
         our_routes(engine, settings),
         status_routes(engine, metrics),
         documentation(app),

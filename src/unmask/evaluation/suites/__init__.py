@@ -2,6 +2,7 @@
 
 from unmask.evaluation.suites.generated_texts import Generation
 from unmask.evaluation.suites.genomic_benchmarks import GenomicBenchmarks
+from unmask.evaluation.suites.glue import Glue
 from unmask.evaluation.suites.infilling import Infilling
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite, column
 from unmask.evaluation.suites.text_likelihood import Likelihood
@@ -12,6 +13,7 @@ __all__ = [
     "SUITES",
     "Generation",
     "GenomicBenchmarks",
+    "Glue",
     "Infilling",
     "Likelihood",
     "Progress",

@@ -2,16 +2,19 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
 from unmask.formats.encoders.encoder_layout import LAYOUTS, EncoderLayout
+from unmask.formats.encoders.write_encoder import write_encoder
 from unmask.formats.foreign import ForeignCheckpoint, ForeignSettings, as_float, renamed
 from unmask.formats.foreign_format import ForeignFormat
-from unmask.formats.format import FORMATS
+from unmask.formats.format import FORMATS, ReadFormat
 
 _EITHER = r"\.(weight|bias)"
 
@@ -214,3 +217,14 @@ class BertFormat(ForeignFormat):
 
     model_types = tuple(LAYOUTS)
     parts = staticmethod(read_encoder)
+
+    @classmethod
+    def write(cls, bundle: Bundle, folder: Path) -> None:
+        """Writes the folder in the layout of transformers."""
+        cls.check_target(folder)
+        write_encoder(bundle, folder)
+
+    @classmethod
+    def check_target(cls, folder: Path) -> None:
+        """Raises an error if the folder holds anything but an encoder of this format."""
+        super(ReadFormat, cls).check_target(folder)
