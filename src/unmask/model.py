@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from unmask.likelihood.estimate import How
     from unmask.likelihood.token_orders import Order
     from unmask.representation.classifier import Classification
+    from unmask.training.fine_tune import Fitted
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -302,6 +303,80 @@ class Model(Bundle):
 
         rows = embedding_rows(self, [texts] if isinstance(texts, str) else texts, length)
         return embed_rows(self, rows, pooling, batch, normalize)
+
+    def classifier(
+        self,
+        classes: int | Sequence[str],
+        *,
+        pooling: str | None = None,
+        frozen: bool = False,
+        seed: int = 0,
+    ) -> "Model":
+        """A sequence classifier with a copy of this network and a fresh head, to be fine-tuned.
+
+        Args:
+            classes: the names of the classes, or their number; 1 is a regression.
+            pooling: cls for the first token, mean, or last; by default cls, or last if causal.
+            frozen: True trains the head only.
+            seed: the seed of the head.
+
+        Returns:
+            The classifier.
+
+        Example:
+            >>> classifier = model.classifier(["negative", "positive"], pooling="mean")
+            >>> classifier.method.outputs
+            2
+        """
+        from unmask.representation.classifier import classifier_of
+
+        names = () if isinstance(classes, int) else tuple(classes)
+        count = classes if isinstance(classes, int) else len(names)
+        settings: dict[str, Any] = {"names": names}
+        settings |= {} if pooling is None else {"pooling": pooling}
+        found = classifier_of(self, count, seed=seed, frozen=frozen, **settings)
+        return Model(found.method, found.tokenizer, found.config, found.defaults)
+
+    def fine_tune(
+        self,
+        texts: "Sequence[Sentence]",
+        targets: Sequence[int] | Sequence[float],
+        *,
+        lr: float = 2e-5,
+        epochs: int = 3,
+        batch: int = 16,
+        length: int | None = None,
+        lora_rank: int = 0,
+        seed: int = 0,
+    ) -> "Fitted":
+        """Trains a classifier of `classifier` in place.
+
+        Args:
+            texts: texts, or pairs of texts.
+            targets: the class number of each text, or its number for a regression.
+            lr: the learning rate, which decays linearly to 0.
+            epochs: passes over the texts.
+            batch: texts of an optimizer step.
+            length: most tokens of a text; by default the length of the model's rows.
+            lora_rank: rank of adapters that are trained in place of the weights; 0 is none.
+            seed: the seed of the order of texts and of the dropout.
+
+        Returns:
+            The mean training loss of each epoch.
+
+        Example:
+            >>> classifier.fine_tune(["Good.", "Bad."], [1, 0], epochs=1).steps  # doctest: +SKIP
+            1
+        """
+        from unmask.representation.classifier import fine_tune
+        from unmask.training.fine_tune import FineTuning
+        from unmask.training.training_config import LoraConfig
+
+        settings = FineTuning(
+            lr=lr, epochs=epochs, batch=batch, precision=self.precision, seed=seed
+        )
+        lora = LoraConfig(rank=lora_rank)
+        return fine_tune(self, texts, targets, settings, length=length, lora=lora)
 
     def classify(
         self,

@@ -15,13 +15,15 @@ from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.errors import UnmaskError
 from unmask.methods.sequence_classifier import POOLINGS, SequenceClassifier, pooled
-from unmask.model import Model
+from unmask.model import Model, load
 from unmask.representation.classifier import classifier_of, classify, fine_tune, rows_for
+from unmask.runs.train import train
 from unmask.training.fine_tune import FineTuning, fit, predict
 from unmask.training.training_config import LoraConfig
 from unmask.vocabulary import Vocabulary
 
-VOCABULARY = Vocabulary(14, 13, pad_id=0, bos_id=10, eos_id=11, label_ids=(8, 9))
+COMPLEMENTS = (0, 4, 3, 2, 1, *range(5, 14))  # for networks of DNA
+VOCABULARY = Vocabulary(14, 13, 0, 10, 11, label_ids=(8, 9), complement_ids=COMPLEMENTS)
 TEXTS = [
     f"the {who} sat on the {place}" for who in ("cat", "dog") for place in ("mat", "log", "hill")
 ]
@@ -185,3 +187,20 @@ def fit_wild(found, rows) -> None:
     with torch.no_grad():
         found.method.backbone.head.weight.fill_(float("nan"))
     fit(found.method, rows, KINDS, FineTuning(epochs=1))
+
+
+@pytest.mark.parametrize("backbone", ["dit", "causal"])
+def test_labelled_documents_train_a_classifier(backbone, tmp_path):
+    rows = [f'{{"text": "{text}", "who": "{text.split()[1]}"}}' for text in TEXTS * 6]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    network = {"name": backbone, "width": 32, "depth": 1, "heads": 2, "dropout": 0}
+    data = {"train": str(tmp_path / "rows.jsonl"), "label_field": "who", "label_dropout": 0}
+    data |= {"packing": "pad", "length": 32, "cache": str(tmp_path / "cache")}
+    training = {"steps": 60, "batch": 12, "lr": 0.01, "warmup": 2, "ema": 0.5, "device": "cpu"}
+    recipe = {"method": "sequence_classifier", "backbone": network, "training": training}
+    tokenizer = {"kind": "characters"}
+    train(recipe | {"data": data | {"tokenizer": tokenizer}}, tmp_path / "run", say=lambda _: None)
+    model = load(tmp_path / "run", device="cpu")
+    assert [each.label for each in model.classify(TEXTS)] == ["cat"] * 3 + ["dog"] * 3
+    with pytest.raises(UnmaskError, match="writes no text"):
+        model.generate("the")

@@ -124,7 +124,7 @@ class SequenceClassifier(Method):
     @property
     def regression(self) -> bool:
         """True if the head predicts a number and not a class."""
-        return self.outputs == 1
+        return bool(self.config.classes == 1)
 
     def logits(
         self, x: Tokens, valid: Bool[Tensor, "rows length"] | None = None
