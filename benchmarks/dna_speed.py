@@ -185,7 +185,7 @@ def main() -> None:
     if args.tiny:
         args.lengths, args.tokens, args.repeats = [32], 64, 1
     report = Report(args.out)
-    machine = machine_row(args.tiny)
+    machine = machine_row(args.tiny or DEVICE.type == "cpu")
     report.write(machine)
     bandwidth = 1e9 * machine["copy_gb_per_second"]
     forms = ("kernels", "torch") if DEVICE.type == "cuda" else ("torch",)

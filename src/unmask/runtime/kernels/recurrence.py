@@ -13,7 +13,7 @@ import triton.language as tl
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-TILE = 64  # positions whose states the backward kernel holds at a time
+TILE = 32  # positions whose states the backward kernel holds at a time; with 64 its registers spill
 BLOCK = 32  # channels of a program
 _LOG2E = tl.constexpr(1 / math.log(2))
 
