@@ -31,7 +31,9 @@ def exact(name: str, language: Language, **fields: object) -> LatentDiffusion:
         if name == "plaid":
             method.gammas.ends.copy_(torch.tensor([method.config.gamma_first, 6.0]))
         if name == "diffusion_lm":
-            method.codebook.weight.mul_(10)
+            # codes of one norm, far apart, so that the inner product finds the nearest
+            angle = torch.arange(language.size + 1) * 2 * torch.pi / language.size
+            method.codebook.weight.copy_(3 * torch.stack([angle.cos(), angle.sin()], 1))
             method.codebook.bias.zero_()
 
     def predict(z, gamma, guess, valid=None):

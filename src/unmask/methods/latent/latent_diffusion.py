@@ -202,9 +202,10 @@ class LatentDiffusion(Method):
         The first pass has no gradient. It reads a few more rows than needed, so that few batch sizes occur.
         """
         guess, valid, guessed = batch.guess, batch.valid, batch.noise.guessed
-        count = int(guessed.sum())  # on the CPU
-        if not count:
+        if not self.self_conditioning:
             return self.predict(z, gamma, guess, valid)
+        # at least one row, since FSDP needs the same passes in every process
+        count = max(1, int(guessed.sum()))  # on the CPU
         step = max(1, len(z) // GUESS_SIZES)
         order = guessed.int().argsort(descending=True, stable=True)
         rows = to_device(order[: min(-(-count // step) * step, len(z))], z.device)
@@ -217,7 +218,8 @@ class LatentDiffusion(Method):
         finally:
             self.backbone.dropout_keys = keys
         rows = rows[:count]
-        found = torch.where(batch.known[rows], guess[rows], found[:count])
+        kept = batch.known[rows] | ~to_device(guessed, z.device)[rows, None, None]
+        found = torch.where(kept, guess[rows], found[:count])
         return self.predict(z, gamma, guess.index_copy(0, rows, found), valid)
 
     def passes(self, rows: int) -> set[int]:
