@@ -12,13 +12,13 @@ from unmask.options import option
 LETTERS, PARTNERS = "ACGTN", "TGCAN"
 
 
-@TOKENIZERS.register("dna")
+@TOKENIZERS.register("dna_letters")
 class DNALetters(Tokenizer):
     """One token a letter of DNA: A, C, G, T, and N for all else."""
 
     @dataclass(frozen=True)
     class Config(TokenizerConfig):
-        kind: str = "dna"
+        kind: str = "dna_letters"
         small: Literal["upper", "unknown"] = option("upper", help="Small letters: capitals, or N.")
 
     def __init__(self, small: str = "upper") -> None:
@@ -34,10 +34,10 @@ class DNALetters(Tokenizer):
 
     @classmethod
     def parse(cls, files):
-        return cls(json.loads(files["dna.json"])["small"])
+        return cls(json.loads(files["dna_letters.json"])["small"])
 
     def files(self):
-        return super().files() | {"dna.json": json.dumps({"small": self.small})}
+        return super().files() | {"dna_letters.json": json.dumps({"small": self.small})}
 
     def encode_batch(self, texts):
         texts = [text.upper() for text in texts] if self.small == "upper" else texts

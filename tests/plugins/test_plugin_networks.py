@@ -258,7 +258,7 @@ def test_a_network_sees_both_strands_of_dna(network, runs, tmp_path, capsys):
     letters = "\n".join("ACGTTGCAAN"[i:] + "GGATCCTA"[: i + 2] for i in range(6))
     (tmp_path / "dna.txt").write_text(letters)
     data = {"train": str(tmp_path / "dna.txt"), "tokenizer": {"kind": "dna"}}
-    with plugged("dna_letters", "both_strands"):
+    with plugged("both_strands"):
         recipe = runs.recipe({"backbone": network}, data)
         assert main(["train", recipe, "--data.tokenizer.kind", "bytes", "--run", "runs/x"]) == 2
         assert "set data.tokenizer.kind dna" in capsys.readouterr().err
