@@ -1,6 +1,6 @@
 """Model, the object that users work with, and `load`, which reads one."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -226,6 +226,7 @@ class Model(Bundle):
         orders: int | None = None,
         shard: tuple[int, int] = (0, 1),
         batch: int = 32,
+        progress: Callable[[float], None] | None = None,
     ) -> "Bound":
         """Measures the likelihood of texts, or a bound on it, with its standard error.
 
@@ -246,6 +247,7 @@ class Model(Bundle):
             orders: the number of random orders of the any-order bound.
             shard: (i, n) measures the i-th of n parts; `+` adds their bounds.
             batch: rows computed at a time; it changes time and memory only.
+            progress: called after each batch with the share that is done.
 
         Returns:
             The bound: nats per token, perplexity, bits per byte, their errors and the certificate.
@@ -270,7 +272,15 @@ class Model(Bundle):
             )
         how: How = {"estimator": estimator, "steps": steps, "order": order, "orders": orders}
         return perplexity(
-            self, data, packing, how, draws=draws, seed=seed, shard=shard, batch=batch
+            self,
+            data,
+            packing,
+            how,
+            draws=draws,
+            seed=seed,
+            shard=shard,
+            batch=batch,
+            progress=progress,
         )
 
     def embed(

@@ -72,6 +72,8 @@ class Parser(argparse.ArgumentParser):
         own, overrides = self._split(args or ())
         parsed, extras = super().parse_known_args(own, namespace)
         parsed.overrides = overrides
+        if extras:
+            self._unrecognized(extras)
         return parsed, extras
 
     def _unrecognized(self, extras: Sequence[str]) -> NoReturn:
@@ -79,6 +81,8 @@ class Parser(argparse.ArgumentParser):
         flag = next((extra.partition("=")[0] for extra in extras if extra.startswith("--")), "")
         near = get_close_matches(flag, self._option_string_actions, 1, 0.75)
         hint = f"; did you mean {near[0]!r}?" if near else ""
+        if self.overrides and not flag:
+            hint = f"; to train on a text, give --data.train {extras[0]}"
         self.error(f"unrecognized arguments: {' '.join(extras)}{hint}")
 
     def _with_default(self, args: Sequence[str]) -> Sequence[str]:

@@ -1,6 +1,6 @@
 """The likelihood of texts, of a data source, or of a model's own validation text."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from unmask.bundle import Bundle
@@ -28,6 +28,7 @@ def perplexity(
     seed: int,
     shard: tuple[int, int],
     batch: int,
+    progress: Callable[[float], None] | None = None,
 ) -> Bound:
     """The bound of a model on texts; `Model.perplexity` documents the arguments."""
     method = bundle.method
@@ -40,7 +41,16 @@ def perplexity(
     rows = rows_of(bundle, data, packing)
     rows.count_unknown(bundle.tokenizer.unknown_id)
     with method.arithmetic():
-        return likelihood(method, rows, draws=draws, seed=seed, batch=batch, shard=shard, **how)
+        return likelihood(
+            method,
+            rows,
+            draws=draws,
+            seed=seed,
+            batch=batch,
+            shard=shard,
+            progress=progress,
+            **how,
+        )
 
 
 def rows_of(bundle: Bundle, data: Texts = None, packing: str | None = None) -> Rows:

@@ -110,6 +110,8 @@ class Likelihood(Suite):
     def rows(
         self, model: "Model", options: LikelihoodOptions, progress: Progress
     ) -> Iterator[LikelihoodRow]:
+        from unmask.training.logs.progress import MeasureProgress
+
         bound = model.perplexity(
             source=options.data,
             draws=options.draws,
@@ -121,6 +123,7 @@ class Likelihood(Suite):
             orders=options.orders,
             shard=_shard(options.shard),
             batch=options.batch,
+            progress=MeasureProgress("measured", progress.say),
         )
         data = model.config.data
         conditions = {
