@@ -226,9 +226,9 @@ class Bert(PretrainedTransformer):
 
     def table(self, inputs: Inputs, position_ids: Tensor, segments: Tensor | None) -> Features:
         x = super().table(inputs, position_ids, segments)
-        return x if self.types is None else x + self.type_embedding(segments)
+        return x if self.types is None else x + self._type_embedding(segments)
 
-    def type_embedding(self, segments: Tensor | None) -> Tensor:
+    def _type_embedding(self, segments: Tensor | None) -> Tensor:
         """Embedding of the token type of each segment; of type 0 without segments."""
         assert self.types is not None
         if segments is None:

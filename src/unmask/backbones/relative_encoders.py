@@ -130,7 +130,7 @@ class DeBERTa(Bert):
 
     def table(self, inputs: Inputs, position_ids: Tensor, segments: Tensor | None) -> Features:
         x = self.embedding(inputs)
-        return x if self.types is None else x + self.type_embedding(segments)
+        return x if self.types is None else x + self._type_embedding(segments)
 
     def attention(
         self,
