@@ -86,7 +86,9 @@ for answers in ANSWERS.values():  # the others fit where these do
             answers[f"caduceus{suffix}"] = COMPLEMENTS
     answers |= dict.fromkeys(("hyena", "mamba"), answers["causal"])
     answers |= {f"{name}, timed": answers["causal"] for name in ("hyena", "mamba")}
-WRITERS = [name for name in METHODS if METHODS[name].capabilities.generate]
+# tests/methods/test_latent_methods.py has the methods of vectors
+CAN = {name: METHODS[name].capabilities for name in METHODS}
+WRITERS = [name for name, can in CAN.items() if can.generate and not can.latent]
 PAIRS = list(product(WRITERS, NETWORKS))
 # combinations whose parts other pairs cover
 SLOW = [

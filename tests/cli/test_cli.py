@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from unmask.data.tokenizers.characters import ByteTokenizer
 from unmask.errors import UnmaskError
 from unmask.likelihood.bound import Bound
 from unmask.likelihood.figure_text import with_error
+from unmask.methods.method import Capabilities
 
 LISTS = ["recipes", "methods", "samplers", "grids", "schedules", "time-samplers", "backbones"]
 WORKING = [
@@ -57,6 +59,7 @@ class FakeModel:
     config = RunConfig()
     tokenizer = ByteTokenizer()
     precision, digest = "fp32", "0123456789abcdef"
+    method = SimpleNamespace(capabilities=Capabilities(causal=True))
 
     def __init__(self, certificate: str = "upper") -> None:
         self.asked: dict[str, Any] = {}

@@ -213,7 +213,7 @@ def test_the_help_lists_the_suites_and_each_has_its_own_options(capsys):
             main(["evaluate", *suite.split(), "--help"])
         pages[suite] = capsys.readouterr().out
     for name, summary in SUITES.summaries().items():
-        assert re.search(rf"^    {name} +{re.escape(summary)}$", pages[""], re.MULTILINE)
+        assert f" {name} {summary} " in " ".join(pages[""].split())
         assert pages[name].count(f"  unmask evaluate {name} ") == 2  # examples
         for group in ("model", "measurement", "output"):
             assert f"\n{group}:\n" in pages[name]

@@ -52,6 +52,7 @@ def add(commands: Commands) -> None:
     add_examples(
         parser,
         "unmask score-variants runs/dna --fasta chr20.fa.gz --vcf variants.vcf --out scores.tsv",
+        "unmask score-variants runs/dna --fasta chr20.2bit --vcf variants.tsv --draws 64",
     )
     parser.set_defaults(execute=execute)
 
