@@ -233,7 +233,9 @@ def test_evaluate_shows_a_bound_as_a_bound(model, capsys):
     assert "12,345" in out
 
 
-@pytest.mark.parametrize("certificate", ["exact", "pseudo", "none"])
+@pytest.mark.parametrize(
+    "certificate", ["exact", "none"]
+)  # a pseudo-likelihood has a bound beside it
 def test_what_is_no_upper_bound_is_not_shown_as_one(certificate, model, capsys):
     model.certificate = certificate
     assert main(["evaluate", "m"]) == 0
