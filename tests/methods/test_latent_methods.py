@@ -1,4 +1,4 @@
-"""Methods that diffuse vectors, from the configuration to the served text."""
+"""Methods that diffuse vectors or replace tokens, from the configuration to the served text."""
 
 from pathlib import Path
 
@@ -16,6 +16,12 @@ from unmask.randomness import RowStream
 from unmask.training.trainer import Trainer
 
 LATENT = [name for name in METHODS if METHODS[name].capabilities.latent]
+REWRITERS = [
+    name
+    for name in METHODS
+    for can in [METHODS[name].capabilities]
+    if can.generate and not can.writes_once
+]
 SHORT = {
     "backbone.width": "32",
     "backbone.depth": "1",
@@ -49,7 +55,7 @@ def trained(name: str, folder: Path, run: str = "run", **changes: str) -> unmask
     return unmask.load(folder / run, device="cpu")
 
 
-@pytest.fixture(scope="module", params=LATENT)
+@pytest.fixture(scope="module", params=REWRITERS)
 def model(request, tmp_path_factory) -> unmask.Model:
     return trained(request.param, tmp_path_factory.mktemp(request.param))
 
@@ -78,6 +84,9 @@ def test_transformers_refuse_a_network_of_vectors_in_one_line(model):
     pytest.importorskip("transformers")
     from unmask.integrations.transformers.modeling import UnmaskModel
 
+    if model.config.method.name not in LATENT:
+        assert UnmaskModel.from_model(model).method.capabilities.masked_lm is False
+        return
     with pytest.raises(UnmaskError, match="load it with") as caught:
         UnmaskModel.from_model(model)
     one_line(caught)
@@ -109,14 +118,16 @@ def test_gaps_are_filled_or_refused_with_the_methods_that_can(model):
 def test_a_constraint_is_refused_with_the_methods_that_can(model):
     with pytest.raises(UnmaskError, match=r"of method .*mdlm") as caught:
         model.generate("The", regex="The .*")
-    assert "plaid" not in one_line(caught).partition("of method")[2]
+    able = one_line(caught).partition("of method")[2]
+    assert "plaid" not in able and "udlm" not in able
 
 
 def test_a_text_is_measured_or_refused_with_the_methods_that_can(model):
     if model.method.capabilities.score:
         bound = model.perplexity("The cat sat.", draws=2)
         assert bound.certificate == "upper" and bound.nats > 0
-        assert bound.terms.keys() == {"diffusion", "prior", "reconstruction"}
+        wanted = {"diffusion", "prior", *(["reconstruction"] * model.method.capabilities.latent)}
+        assert bound.terms.keys() == wanted
         return
     with pytest.raises(UnmaskError, match=r"has no likelihood: .* method .*plaid") as caught:
         model.perplexity("The cat sat.")

@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from unmask.diffusion.process import UniformProcess
 from unmask.runtime.cuda_graphs import CudaGraph
 from unmask.shapes import At, LogProbabilities, Times, Tokens, Valid
 
@@ -32,6 +33,15 @@ class StaticDenoiser(Protocol):
 
     def graph(self, key: Hashable, function: Callable[..., Tensor]) -> CudaGraph:
         """The CUDA graph of a function that calls `log_x_theta`; a graph of the same key is reused."""
+
+
+@runtime_checkable
+class UniformDenoiser(Denoiser, Protocol):
+    """A denoiser of texts with uniform tokens: log of the distribution of a token given the others."""
+
+    @property
+    def process(self) -> UniformProcess:
+        """The forward process."""
 
 
 @runtime_checkable

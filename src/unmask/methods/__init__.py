@@ -2,6 +2,7 @@
 
 from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.d3pm import D3PM
+from unmask.methods.d3pm_uniform import D3PMUniform
 from unmask.methods.latent.analog_bits import AnalogBits
 from unmask.methods.latent.diffusion_lm import DiffusionLM
 from unmask.methods.latent.plaid import Plaid
@@ -12,6 +13,7 @@ from unmask.methods.mlm import MLM
 from unmask.methods.sedd import SEDD
 from unmask.methods.sequence_classifier import SequenceClassifier
 from unmask.methods.token_classifier import TokenClassifier
+from unmask.methods.udlm import UDLM
 
 __all__ = [
     "D3PM",
@@ -20,8 +22,10 @@ __all__ = [
     "MLM",
     "SEDD",
     "SSDLM",
+    "UDLM",
     "AnalogBits",
     "Autoregressive",
+    "D3PMUniform",
     "DiffusionLM",
     "Losses",
     "Method",

@@ -19,6 +19,7 @@ from unmask.samplers.length_first import LengthFirst
 from unmask.samplers.remasking import PredictorCorrector, Remask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
+from unmask.samplers.uniform_samplers import UniformAncestral
 
 __all__ = [
     "GRIDS",
@@ -48,6 +49,7 @@ __all__ = [
     "SemiAutoregressive",
     "SimplexBlocks",
     "Threshold",
+    "UniformAncestral",
     "View",
     "given_times",
     "grid_times",
