@@ -121,6 +121,10 @@ RUNS: list[tuple[str, dict[str, str], list[str]]] = [
     ("mdlm", {"schedule": "cosine_squared", "method.loss_weight": "uniform"}, []),
     ("mdlm", {"schedule": "polynomial"}, []),
     ("autoregressive", {}, ["left_to_right"]),
+    ("udlm", TIMED, ["uniform_ancestral"]),
+    ("d3pm_uniform", {"method.steps": "4", **TIMED}, []),
+    ("diffusion_bert", {}, ["token_schedule"]),
+    ("sundae", {}, ["unrolled"]),
 ]
 # measured of a model that is trained with labels, or of text: tests/generation and tests/likelihood
 ELSEWHERE = ("unmask.generation.guidance.", "unmask.likelihood.bound.Bound.")

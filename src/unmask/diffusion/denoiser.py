@@ -36,6 +36,14 @@ class StaticDenoiser(Protocol):
 
 
 @runtime_checkable
+class TokenScheduleDenoiser(Denoiser, Protocol):
+    """A denoiser of a process in which each token has its own noise schedule."""
+
+    def reveal_probability(self, s: float, t: float) -> Float[Tensor, "vocabulary"]:
+        """The probability that a masked token of each id is revealed in the step from t to s."""
+
+
+@runtime_checkable
 class UniformDenoiser(Denoiser, Protocol):
     """A denoiser of texts with uniform tokens: log of the distribution of a token given the others."""
 

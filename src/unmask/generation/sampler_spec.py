@@ -51,6 +51,8 @@ def _suits(sampler: Sampler | type[Sampler], method: Method | type[Method]) -> b
     states = ("latent", "blocks", "uniform", "unrolled")
     if any(getattr(sampler, state) != getattr(capabilities, state) for state in states):
         return False
+    if sampler.token_schedule and not capabilities.token_schedule:
+        return False
     return sampler.causal or not capabilities.causal
 
 

@@ -77,6 +77,7 @@ class Capabilities:
     any_order: bool = False  # predicts a token from any others, so the chain rule runs in any order
     shared_head: bool = False  # log_x_theta calls of several texts can share one forward pass
     latent: bool = False  # diffuses vectors, which its own samplers round to tokens
+    token_schedule: bool = False  # each token has its own noise schedule
     uniform: bool = False  # replaces tokens by uniform ones instead of masks
     unrolled: bool = False  # predicts a text from any text, without masks and noise levels
     blocks: bool = False  # writes blocks after a context, from left to right
@@ -140,6 +141,13 @@ class Method(nn.Module, ABC):
 
         Returns:
             Noise of each row; None if the loss has none.
+        """
+
+    def set_frequencies(self, counts: Float64[Tensor, "vocabulary"]) -> None:
+        """Receives the token counts of the training rows, before the first step of a run.
+
+        Args:
+            counts: Number of occurrences of each id.
         """
 
     def training_noise(self, stream: RowStream, valid: Valid) -> RowNoise | None:

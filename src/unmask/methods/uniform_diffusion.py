@@ -5,7 +5,7 @@ A token can change in every reverse step, so that later steps correct earlier on
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int, Int64
@@ -34,14 +34,45 @@ FILLER = 7919  # a prime: tokens that stand for masks differ from column to colu
 class Replacements(RowNoise):
     """One draw of the replaced tokens of each row, at time t."""
 
-    by_token = ("replaced", "other")
+    by_token: ClassVar[tuple[str, ...]] = ("replaced", "other")
 
     replaced: Bool[Tensor, "rows length"]
     other: Int64[Tensor, "rows length"]  # uniform tokens, which may equal the true ones
     importance: Float64[Tensor, "rows"]
 
 
-class UniformDiffusion(Method):
+class UniformTokens(Method):
+    """A method whose network reads uniform tokens in place of masks."""
+
+    def __init__(self, config: Any, *parts: Any) -> None:
+        super().__init__(config, *parts)
+        self.process = UniformProcess(self.vocabulary.size, self.vocabulary.mask_id)
+
+    def condition(self, t: Float[Tensor, "rows"], device: torch.device) -> Tensor | None:
+        """sigma(t), the noise level that the network reads."""
+        sigma = self.schedule.sigma(t.double().cpu()).detach()
+        return to_device(sigma.clamp(max=LARGEST_SIGMA), device, torch.float32)
+
+    def log_x_theta(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
+        """log of the distribution of chosen tokens given the others; MASK has probability 0.
+
+        Some token stands for a mask, since the network reads none.
+        """
+        columns = torch.arange(z_t.shape[1], device=z_t.device) * FILLER % self.process.states
+        filler = columns + (columns >= self.vocabulary.mask_id)
+        z_t = torch.where(z_t == self.vocabulary.mask_id, filler, z_t)
+        with self.arithmetic():
+            # features of all tokens: rounding depends on the number of tokens computed
+            h = self.backbone.features(z_t, self.condition(t, z_t.device))
+            logits = self.backbone.logits(h[at])
+            dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
+            return subs_log_probs(logits, self.vocabulary.mask_id, dtype)
+
+    def denoiser(self) -> "TokenDenoiser":
+        return TokenDenoiser(self.process, self.log_x_theta)
+
+
+class UniformDiffusion(UniformTokens):
     """Diffusion with uniform tokens; the network predicts a token from the other tokens (leave one out)."""
 
     certificate = "upper"
@@ -63,7 +94,6 @@ class UniformDiffusion(Method):
                 "a learned schedule needs masked diffusion: set schedule loglinear, or method mdlm"
             )
         self.steps = getattr(config, "steps", 0)
-        self.process = UniformProcess(vocabulary.size, vocabulary.mask_id)
 
     @abstractmethod
     def loss_inputs(self, t: Float64[Tensor, "rows"]) -> list[Float64[Tensor, "rows"]]:
@@ -132,29 +162,6 @@ class UniformDiffusion(Method):
             terms["prior"] = cost * to_device(targets(valid, given), x.device).to(values)
             total = total + terms["prior"].sum()
         return Losses(total, terms)
-
-    def condition(self, t: Float[Tensor, "rows"], device: torch.device) -> Tensor:
-        """sigma(t), the noise level that the network reads."""
-        sigma = self.schedule.sigma(t.double().cpu()).detach()
-        return to_device(sigma.clamp(max=LARGEST_SIGMA), device, torch.float32)
-
-    def log_x_theta(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
-        """log of the distribution of chosen tokens given the others; MASK has probability 0.
-
-        Some token stands for a mask, since the network reads none.
-        """
-        columns = torch.arange(z_t.shape[1], device=z_t.device) * FILLER % self.process.states
-        filler = columns + (columns >= self.vocabulary.mask_id)
-        z_t = torch.where(z_t == self.vocabulary.mask_id, filler, z_t)
-        with self.arithmetic():
-            # features of all tokens: rounding depends on the number of tokens computed
-            h = self.backbone.features(z_t, self.condition(t, z_t.device))
-            logits = self.backbone.logits(h[at])
-            dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
-            return subs_log_probs(logits, self.vocabulary.mask_id, dtype)
-
-    def denoiser(self) -> "TokenDenoiser":
-        return TokenDenoiser(self.process, self.log_x_theta)
 
 
 @dataclass(frozen=True)

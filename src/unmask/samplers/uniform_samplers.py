@@ -1,18 +1,19 @@
 """Samplers of methods without masks: rows begin with uniform tokens, and every step may change any of them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
 
-from unmask.diffusion.categorical import draw, sharpen
+from unmask.diffusion.categorical import check_sharpness, draw, sharpen
 from unmask.diffusion.denoiser import Denoiser, UniformDenoiser
 from unmask.diffusion.process import UniformProcess
+from unmask.errors import UnmaskError
 from unmask.options import option
 from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.sampler_state import SamplerState, View
-from unmask.samplers.core.time_grid import check_grid, grid_times
+from unmask.samplers.core.time_grid import check_grid, check_steps, grid_times
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.remasking import ending_at_one
 from unmask.samplers.sampler import SAMPLERS, Sampler
@@ -53,6 +54,43 @@ class UniformAncestral(Sampler):
                 mu = mu if mu.device.type == "mps" else mu.double()  # Apple's GPUs have no float64
                 log_p = process.log_posterior(mu.exp(), state.z[at], *levels)
                 write_drawn(state, view, log_p, uniforms)
+            if task.watched or step == self.steps - 1:
+                yield state.frame()
+
+
+@SAMPLERS.register("unrolled")
+@dataclass(frozen=True)
+class Unrolled(Sampler):
+    """SUNDAE's sampler: each step draws a share of the tokens again, at a low temperature.
+
+    The first step draws all open positions. The temperature of the options multiplies its own.
+    """
+
+    unrolled = revises = True
+    steps: int = option(128, help="denoising steps")
+    share: float = option(0.3, help="share of the positions that a step draws again")
+    sharpness: float = option(0.8, help="temperature of the draws")
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps)
+        if not 0 < self.share <= 1:
+            raise UnmaskError(f"share must lie in (0, 1], not {self.share}")
+        check_sharpness(self.sharpness, None, None)
+
+    def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
+        """Frames of the text. The positions of a step are drawn independently of the network."""
+        process = cast(UniformDenoiser, denoiser).process
+        state = uniform_start(denoiser, canvas, task, process)
+        start = torch.zeros(len(state.z), dtype=torch.float64)
+        for step in range(self.steps):
+            chosen = canvas.open
+            if step:
+                moved = state.uniforms("move", step) < self.share
+                chosen = chosen & moved.to(chosen.device)
+            for places in state.parts(chosen):
+                view = state.look(places, start)
+                sharp = sharpen(view.log_probabilities, self.sharpness)
+                state.write(replace(view, log_probabilities=sharp), state.uniforms("token", step))
             if task.watched or step == self.steps - 1:
                 yield state.frame()
 

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from unmask.backbones.layers.inference_weights import is_plain
 from unmask.backbones.layers.ops import ALIGNED
+from unmask.diffusion.categorical import draw
 from unmask.diffusion.parameterization import zero_masked
 from unmask.runtime.kernels.availability import kernels_available
 
@@ -240,3 +241,19 @@ def distribution_loss(
         for chunk in zip(*(values.split(size) for values in (h, *per_token)), strict=True)
     ]
     return torch.cat(parts) if parts else h.new_zeros(0)
+
+
+@torch.no_grad()
+def drawn_tokens(
+    backbone: Any,
+    mask_id: int,
+    h: Float[Tensor, "tokens width"],
+    uniforms: Float64[Tensor, "tokens"],
+) -> Int[Tensor, "tokens"]:
+    """A token drawn from the network's distribution at each position, chunk by chunk, never MASK."""
+    size = _chunk(h, 4 * backbone.head.weight.shape[0]) if len(h) else 1  # draws are in float64
+    parts = [
+        draw(torch.log_softmax(zero_masked(backbone.logits(part), mask_id).float(), -1), u)
+        for part, u in zip(h.split(size), uniforms.split(size), strict=True)
+    ]
+    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long, device=h.device)
