@@ -141,7 +141,15 @@ class DiffusionBERT(MaskedDiffusion):
         return self._loss(x, valid, noise, None, own, token_loss, "published elbo")
 
     def row_information(self, x: Tokens, valid: Valid) -> Float[Tensor, "rows length"]:
-        """1 - mean / -log p of each token, with the mean over its row, as in the paper."""
+        """1 - mean / -log p of each token, with the mean over its row, as in the paper.
+
+        Args:
+            x: Token ids.
+            valid: True at tokens that are not padding.
+
+        Returns:
+            The information of each token, in [-1, 1].
+        """
         nats = self.frequencies.nats[x]
         mean = (nats * valid).sum(1, keepdim=True) / valid.sum(1, keepdim=True).clamp(min=1)
         return (1 - mean / nats).clamp(-1, 1)
