@@ -125,6 +125,10 @@ RUNS: list[tuple[str, dict[str, str], list[str]]] = [
     ("diffusion_lm", TIMED, []),
     ("analog_bits", TIMED, ["latent_ddim"]),
     ("ssd_lm", TIMED, []),
+    ("udlm", TIMED, ["uniform_ancestral"]),
+    ("d3pm_uniform", {"method.steps": "4", **TIMED}, []),
+    ("diffusion_bert", {}, ["token_schedule"]),
+    ("sundae", {}, ["unrolled"]),
 ]
 # measured of a model that is trained with labels, or of text: tests/generation and tests/likelihood
 ELSEWHERE = ("unmask.generation.guidance.", "unmask.likelihood.bound.Bound.")

@@ -78,6 +78,8 @@ ANSWERS = {
         "gpt2": READS_TIME,
     },
 }
+ANSWERS |= {name: dict(ANSWERS["sedd"]) for name in ("udlm", "d3pm_uniform")}
+ANSWERS |= {name: dict(ANSWERS["mdlm"]) for name in ("diffusion_bert", "sundae")}
 for answers in ANSWERS.values():  # the others fit where these do
     answers |= {f"modern_{name}": reply for name, reply in answers.items() if name[0] in "cd"}
     for suffix in ("", ", timed"):
@@ -89,11 +91,13 @@ for answers in ANSWERS.values():  # the others fit where these do
 # tests/methods/test_latent_methods.py has the methods of vectors
 CAN = {name: METHODS[name].capabilities for name in METHODS}
 WRITERS = [name for name, can in CAN.items() if can.generate and not can.latent]
+ALIKE = ("udlm", "d3pm_uniform", "diffusion_bert", "sundae")  # they train as sedd and mdlm do
 PAIRS = list(product(WRITERS, NETWORKS))
 # combinations whose parts other pairs cover
 SLOW = [
     *(("autoregressive", f"{name}, timed") for name in ("hyena", "mamba")),
     *(("d3pm", "bimamba"), ("d3pm", "bimamba, timed"), ("mdlm", "bimamba, timed")),
+    *((method, name) for method, name in PAIRS if method in ALIKE and name != "dit, timed"),
 ]
 TRAINED = [pair for pair in PAIRS if ANSWERS[pair[0]][pair[1]] is TRAINS]
 

@@ -1,4 +1,4 @@
-"""Methods that diffuse vectors, from the configuration to the served text."""
+"""Methods with vectors, uniform tokens or a schedule of each token, from the configuration to the served text."""
 
 from pathlib import Path
 
@@ -16,6 +16,12 @@ from unmask.randomness import RowStream
 from unmask.training.trainer import Trainer
 
 LATENT = [name for name in METHODS if METHODS[name].capabilities.latent]
+REWRITERS = [
+    name
+    for name in METHODS
+    for can in [METHODS[name].capabilities]
+    if can.generate and (can.token_schedule or not can.writes_once)
+]
 SHORT = {
     "backbone.width": "32",
     "backbone.depth": "1",
@@ -49,7 +55,7 @@ def trained(name: str, folder: Path, run: str = "run", **changes: str) -> unmask
     return unmask.load(folder / run, device="cpu")
 
 
-@pytest.fixture(scope="module", params=LATENT)
+@pytest.fixture(scope="module", params=REWRITERS)
 def model(request, tmp_path_factory) -> unmask.Model:
     return trained(request.param, tmp_path_factory.mktemp(request.param))
 
@@ -71,13 +77,17 @@ def test_it_is_saved_and_exported(model, tmp_path):
     for folder in ("saved", "hub"):
         assert same(model, unmask.load(tmp_path / folder, device="cpu"))
     card = (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")
-    assert model.config.method.name in card and "fill-mask" not in card
+    assert model.config.method.name in card
+    assert ("fill-mask" in card) == model.method.capabilities.masked_lm
 
 
 def test_transformers_refuse_a_network_of_vectors_in_one_line(model):
     pytest.importorskip("transformers")
     from unmask.integrations.transformers.modeling import UnmaskModel
 
+    if model.config.method.name not in LATENT:
+        assert UnmaskModel.from_model(model).method.capabilities == model.method.capabilities
+        return
     with pytest.raises(UnmaskError, match="load it with") as caught:
         UnmaskModel.from_model(model)
     one_line(caught)
@@ -85,7 +95,7 @@ def test_transformers_refuse_a_network_of_vectors_in_one_line(model):
 
 @pytest.mark.parametrize("number", [0, -1])
 def test_each_sampler_keeps_the_prompt_and_repeats_its_text(model, number):
-    sampler = suitable_samplers(model.method)[number]
+    sampler = [model.method.sampler, *suitable_samplers(model.method)][number]
     options = {"length": 16, "steps": 3, "sampler": sampler, "stop": False}
     first, second = model.generate("The cat", n=2, **options)
     assert first.text.startswith("The cat") and len(first.ids) == len(second.ids)
@@ -107,16 +117,22 @@ def test_gaps_are_filled_or_refused_with_the_methods_that_can(model):
 
 
 def test_a_constraint_is_refused_with_the_methods_that_can(model):
+    if model.method.capabilities.writes_once:
+        assert model.generate("The", regex="The .*", steps=4)[0].text.startswith("The ")
+        return
     with pytest.raises(UnmaskError, match=r"of method .*mdlm") as caught:
         model.generate("The", regex="The .*")
-    assert "plaid" not in one_line(caught).partition("of method")[2]
+    able = one_line(caught).partition("of method")[2]
+    assert "plaid" not in able and "udlm" not in able
 
 
 def test_a_text_is_measured_or_refused_with_the_methods_that_can(model):
     if model.method.capabilities.score:
         bound = model.perplexity("The cat sat.", draws=2)
         assert bound.certificate == "upper" and bound.nats > 0
-        assert bound.terms.keys() == {"diffusion", "prior", "reconstruction"}
+        can = model.method.capabilities
+        ends = {"prior"} if can.uniform else {"prior", "reconstruction"} if can.latent else set()
+        assert bound.terms.keys() == {"diffusion", *ends}
         return
     with pytest.raises(UnmaskError, match=r"has no likelihood: .* method .*plaid") as caught:
         model.perplexity("The cat sat.")
@@ -130,7 +146,7 @@ def test_it_is_in_the_playgrounds_menu_and_predicts(model):
 
     [entry] = menu({"own": model})["models"]
     assert entry["sampler"] == model.method.sampler in entry["samplers"]
-    assert "ancestral" not in entry["samplers"]
+    assert ("ancestral" in entry["samplers"]) == model.method.capabilities.masked_lm
     tokens = [*model.tokenizer.encode("The"), None]
     [found] = predict(model, Guessing(model="own", tokens=tokens, places=[3], k=3))
     assert len(found["guesses"][0]["likely"]) == 3

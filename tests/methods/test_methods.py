@@ -19,7 +19,7 @@ from unmask.randomness import RowStream
 from unmask.vocabulary import Vocabulary
 
 NAMES = WRITERS
-BOUNDLESS = ["mlm", "ssd_lm"]
+BOUNDLESS = ["mlm", "ssd_lm", "sundae"]
 ROWS, LENGTH, SIZE = 6, 10, 11
 
 

@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from unmask.diffusion.process import UniformProcess
 from unmask.runtime.cuda_graphs import CudaGraph
 from unmask.shapes import At, LogProbabilities, Times, Tokens, Valid
 
@@ -32,6 +33,23 @@ class StaticDenoiser(Protocol):
 
     def graph(self, key: Hashable, function: Callable[..., Tensor]) -> CudaGraph:
         """The CUDA graph of a function that calls `log_x_theta`; a graph of the same key is reused."""
+
+
+@runtime_checkable
+class TokenScheduleDenoiser(Denoiser, Protocol):
+    """A denoiser of a process in which each token has its own noise schedule."""
+
+    def reveal_probability(self, s: float, t: float) -> Float[Tensor, "vocabulary"]:
+        """The probability that a masked token of each id is revealed in the step from t to s."""
+
+
+@runtime_checkable
+class UniformDenoiser(Denoiser, Protocol):
+    """A denoiser of texts with uniform tokens: log of the distribution of a token given the others."""
+
+    @property
+    def process(self) -> UniformProcess:
+        """The forward process."""
 
 
 @runtime_checkable

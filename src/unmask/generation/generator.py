@@ -61,10 +61,12 @@ class Generator:
         self.job, self.task = constrained(
             bundle.tokenizer, job, sampling, self._sampling_task(), bundle.length
         )
-        if self.task.allow is not None and bundle.method.capabilities.latent:
-            able = methods_that(lambda can: can.generate and not can.latent)
+        can = bundle.method.capabilities
+        if self.task.allow is not None and not can.writes_once:
+            able = methods_that(lambda can: can.writes_once)
+            kind = "diffuses vectors" if can.latent else "rewrites tokens in every step"
             raise UnmaskError(
-                "a model that diffuses vectors takes no regex, ban, include or allowed: leave them out, "
+                f"a model that {kind} takes no regex, ban, include or allowed: leave them out, "
                 f"or give a model of method {able}"
             )
         if self.task.allow is not None and sampling.ending == "first":

@@ -19,7 +19,7 @@ from unmask.diffusion.gaussian import signal
 from unmask.errors import UnmaskError, unknown
 from unmask.generation.sampling_params import SamplingParams
 from unmask.methods.latent.latent_diffusion import LatentDenoiser, Vectors
-from unmask.methods.method import METHODS, methods_that
+from unmask.methods.method import METHODS, Capabilities, methods_that
 from unmask.methods.token_classifier import TokenClassifier
 from unmask.shapes import At, LogProbabilities, Tokens
 
@@ -190,8 +190,8 @@ def guided(bundle: Bundle, sampling: SamplingParams) -> Denoiser:
     if label_id is None or (sampling.guide is None and weight == 1):
         return denoiser
     method, null_id = bundle.method, bundle.tokenizer.vocabulary.bos_id
-    if method.capabilities.blocks:
-        able = methods_that(lambda can: can.generate and not can.blocks)
+    if not _takes_guidance(method.capabilities):
+        able = methods_that(lambda can: can.generate and _takes_guidance(can))
         raise UnmaskError(
             f"the method {METHODS.name_of(method)} takes no guidance: give a model of method {able}"
         )
@@ -205,6 +205,11 @@ def guided(bundle: Bundle, sampling: SamplingParams) -> Denoiser:
     if method.capabilities.latent:
         return ClassifierGuidedVectors(cast(Any, method), classifier, weight)
     return ClassifierGuided(denoiser, classifier, weight)
+
+
+def _takes_guidance(can: Capabilities) -> bool:
+    """True if guidance can change the distributions of a method's samplers."""
+    return not (can.blocks or can.uniform or can.unrolled)
 
 
 def _label_id(bundle: Bundle, sampling: SamplingParams) -> int | None:

@@ -46,9 +46,12 @@ def suitable_samplers(method: Method | type[Method]) -> list[str]:
 
 
 def _suits(sampler: Sampler | type[Sampler], method: Method | type[Method]) -> bool:
-    """True if both handle tokens, vectors or blocks; a causal method also needs a causal sampler."""
+    """True if both handle the same states; a causal method also needs a causal sampler."""
     capabilities = method.capabilities
-    if (sampler.latent, sampler.blocks) != (capabilities.latent, capabilities.blocks):
+    states = ("latent", "blocks", "uniform", "unrolled")
+    if any(getattr(sampler, state) != getattr(capabilities, state) for state in states):
+        return False
+    if sampler.token_schedule and not capabilities.token_schedule:
         return False
     return sampler.causal or not capabilities.causal
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Int, Int64
+from jaxtyping import Bool, Float64, Int, Int64
 from torch import Tensor
 
 from unmask.methods.method import targets
@@ -32,9 +32,9 @@ class TokenRows(Protocol):
 
 def unigram_nats(train: TokenRows, valid: TokenRows, vocabulary: int) -> float:
     """Nats per token of validation text under the training text's token frequencies (add-one)."""
-    counts = _counts(train, vocabulary) + 1
+    counts = token_counts(train, vocabulary) + 1
     log_frequencies = (counts / counts.sum()).log()
-    seen = _counts(valid, vocabulary)
+    seen = token_counts(valid, vocabulary)
     return -math.fsum((seen * log_frequencies).tolist()) / float(seen.sum())
 
 
@@ -61,7 +61,10 @@ def text_statistics(rows: TokenRows, decode: Callable[[Tensor], str]) -> TextSta
     return TextStatistics(words / max(1, len(tokens)), -float((seen * seen.log()).sum()))
 
 
-def _counts(rows: TokenRows, vocabulary: int, block: int = 4096) -> torch.Tensor:
+def token_counts(
+    rows: TokenRows, vocabulary: int, block: int = 4096
+) -> Float64[Tensor, "vocabulary"]:
+    """The number of occurrences of each id in rows."""
     counts = torch.zeros(vocabulary, dtype=torch.float64)
     for start in range(0, len(rows), block):
         x, valid = rows[range(start, min(start + block, len(rows)))]

@@ -2,6 +2,8 @@
 
 from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.d3pm import D3PM
+from unmask.methods.d3pm_uniform import D3PMUniform
+from unmask.methods.diffusion_bert import DiffusionBERT
 from unmask.methods.latent.analog_bits import AnalogBits
 from unmask.methods.latent.diffusion_lm import DiffusionLM
 from unmask.methods.latent.plaid import Plaid
@@ -11,7 +13,9 @@ from unmask.methods.method import METHODS, Losses, Method
 from unmask.methods.mlm import MLM
 from unmask.methods.sedd import SEDD
 from unmask.methods.sequence_classifier import SequenceClassifier
+from unmask.methods.sundae import SUNDAE
 from unmask.methods.token_classifier import TokenClassifier
+from unmask.methods.udlm import UDLM
 
 __all__ = [
     "D3PM",
@@ -20,8 +24,12 @@ __all__ = [
     "MLM",
     "SEDD",
     "SSDLM",
+    "SUNDAE",
+    "UDLM",
     "AnalogBits",
     "Autoregressive",
+    "D3PMUniform",
+    "DiffusionBERT",
     "DiffusionLM",
     "Losses",
     "Method",

@@ -77,14 +77,22 @@ class Capabilities:
     any_order: bool = False  # predicts a token from any others, so the chain rule runs in any order
     shared_head: bool = False  # log_x_theta calls of several texts can share one forward pass
     latent: bool = False  # diffuses vectors, which its own samplers round to tokens
+    token_schedule: bool = False  # each token has its own noise schedule
+    uniform: bool = False  # replaces tokens by uniform ones instead of masks
+    unrolled: bool = False  # predicts a text from any text, without masks and noise levels
     blocks: bool = False  # writes blocks after a context, from left to right
     per_row: bool = False  # its loss is one number per row, as of a classifier
     score: bool = True  # `nll` measures a text; False if its loss is no likelihood of any process
 
     @property
+    def writes_once(self) -> bool:
+        """True if it generates a text token by token, so that constraints can follow it."""
+        return self.generate and not (self.latent or self.uniform or self.unrolled)
+
+    @property
     def masked_lm(self) -> bool:
         """True if the network reads a text with masks and predicts the masked tokens."""
-        return self.infill and not self.latent
+        return self.infill and not (self.latent or self.uniform or self.unrolled)
 
 
 class Method(nn.Module, ABC):
@@ -133,6 +141,13 @@ class Method(nn.Module, ABC):
 
         Returns:
             Noise of each row; None if the loss has none.
+        """
+
+    def set_frequencies(self, counts: Float64[Tensor, "vocabulary"]) -> None:
+        """Receives the token counts of the training rows, before the first step of a run.
+
+        Args:
+            counts: Number of occurrences of each id.
         """
 
     def training_noise(self, stream: RowStream, valid: Valid) -> RowNoise | None:

@@ -36,6 +36,7 @@ from unmask.formats.read import read_bundle
 from unmask.imports import extra
 from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import likelihood
+from unmask.likelihood.measured_rows import token_counts
 from unmask.model import Model
 from unmask.randomness import row_seeds
 from unmask.runs.auto_recipe import fitted
@@ -170,6 +171,9 @@ def _prepared(
         group.broadcast(lambda: _check_agreement(run, checkpoint, fingerprint, config))
     torch.manual_seed(config.seed)  # the initial weights
     method = initial.method if initial else build_method(config, data.tokenizer.vocabulary)
+    if method.capabilities.token_schedule:
+        counted = data.valid if isinstance(data.train, StreamRows) else data.train
+        method.set_frequencies(token_counts(counted, data.tokenizer.vocabulary.size))
     if config.lora.rank:
         add_adapters(method, config.lora)
     model = Model(method, data.tokenizer, config, _usual(config, initial))
@@ -256,7 +260,10 @@ def _initial_model(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
             f"init_from {config.init_from} has another tokenizer than the one given: give none"
         )
     method = build_method(config, found.tokenizer.vocabulary)
+    own = {name for name, _ in method.named_buffers() if not name.startswith(_NETWORK)}
     weights = {
+        # buffers of the method, which a model of another method does not have
+        **{name: t for name, t in method.state_dict().items() if name in own},
         **{
             name: t
             for name, t in found.method.state_dict().items()

@@ -19,6 +19,8 @@ from unmask.samplers.length_first import LengthFirst
 from unmask.samplers.remasking import PredictorCorrector, Remask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
+from unmask.samplers.token_schedule import TokenScheduleSampler
+from unmask.samplers.uniform_samplers import UniformAncestral, Unrolled
 
 __all__ = [
     "GRIDS",
@@ -48,6 +50,9 @@ __all__ = [
     "SemiAutoregressive",
     "SimplexBlocks",
     "Threshold",
+    "TokenScheduleSampler",
+    "UniformAncestral",
+    "Unrolled",
     "View",
     "given_times",
     "grid_times",

@@ -18,6 +18,9 @@ class Sampler(ABC):
     rewrites: ClassVar[bool] = False  # True if it changes revisable tokens of the canvas
     causal: ClassVar[bool] = False  # True if it suits methods that generate from left to right
     latent: ClassVar[bool] = False  # True if it suits methods that diffuse vectors, and no others
+    token_schedule: ClassVar[bool] = False  # True if it needs a noise schedule of each token
+    uniform: ClassVar[bool] = False  # True if it suits methods with uniform tokens, and no others
+    unrolled: ClassVar[bool] = False  # True if it suits methods that predict from any text
     blocks: ClassVar[bool] = False  # True if it suits methods that write blocks after a context
     windowed: ClassVar[bool] = False  # True if it generates texts of any length, in windows
 

@@ -112,7 +112,7 @@ def method_facts(name: str) -> dict[str, str]:
     samplers = [each for each in suitable_samplers(kind) if each != kind.sampler]
     return {
         name: METHODS.summaries()[name],
-        "latent": "vectors" if can.latent else "tokens",
+        "latent": "vectors" if can.latent else "tokens" if can.writes_once else "uniform tokens",
         "schedule": kind.noise_schedule,
         "certificate": kind.certificate,
         "fills": "yes" if can.generate and can.infill else "no",

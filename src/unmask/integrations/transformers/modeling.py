@@ -20,7 +20,6 @@ from unmask.config.components import build_method
 from unmask.config.run_config import from_dict
 from unmask.diffusion.parameterization import zero_masked
 from unmask.diffusion.process import q_sample
-from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampler import Noise
 from unmask.errors import UnmaskError
 from unmask.files.tensors import check_finite
@@ -64,8 +63,8 @@ class UnmaskPreTrainedModel(PreTrainedModel):
         self.backbone = method.backbone
         # accelerate moves inputs in `forward` only, and `features` is called directly: keep one device
         self._no_split_modules = [type(method.backbone).__name__]
-        if isinstance(method.schedule, nn.Module):
-            self.schedule: Schedule = method.schedule
+        for name, module in method.named_children():  # a learned schedule, or token frequencies
+            setattr(self, name, module)
         self.noise = NoiseStream(from_dict(config.run).seed)
         if self._tied:  # save_pretrained writes a shared matrix once
             config.tie_word_embeddings = True

@@ -5,12 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from unmask.backbones.layers.inference_weights import is_plain
 from unmask.backbones.layers.ops import ALIGNED
+from unmask.diffusion.categorical import draw
 from unmask.diffusion.parameterization import zero_masked
 from unmask.runtime.kernels.availability import kernels_available
 
@@ -202,3 +204,56 @@ def _compute_dtype(h: Tensor) -> torch.dtype:
     """The dtype of a linear layer under autocast."""
     kind = h.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else h.dtype
+
+
+def distribution_loss(
+    backbone: Any,
+    mask_id: int,
+    h: Float[Tensor, "tokens width"],
+    token_loss: Callable[..., Tensor],
+    *per_token: Tensor,
+) -> Float[Tensor, "tokens"]:
+    """A loss of each token that reads its whole distribution, differentiable, chunk by chunk.
+
+    The backward pass computes the logits of a chunk again, so that those of one chunk only are in memory.
+
+    Args:
+        backbone: The network, whose `logits` are the vocabulary projection.
+        mask_id: Token id with probability 0.
+        h: Features.
+        token_loss: A function (distributions [chunk, vocabulary], *per_token [chunk]) -> loss [chunk].
+        per_token: Further arguments of `token_loss`; numbers get the dtype of the distributions.
+
+    Returns:
+        The loss of each token.
+    """
+
+    def of_chunk(h: Tensor, *values: Tensor) -> Tensor:
+        logits = zero_masked(backbone.logits(h), mask_id)
+        wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
+        probabilities = torch.softmax(logits, -1, wide)
+        numbers = (value.to(wide) if value.is_floating_point() else value for value in values)
+        return token_loss(probabilities, *numbers)
+
+    size = _chunk(h, 2 * backbone.head.weight.shape[0]) if len(h) else 1  # float32 copies beside it
+    parts = [
+        checkpoint(of_chunk, *chunk, use_reentrant=False)
+        for chunk in zip(*(values.split(size) for values in (h, *per_token)), strict=True)
+    ]
+    return torch.cat(parts) if parts else h.new_zeros(0)
+
+
+@torch.no_grad()
+def drawn_tokens(
+    backbone: Any,
+    mask_id: int,
+    h: Float[Tensor, "tokens width"],
+    uniforms: Float64[Tensor, "tokens"],
+) -> Int[Tensor, "tokens"]:
+    """A token drawn from the network's distribution at each position, chunk by chunk, never MASK."""
+    size = _chunk(h, 4 * backbone.head.weight.shape[0]) if len(h) else 1  # draws are in float64
+    parts = [
+        draw(torch.log_softmax(zero_masked(backbone.logits(part), mask_id).float(), -1), u)
+        for part, u in zip(h.split(size), uniforms.split(size), strict=True)
+    ]
+    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long, device=h.device)

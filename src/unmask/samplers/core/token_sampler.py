@@ -109,15 +109,28 @@ class SamplingTask:
         Returns:
             Token ids.
         """
-        token_sampler = self.token_sampler
-        sharp = token_sampler.sharpen(log_probabilities)
-        for process in self.processors if len(sharp) else ():
-            sharp = _processed(process, sharp, z, at)
-        drawn = token_sampler.pick(sharp, uniforms)
+        sharp = self.sharpened(log_probabilities, z, at)
+        drawn = self.token_sampler.pick(sharp, uniforms)
         if self.strategy != "hybrid" or greedy is None:
             return drawn
         likeliest = sharp if self.processors else log_probabilities
         return torch.where(greedy, likeliest.argmax(-1), drawn)
+
+    def sharpened(self, log_probabilities: LogProbabilities, z: Tokens, at: At) -> LogProbabilities:
+        """The distributions after temperature, top-k, top-p and the logits processors.
+
+        Args:
+            log_probabilities: Distributions at the positions.
+            z: The rows.
+            at: Rows and columns of the positions.
+
+        Returns:
+            The distributions from which a token is drawn.
+        """
+        sharp = self.token_sampler.sharpen(log_probabilities)
+        for process in self.processors if len(sharp) else ():
+            sharp = _processed(process, sharp, z, at)
+        return sharp
 
     def rows(self, seeds: list[int]) -> "SamplingTask":
         """The same settings for other rows.

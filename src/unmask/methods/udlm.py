@@ -1,0 +1,43 @@
+"""UDLM (arXiv 2412.10193): diffusion with uniform tokens in continuous time."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+
+from unmask.diffusion.nelbo import uniform_rate_divergence
+from unmask.errors import UnmaskError
+from unmask.methods.method import METHODS
+from unmask.methods.uniform_diffusion import Replacements, UniformDiffusion
+from unmask.randomness import RowStream
+from unmask.shapes import Valid
+
+
+@METHODS.register("udlm")
+class UDLM(UniformDiffusion):
+    """Diffusion with uniform tokens in continuous time: its samplers can correct written tokens."""
+
+    @dataclass(frozen=True)
+    class Config:
+        t_min: float = 1e-3  # smallest time of training; smaller ones add variance to the gradient
+
+        def __post_init__(self) -> None:
+            if not 0 <= self.t_min < 1:
+                raise UnmaskError(f"t_min must lie in [0, 1), not {self.t_min}")
+
+    def training_noise(self, stream: RowStream, valid: Valid) -> Replacements:
+        """Noise without the smallest times. The bound covers all times and has no reconstruction term."""
+        return self._draw(stream, valid, self.config.t_min)
+
+    def loss_inputs(self, t: Float64[Tensor, "rows"]) -> list[Float64[Tensor, "rows"]]:
+        alpha = self.schedule.alpha(t)
+        return [self.schedule.sigma_prime(t), alpha, 1 - alpha]
+
+    def token_loss(
+        self,
+        mu: Float[Tensor, "tokens vocabulary"],
+        x: Int[Tensor, "tokens"],
+        z_t: Int[Tensor, "tokens"],
+        *inputs: Float[Tensor, "tokens"],
+    ) -> Float[Tensor, "tokens"]:
+        return uniform_rate_divergence(self.process, mu, x, z_t, *inputs)

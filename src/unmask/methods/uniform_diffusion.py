@@ -1,0 +1,175 @@
+"""Diffusion with uniform tokens in place of masks: noise, bound and denoiser of the methods that use it.
+
+A token can change in every reverse step, so that later steps correct earlier ones.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int, Int64
+from torch import Tensor
+
+from unmask.backbones.backbone import Backbone
+from unmask.diffusion.denoiser import Denoiser
+from unmask.diffusion.nelbo import uniform_prior
+from unmask.diffusion.parameterization import subs_log_probs
+from unmask.diffusion.process import UniformProcess
+from unmask.diffusion.schedule import Learned, Schedule
+from unmask.diffusion.time_sampler import RowNoise, TimeSampler
+from unmask.errors import UnmaskError
+from unmask.methods.compute.chunked_loss import distribution_loss
+from unmask.methods.masked_diffusion import LARGEST_SIGMA
+from unmask.methods.method import Capabilities, Losses, Method, padding, targets
+from unmask.randomness import RowStream
+from unmask.runtime.device import to_device
+from unmask.shapes import At, LogProbabilities, Tokens, Valid
+from unmask.vocabulary import Vocabulary
+
+FILLER = 7919  # a prime: tokens that stand for masks differ from column to column
+
+
+@dataclass(frozen=True)
+class Replacements(RowNoise):
+    """One draw of the replaced tokens of each row, at time t."""
+
+    by_token: ClassVar[tuple[str, ...]] = ("replaced", "other")
+
+    replaced: Bool[Tensor, "rows length"]
+    other: Int64[Tensor, "rows length"]  # uniform tokens, which may equal the true ones
+    importance: Float64[Tensor, "rows"]
+
+
+class UniformTokens(Method):
+    """A method whose network reads uniform tokens in place of masks."""
+
+    def __init__(self, config: Any, *parts: Any) -> None:
+        super().__init__(config, *parts)
+        self.process = UniformProcess(self.vocabulary.size, self.vocabulary.mask_id)
+
+    def condition(self, t: Float[Tensor, "rows"], device: torch.device) -> Tensor | None:
+        """sigma(t), the noise level that the network reads."""
+        sigma = self.schedule.sigma(t.double().cpu()).detach()
+        return to_device(sigma.clamp(max=LARGEST_SIGMA), device, torch.float32)
+
+    def log_x_theta(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
+        """log of the distribution of chosen tokens given the others; MASK has probability 0.
+
+        Some token stands for a mask, since the network reads none.
+        """
+        columns = torch.arange(z_t.shape[1], device=z_t.device) * FILLER % self.process.states
+        filler = columns + (columns >= self.vocabulary.mask_id)
+        z_t = torch.where(z_t == self.vocabulary.mask_id, filler, z_t)
+        with self.arithmetic():
+            # features of all tokens: rounding depends on the number of tokens computed
+            h = self.backbone.features(z_t, self.condition(t, z_t.device))
+            logits = self.backbone.logits(h[at])
+            dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
+            return subs_log_probs(logits, self.vocabulary.mask_id, dtype)
+
+    def denoiser(self) -> "TokenDenoiser":
+        return TokenDenoiser(self.process, self.log_x_theta)
+
+
+class UniformDiffusion(UniformTokens):
+    """Diffusion with uniform tokens; the network predicts a token from the other tokens (leave one out)."""
+
+    certificate = "upper"
+    capabilities = Capabilities(uniform=True, noise_level=True)
+    sampler = "uniform_ancestral"
+    steps: int = 0  # T of the bound; 0 is continuous time
+
+    def __init__(
+        self,
+        config: Any,
+        backbone: Backbone,
+        vocabulary: Vocabulary,
+        schedule: Schedule,
+        time_sampler: TimeSampler,
+    ) -> None:
+        super().__init__(config, backbone, vocabulary, schedule, time_sampler)
+        if isinstance(schedule, Learned):
+            raise UnmaskError(
+                "a learned schedule needs masked diffusion: set schedule loglinear, or method mdlm"
+            )
+        self.steps = getattr(config, "steps", 0)
+
+    @abstractmethod
+    def loss_inputs(self, t: Float64[Tensor, "rows"]) -> list[Float64[Tensor, "rows"]]:
+        """Inputs of `token_loss` that depend on the time, by row."""
+
+    @abstractmethod
+    def token_loss(
+        self,
+        mu: Float[Tensor, "tokens vocabulary"],
+        x: Int[Tensor, "tokens"],
+        z_t: Int[Tensor, "tokens"],
+        *inputs: Float[Tensor, "tokens"],
+    ) -> Float[Tensor, "tokens"]:
+        """The divergence of each token from the network's distributions."""
+
+    def noise(
+        self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None
+    ) -> Replacements:
+        return self._draw(stream, valid, 0.0)
+
+    @torch.no_grad()
+    def _draw(self, stream: RowStream, valid: Valid, t_min: float) -> Replacements:
+        """Stratified times in (t_min, 1], and replaced tokens."""
+        length = valid.shape[1]
+        t = (stream.strata() + 1 - stream.uniform("time", 1)[:, 0]) / stream.total
+        t = torch.ceil(t * self.steps) / self.steps if self.steps else t_min + (1 - t_min) * t
+        chance = (1 - self.schedule.alpha(t))[:, None]
+        return Replacements(
+            t=t,
+            replaced=(stream.uniform("mask", length) < chance) & valid,
+            other=self.process.tokens(stream.uniform("replacement", length)),
+            importance=torch.full_like(t, 1.0 if self.steps else 1 - t_min),
+        )
+
+    def nll(
+        self,
+        x: Tokens,
+        valid: Valid,
+        noise: RowNoise | None,
+        full_bound: bool = False,
+        given: Valid | None = None,
+    ) -> Losses:
+        """The divergence at each target, replaced or not. Given tokens are not replaced."""
+        assert isinstance(noise, Replacements)
+        replaced = to_device(noise.replaced, x.device)
+        z_t = torch.where(replaced, to_device(noise.other, x.device), x)
+        rows, columns = targets(valid, given).cpu().nonzero(as_tuple=True)
+        at = to_device(rows * x.shape[1] + columns, x.device)
+        importance, *inputs = (
+            to_device(part.detach()[rows], x.device)
+            for part in (noise.importance, *self.loss_inputs(noise.t))
+        )
+        sigma = self.condition(noise.t, x.device)
+        h = self.backbone.features(z_t, sigma, valid=padding(valid, x.device), at=at)
+        x_at, z_at = x.flatten()[at], z_t.flatten()[at]
+        values = distribution_loss(
+            self.backbone, self.vocabulary.mask_id, h, self.token_loss, x_at, z_at, *inputs
+        )
+        values = values * importance.to(values)
+        by_token = values.new_zeros(x.numel()).index_copy(0, at, values.detach()).view(x.shape)
+        terms = {"diffusion": by_token}
+        total = values.sum()
+        if full_bound:
+            one = torch.ones(1, dtype=torch.float64)
+            cost = float(uniform_prior(self.process.states, self.schedule.alpha(one)))
+            terms["prior"] = cost * to_device(targets(valid, given), x.device).to(values)
+            total = total + terms["prior"].sum()
+        return Losses(total, terms)
+
+
+@dataclass(frozen=True)
+class TokenDenoiser:
+    """A denoiser with the forward process, from which its samplers compute the reverse steps."""
+
+    process: UniformProcess
+    log_x_theta: Denoiser
+
+    def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
+        return self.log_x_theta(z_t, t, at)

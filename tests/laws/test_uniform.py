@@ -1,0 +1,164 @@
+"""Laws of diffusion with uniform tokens: bounds by enumeration and samplers by chi-square, with Bayes' rule."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from builders import schedule
+from kit import Language, distance, gauss_legendre, listing, p_value
+from torch import Tensor, nn
+
+from unmask.backbones.backbone import Backbone
+from unmask.diffusion.nelbo import uniform_prior
+from unmask.diffusion.process import UniformProcess
+from unmask.diffusion.time_sampler import TIME_SAMPLERS
+from unmask.methods.method import METHODS
+from unmask.methods.uniform_diffusion import Replacements, UniformDiffusion
+from unmask.samplers.core.canvas import Canvas, last_frame
+from unmask.samplers.core.token_sampler import SamplingTask
+from unmask.samplers.sampler import SAMPLERS
+
+PAIRS, TRIPLES = Language.random(3, 2, seed=2), Language.random(3, 3, seed=1)
+
+
+class Bayes(Backbone):
+    """A network that computes log p(x_l | z_t) from the language, with or without the token z_l itself."""
+
+    time_conditioning = True
+
+    def __init__(self, language: Language, leave_one_out: bool) -> None:
+        super().__init__(None, language.vocabulary)
+        self.language, self.leave_one_out = language, leave_one_out
+        self.head = nn.Linear(language.size + 1, language.size + 1).double()
+        nn.init.eye_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def features(
+        self, z: Tensor, sigma: Tensor | None = None, at: Tensor | None = None, **rest: object
+    ) -> Tensor:
+        x, size = self.language.sequences, self.language.size
+        alpha = torch.exp(-sigma.double())[:, None, None]
+        seen = (
+            alpha * (z[:, None] == x) + (1 - alpha) / size
+        )  # q(z_l | x_l): [rows, sequences, length]
+        one_hot = nn.functional.one_hot(x, size + 1).double()
+        mass = self.language.table * seen.prod(-1)
+        if self.leave_one_out:
+            marginals = torch.einsum("rs,rsl,slv->rlv", mass, 1 / seen, one_hot)
+        else:
+            marginals = torch.einsum("rs,slv->rlv", mass, one_hot)
+        h = (marginals / marginals.sum(-1, keepdim=True)).log().clamp(min=-1e4)
+        return h if at is None else h.flatten(0, 1)[at]
+
+
+def exact(
+    name: str, language: Language, leave_one_out: bool = True, eps: float = 0.0, **fields: object
+) -> UniformDiffusion:
+    kind, network = METHODS[name], Bayes(language, leave_one_out)
+    parts = schedule("loglinear", eps=eps), TIME_SAMPLERS.build("uniform")
+    method = kind(kind.Config(**fields), network, language.vocabulary, *parts).eval()
+    assert isinstance(method, UniformDiffusion)
+    return method
+
+
+@torch.no_grad()
+def expected_bound(method: UniformDiffusion, language: Language) -> float:
+    """The bound of the method's own `nll`, averaged over z_t, times and the language."""
+    states = listing(language.size, language.length)
+    x = language.sequences.repeat_interleave(len(states), 0)
+    z = states.repeat(len(language.sequences), 1)
+    valid = torch.ones_like(x, dtype=torch.bool)
+    if method.steps:
+        t = torch.arange(1, method.steps + 1, dtype=torch.float64) / method.steps
+        w = torch.full_like(t, 1 / method.steps)
+    else:
+        u, w = gauss_legendre(24)
+        t, w = u**3, 3 * u**2 * w  # the integrand grows like log t
+    total = 0.0
+    for one, weight in zip(t.tolist(), w.tolist(), strict=True):
+        rows = torch.full((len(x),), one, dtype=torch.float64)
+        noise = Replacements(rows, valid, z, torch.ones_like(rows))
+        loss = method.nll(x, valid, noise, full_bound=True).per_token().sum(1)
+        alpha = method.schedule.alpha(rows)[:, None]
+        chance = (alpha * (x == z) + (1 - alpha) / language.size).prod(1)
+        total += weight * float(
+            (language.table.repeat_interleave(len(states)) * chance) @ loss.double()
+        )
+    return total
+
+
+def test_udlms_bound_is_the_entropy_with_the_leave_one_out_posterior_only():
+    assert expected_bound(exact("udlm", TRIPLES), TRIPLES) == pytest.approx(
+        TRIPLES.entropy, abs=1e-4
+    )
+    assert expected_bound(exact("udlm", TRIPLES, False), TRIPLES) > TRIPLES.entropy + 0.1
+
+
+def test_d3pms_bound_falls_to_the_entropy_as_its_steps_grow():
+    few, more, many = (
+        expected_bound(exact("d3pm_uniform", PAIRS, steps=steps), PAIRS) for steps in (1, 8, 64)
+    )
+    assert few > more > many > PAIRS.entropy
+    assert many < PAIRS.entropy + 0.02
+
+
+def test_one_token_costs_d3pm_its_entropy_in_any_number_of_steps():
+    one = Language.random(4, 1)
+    for steps in (1, 3, 20):
+        bound = expected_bound(exact("d3pm_uniform", one, steps=steps), one)
+        assert bound == pytest.approx(one.entropy, abs=1e-6)
+
+
+def test_the_prior_costs_the_text_that_is_left_at_the_end():
+    alpha = torch.tensor([0.3, 0.0], dtype=torch.float64)
+    q = torch.tensor([0.3 + 0.7 / 4, *[0.7 / 4] * 3], dtype=torch.float64)
+    wanted = torch.tensor([float((q * (4 * q).log()).sum()), 0.0])
+    torch.testing.assert_close(uniform_prior(4, alpha), wanted.double())
+    assert expected_bound(exact("udlm", PAIRS, eps=0.2), PAIRS) > PAIRS.entropy
+
+
+def test_the_reverse_step_is_bayes_rule():
+    process, generator = UniformProcess(5, 2), torch.Generator().manual_seed(0)
+    mu = torch.rand(6, 5, generator=generator, dtype=torch.float64)
+    mu[:, 2] = 0
+    mu = mu / mu.sum(1, keepdim=True)
+    z_t = process.tokens(torch.rand(6, generator=generator))
+    s, t = torch.tensor(0.7).double(), torch.tensor(0.4).double()
+    q_s = (s * mu + (1 - s) / 4).index_fill(1, torch.tensor([2]), 0.0)
+    step = (1 - t / s) / 4 + t / s * nn.functional.one_hot(z_t, 5)
+    wanted = step * q_s / (step * q_s).sum(1, keepdim=True)
+    torch.testing.assert_close(process.log_posterior(mu, z_t, s, t).exp(), wanted)
+
+
+@torch.no_grad()
+def drawn(name: str, language: Language, steps: int, rows: int = 1000) -> Tensor:
+    """Counts of the sequences that the reverse process draws."""
+    method = exact(name, language)
+    canvas = Canvas(torch.full((rows, language.length), language.size), language.size)
+    task = SamplingTask(list(range(rows)), method.schedule, watched=False)
+    sampler = SAMPLERS.build("uniform_ancestral", steps=steps)
+    found = last_frame(sampler.generate(method.denoiser(), canvas, task), canvas).tokens
+    counts = torch.bincount(language.index(found, language.size), minlength=len(language.table))
+    return counts.double()
+
+
+def test_the_sampler_draws_the_language_as_its_steps_grow():
+    few, many = drawn("udlm", PAIRS, 1), drawn("d3pm_uniform", PAIRS, 32)
+    assert p_value(many, PAIRS.table) > 1e-3
+    assert p_value(few, PAIRS.table) < 1e-6
+    assert distance(few, 1000 * PAIRS.table) > 2 * distance(many, 1000 * PAIRS.table)
+
+
+@torch.no_grad()
+def test_steps_correct_tokens_and_leave_fixed_ones():
+    method = exact("udlm", TRIPLES)
+    canvas = Canvas(torch.tensor([[3, 1, 3]]).repeat(200, 1), 3)
+    task = SamplingTask(list(range(200)), method.schedule)
+    frames = list(
+        SAMPLERS.build("uniform_ancestral", steps=12).generate(method.denoiser(), canvas, task)
+    )
+    assert all(
+        (frame.tokens[:, 1] == 1).all() and not (frame.tokens == 3).any() for frame in frames
+    )
+    late = sum(int((one.tokens != two.tokens).sum()) for one, two in pairwise(frames[6:]))
+    assert late > 0
