@@ -79,7 +79,7 @@ ANSWERS = {
     },
 }
 ANSWERS |= {name: dict(ANSWERS["sedd"]) for name in ("udlm", "d3pm_uniform")}
-ANSWERS |= {name: dict(ANSWERS["mdlm"]) for name in ("diffusion_bert", "sundae")}
+ANSWERS["diffusion_bert"] = dict(ANSWERS["mdlm"])
 for answers in ANSWERS.values():  # the others fit where these do
     answers |= {f"modern_{name}": reply for name, reply in answers.items() if name[0] in "cd"}
     for suffix in ("", ", timed"):
@@ -88,10 +88,10 @@ for answers in ANSWERS.values():  # the others fit where these do
             answers[f"caduceus{suffix}"] = COMPLEMENTS
     answers |= dict.fromkeys(("hyena", "mamba"), answers["causal"])
     answers |= {f"{name}, timed": answers["causal"] for name in ("hyena", "mamba")}
-# tests/methods/test_latent_methods.py has the methods of vectors
+# tests/methods/test_latent_methods.py has the methods of vectors, and those without a likelihood
 CAN = {name: METHODS[name].capabilities for name in METHODS}
-WRITERS = [name for name, can in CAN.items() if can.generate and not can.latent]
-ALIKE = ("udlm", "d3pm_uniform", "diffusion_bert", "sundae")  # they train as sedd and mdlm do
+WRITERS = [name for name, can in CAN.items() if can.generate and can.score and not can.latent]
+ALIKE = ("udlm", "d3pm_uniform", "diffusion_bert")  # they train as sedd and mdlm do
 PAIRS = list(product(WRITERS, NETWORKS))
 # combinations whose parts other pairs cover
 SLOW = [
