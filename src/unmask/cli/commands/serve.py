@@ -3,7 +3,8 @@
 import argparse
 import os
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,20 +129,24 @@ def execute(args: Namespace) -> None:
         print(f"serving {', '.join(models)} at {address} (documentation: {address}/docs)")
 
     check_installed("serving")
-    log_to_stderr(args.log_level)
-    with listen(args.host, args.port) as listening:
+    with log_to_stderr(args.log_level), listen(args.host, args.port) as listening:
         start(models, listening, settings, ready, given(args, "device", "precision"), limits)
 
 
-def log_to_stderr(level: str) -> None:
+@contextmanager
+def log_to_stderr(level: str) -> Iterator[None]:
     """Writes the log of the server to stderr, with the time of each line."""
     import logging
 
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log = logging.getLogger("unmask.serve.middleware")
-    log.handlers = [handler]
+    log.addHandler(handler)
     log.setLevel(level.upper())
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 def check_installed(purpose: str) -> None:
