@@ -5,17 +5,17 @@ from itertools import pairwise
 
 import pytest
 import torch
+from builders import MASK_SAMPLERS
 from tiny_models import LENGTH, PROMPTS, content, one_line, train_tiny
 
 import unmask
 from unmask.errors import UnmaskError
 from unmask.generation.ending import last_sentence
 from unmask.samplers.ancestral import Ancestral, FirstHitting
-from unmask.samplers.sampler import SAMPLERS
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 # analytic needs scores
-ANY_ORDER = [name for name in SAMPLERS if name != "analytic" and not SAMPLERS[name].latent]
+ANY_ORDER = [name for name in MASK_SAMPLERS if name != "analytic"]
 
 # Samplers
 

@@ -19,7 +19,7 @@ from unmask.serve.schemas import Completing, Filling, Watching
 
 # what commands, requests and the harness take beside the options of Sampling
 COMMANDS = {
-    *("help", "model", "device", "json", "watch", "time", "precision", "compile"),
+    *("help", "model", "device", "json", "watch", "time", "precision", "compile", "out", "format"),
     *("prompt", "length", "stop", "text", "file", "remask", "remask_span", "remask_uncertain"),
 }
 

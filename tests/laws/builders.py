@@ -8,10 +8,16 @@ from unmask.backbones.backbone import BACKBONES
 from unmask.diffusion.schedule import SCHEDULES, Schedule
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.methods.method import METHODS, Method
+from unmask.samplers.sampler import SAMPLERS
 from unmask.vocabulary import Vocabulary
 
 # methods that write text; a classifier has laws of its own
 WRITERS = [name for name in METHODS if METHODS[name].capabilities.generate]
+_OTHER_STATES = ("latent", "blocks", "uniform", "unrolled", "token_schedule")
+# samplers of masked diffusion; others have laws of their own
+MASK_SAMPLERS = [
+    name for name in SAMPLERS if not any(getattr(SAMPLERS[name], one) for one in _OTHER_STATES)
+]
 
 
 def schedule(name: str, **fields: float) -> Schedule:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 
 import torch
-from builders import known, schedule
+from builders import MASK_SAMPLERS, known, schedule
 from equations import mean_to_score
 from kit import Language, Scores
 from torch import Tensor
@@ -31,7 +31,7 @@ def build(name: str, **fields: object) -> Sampler:
 
 def every_sampler() -> Iterator[tuple[str, dict]]:
     """Each registered sampler of tokens in each of its manners."""
-    for name in (name for name in SAMPLERS if not SAMPLERS[name].latent):
+    for name in MASK_SAMPLERS:
         for fields in VARIANTS.get(name, [{}]):
             yield name, fields
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from builders import MASK_SAMPLERS
 from fastapi.testclient import TestClient
 from plugins import plugged, plugin_file
 from tiny_models import LENGTH, one_line
@@ -21,7 +22,6 @@ from unmask.generation.logits_processor import LOGITS_PROCESSORS, LogitsProcesso
 from unmask.integrations.lm_eval.model_args import Options
 from unmask.integrations.lm_eval.requests import RequestRunner
 from unmask.play.page_routes import router
-from unmask.samplers import SAMPLERS
 from unmask.serve.app import create_app
 from unmask.serve.execution.engine import Engine
 
@@ -106,9 +106,7 @@ def evens(monkeypatch) -> list[torch.Size]:
     return seen
 
 
-@pytest.mark.parametrize(
-    "name", [*(name for name in SAMPLERS if not SAMPLERS[name].latent), "outside_in"]
-)
+@pytest.mark.parametrize("name", [*MASK_SAMPLERS, "outside_in"])
 @pytest.mark.parametrize("strategy", ["stochastic", "deterministic"])
 def test_a_processor_decides_with_every_sampler(
     name, strategy, evens, model, left_to_right, scores

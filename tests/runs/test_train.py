@@ -168,7 +168,8 @@ def test_other_objects_are_refused(data, message, tmp_path):
 @pytest.mark.parametrize("name", ["hf:json", "hf:/tmp", "hf:"])
 def test_names_of_no_dataset_are_refused_in_one_line(name, tmp_path, monkeypatch):
     pytest.importorskip("datasets")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for module in ("huggingface_hub.constants", "datasets.config"):  # they may be imported already
+        monkeypatch.setattr(f"{module}.HF_HUB_OFFLINE", True)
     with pytest.raises(UnmaskError) as caught:
         train({**SETTINGS, "data.train": name, "data.cache": str(tmp_path)}, tmp_path / "run")
     assert name in one_line(caught)

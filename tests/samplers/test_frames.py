@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from builders import schedule
+from builders import MASK_SAMPLERS, schedule
 from drafts import MASK, SIZE, build, canvas_of, every_sampler, run, smooth, task, title
 from hypothesis import given
 from hypothesis import settings as examples
@@ -17,13 +17,12 @@ from unmask.samplers.core.token_sampler import STRATEGIES, SamplingTask
 from unmask.samplers.gibbs import Gibbs
 from unmask.samplers.left_to_right import LeftToRight
 from unmask.samplers.remasking import PredictorCorrector, Remask
-from unmask.samplers.sampler import SAMPLERS
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
 MANNERS = list(every_sampler())
 every_manner = pytest.mark.parametrize(("name", "fields"), MANNERS, ids=title)
 
-TOKENS = [name for name in SAMPLERS if not SAMPLERS[name].latent]
+TOKENS = MASK_SAMPLERS
 
 
 def check_frames(sampler, canvas: Canvas) -> None:

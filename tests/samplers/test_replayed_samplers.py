@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from builders import schedule, small_method
+from builders import MASK_SAMPLERS, schedule, small_method
 from drafts import MASK, SIZE, build, canvas_of, counts, every_sampler, smooth, task, title
 from kit import Language, p_value, reverse_process, table_method
 
@@ -14,13 +14,12 @@ from unmask.samplers.ancestral import Ancestral, FirstHitting
 from unmask.samplers.core.canvas import Canvas, last_frame
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.left_to_right import LeftToRight
-from unmask.samplers.sampler import SAMPLERS
 
 LANGUAGE = Language.random()
 RARELY = 1e-4
 SEEDS = list(range(2000))
 BATCH = 37  # no size that shapes are rounded to
-ORDERS = [name for name in SAMPLERS if name != "analytic" and not SAMPLERS[name].latent]
+ORDERS = [name for name in MASK_SAMPLERS if name != "analytic"]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 

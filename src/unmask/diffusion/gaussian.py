@@ -35,8 +35,8 @@ def signal(gamma: Gamma) -> tuple[Gamma, Gamma]:
         alpha and sigma, with alpha^2 + sigma^2 = 1.
 
     Example:
-        >>> [round(float(part) ** 2, 2) for part in signal(torch.tensor(0.0))]
-        [0.5, 0.5]
+        >>> round(float(signal(torch.tensor(0.0))[0]) ** 2, 2)
+        0.5
     """
     return torch.sigmoid(-gamma).sqrt(), torch.sigmoid(gamma).sqrt()
 

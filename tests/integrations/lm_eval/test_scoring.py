@@ -105,8 +105,9 @@ QUESTIONS = [
     ScoringRequest((3, 1, 4, 1, 5, 9, 2, 6), 3),
     ScoringRequest((2, 7), 2),
 ]
+CAN = {name: METHODS[name].capabilities for name in METHODS}
 HOWS = [
-    *((name, {}) for name in METHODS if METHODS[name].capabilities.generate),
+    *((name, {}) for name, can in CAN.items() if can.generate and not can.latent),
     ("mdlm", {"order": "left_to_right"}),
     ("mdlm", {"order": "random"}),
     ("mdlm", {"orders": 2}),

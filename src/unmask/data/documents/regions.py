@@ -24,6 +24,9 @@ class Regions:
     exclude: Spans = field(default_factory=dict)
     seen: set[str] = field(default_factory=set, compare=False)  # chromosomes of the genome
 
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
     @classmethod
     def of(
         cls, source: str, intervals: Iterable[Interval] | None, exclude: Iterable[Interval]

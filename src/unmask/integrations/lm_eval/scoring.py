@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from unmask.errors import UnmaskError
 from unmask.likelihood.estimate import How, Progress, checked, choose_estimator
 from unmask.likelihood.estimators import Batch, OwnBound
 from unmask.methods.compute.cached_decoding import CausalMethod
 from unmask.methods.masked_diffusion import MaskedDiffusion
-from unmask.methods.method import Method
+from unmask.methods.method import METHODS, Method, methods_that
 from unmask.randomness import RowStream, child_seed
 from unmask.runtime.device import to_device
 from unmask.shapes import Tokens, Valid
@@ -85,6 +86,12 @@ class Scorer:
         banned: Collection[int] = (),
         **how: Unpack[How],
     ) -> None:
+        if method.capabilities.latent:
+            able = methods_that(lambda can: can.score and can.generate and not can.latent)
+            raise UnmaskError(
+                f"the harness cannot score the method {METHODS.name_of(method)}: give a model of "
+                f"method {able}"
+            )
         self.estimator = choose_estimator(method, batch, **how)
         self.draws = checked("draws", draws) if self.estimator.noisy else 1
         self._method, self._length, self._seed, self._batch = method, length, seed, batch
