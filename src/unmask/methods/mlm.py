@@ -39,6 +39,7 @@ class MLM(MaskedDiffusion):
     """
 
     certificate = "none"  # type: ignore[assignment]
+    noise_schedule = "none"
     capabilities = replace(MaskedDiffusion.capabilities, time_bound=False, generate=False)
 
     @dataclass(frozen=True)

@@ -65,6 +65,7 @@ class SequenceClassifier(Method):
     """p(class | text), or a number for each text: a new head on the pooled features of any network."""
 
     certificate = "exact"
+    noise_schedule = "none"
     capabilities = Capabilities(any_network=True, generate=False, infill=False, per_row=True)
 
     @dataclass(frozen=True)

@@ -109,14 +109,15 @@ def method_facts(name: str) -> dict[str, str]:
 
     kind = METHODS[name]  # raises an error for an unknown method
     can = kind.capabilities
+    uniform = can.uniform or can.unrolled
     samplers = [each for each in suitable_samplers(kind) if each != kind.sampler]
     return {
         name: METHODS.summaries()[name],
-        "latent": "vectors" if can.latent else "tokens" if can.writes_once else "uniform tokens",
+        "latent": "vectors" if can.latent else "uniform tokens" if uniform else "tokens",
         "schedule": kind.noise_schedule,
         "certificate": kind.certificate,
         "fills": "yes" if can.generate and can.infill else "no",
-        "scored": "yes" if can.score else "no",
+        "scored": "yes" if can.score and kind.certificate != "none" else "no",
         "samplers": ", ".join([kind.sampler, *samplers]) if can.generate else "none",
     }
 
