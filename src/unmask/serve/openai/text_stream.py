@@ -43,6 +43,8 @@ def completion_pieces(
     check_request(request, settings)
     options = request.options(seed) | {"n": request.drawn}
     sampling = sampling_params(model, options, request.suffix is None)
+    if "ending" not in options and sampling.ending == "sentence":
+        sampling = replace(sampling, ending="free")  # OpenAI's clients expect max_tokens tokens
     check_sampler(model, sampling, settings)
     tasks = [
         completion_task(model, request, sampling, prompt, settings) for prompt in request.prompts
@@ -67,9 +69,12 @@ def _pieces(
     last = [task.given] * request.drawn
     if task.options:
         sampler = choose_sampler(sampling, model.method, request.max_tokens)
+        trimmed = sampling.ending == "sentence"  # only the last frame shows where the text ends
         frames = model.stream(**task.options, **vars(sampling))
         for frame in frames:
             last = frame.tokens.tolist()
+            if trimmed:
+                continue
             for index, ready in enumerate(
                 _settled(model, task, frame, sampler.unwrapped().revises)
             ):
