@@ -7,6 +7,7 @@ from collections import deque
 
 import pytest
 import torch
+from builders import MASK_SAMPLERS
 from random_models import content
 
 from unmask.backbones.layers.packed_batch import MIN_ROWS, Call
@@ -14,12 +15,11 @@ from unmask.constraints.token_automaton import Passes
 from unmask.errors import UnmaskError
 from unmask.samplers import confidence as order
 from unmask.samplers.core.sampler_state import SamplerState
-from unmask.samplers.sampler import SAMPLERS
 from unmask.serve.execution import batcher as batching
 from unmask.serve.execution.engine import AHEAD, Busy, Closing, Engine, TimedOut
 
 # analytic needs scores
-ANY_ORDER = [name for name in SAMPLERS if name != "analytic" and not SAMPLERS[name].latent]
+ANY_ORDER = [name for name in MASK_SAMPLERS if name != "analytic"]
 
 
 def job(verb: str, *args: object, **options: object):
