@@ -35,7 +35,7 @@ class TrainingConfig:
 
     precision: str = "fp32"  # fp32 | bf16 (autocast) | auto, the fastest that is native
     compile: bool = False
-    cuda_graph: bool = False  # a GPU runs a step as one CUDA graph, if the method allows it
+    cuda_graph: bool = True  # a GPU runs a step as one CUDA graph, if the method allows it
     checkpoint_activations: bool = False  # recompute blocks in the backward pass: less memory
     deterministic: bool = False  # the same bits in each run, also on a GPU and with compile; slower
     device: str = "auto"  # auto | cpu | cuda | mps
