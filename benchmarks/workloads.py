@@ -21,6 +21,7 @@ from unmask.likelihood.estimate import likelihood
 from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.mdlm import MDLM
 from unmask.methods.method import Method
+from unmask.runtime.device import native_precisions
 from unmask.samplers.core.canvas import Canvas, last_frame
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS
@@ -153,17 +154,25 @@ def _aside(message: str) -> None:
 
 
 def ready(method: Method) -> Method:
-    """A network as `unmask.load` makes it ready in bf16, its parameters drawn so that none is zero."""
+    """A network as `unmask.load` makes it ready, its parameters drawn so that none is zero.
+
+    In bf16 on a GPU; on a CPU in the precision that it computes fastest.
+    """
     with torch.no_grad():
         for parameter in method.parameters():
             nn.init.normal_(parameter, std=0.02)
-    method.eval().serve(torch.bfloat16, compile=COMPILED)
+    fastest = "bf16" if DEVICE.type == "cuda" else native_precisions(DEVICE)[0]
+    precision = {"bf16": torch.bfloat16, "fp32": torch.float32}[fastest]
+    method.eval().serve(precision, compile=COMPILED)
     return method
 
 
-def sample(method: Method, setting: Setting, sampler: str, runs: int) -> dict[str, Any]:
+def sample(
+    method: Method, setting: Setting, sampler: str, runs: int, **options: Any
+) -> dict[str, Any]:
     """Fills empty rows to the end, `runs` times with other seeds, after one that warms up."""
-    options = {"steps": setting.steps} if sampler == "ancestral" else {}
+    if sampler == "ancestral":
+        options = {"steps": setting.steps, **options}
     mask_id = method.vocabulary.mask_id
     tokens = torch.full((setting.batch, setting.length), mask_id, device=DEVICE)
     canvas = Canvas(tokens, mask_id)

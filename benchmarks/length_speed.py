@@ -1,0 +1,168 @@
+"""Seconds a text over its length: autoregressive with a KV cache, MDLM with 16 … L steps, and windows.
+
+Networks of one shape with random weights, since the time does not depend on them. A row of the results is one sampler,
+length and batch. A row that would take longer than `--most` seconds by its shorter neighbour is left out and
+named. `--table FILE` prints the rows, `--plot PNG` draws them.
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from machine import DEVICE, Report, alone, machine_row, read_rows
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from operations import Setting
+from workloads import autoregressive, mdlm, ready, sample
+
+from unmask.methods.method import Method
+from unmask.samplers.ancestral import Ancestral
+
+LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
+WINDOW = 1024
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to write a text: a sampler, its method and its steps as a function of the length."""
+
+    name: str
+    sampler: str = "ancestral"
+    steps: int = 0  # 0: a step for each `tokens` tokens
+    tokens: int = 1
+
+    def settings(self, length: int) -> tuple[int, dict[str, Any]]:
+        """Steps, and options of the sampler."""
+        steps = self.steps or max(1, length // self.tokens)
+        if self.sampler == "semi_autoregressive":
+            return steps, {"window": WINDOW, "inner": Ancestral(steps=steps)}
+        return steps, {}
+
+
+WAYS = (
+    Way("autoregressive, KV cache", "left_to_right"),
+    Way("MDLM, 16 steps", steps=16),
+    Way("MDLM, 64 steps", steps=64),
+    Way("MDLM, 256 steps", steps=256),
+    Way("MDLM, L/8 steps", tokens=8),
+    Way("MDLM, L steps"),
+    Way("MDLM in windows, 64 steps each", "semi_autoregressive", steps=64),
+)
+
+
+def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """One row for each way, batch and length."""
+    yield machine_row(args.tiny)
+    for way in WAYS:
+        for batch in args.batches:
+            last = 0.0  # seconds of the row before, whose length is half
+            for length in args.lengths:
+                steps, options = way.settings(length)
+                row = {"row": f"{way.name}/{batch}/{length}", "way": way.name, "batch": batch}
+                if 3 * last > args.most:
+                    yield {**row, "length": length, "left_out": f"more than {args.most:g} s"}
+                    continue
+                if way.sampler == "semi_autoregressive" and length <= WINDOW:
+                    continue
+                if way.steps > length:
+                    continue
+                setting = Setting(length, args.vocabulary, batch, steps, args.size)
+                with alone():
+                    method = _network(way, setting.tiny() if args.tiny else setting)
+                    found = sample(method, setting, way.sampler, args.runs, **options)
+                    del method
+                last = found["seconds_per_sequence"] * batch
+                kept = ("seconds_per_sequence", "slowest", "fastest", "calls", "peak_gib")
+                yield {**row, "length": length, **{key: found[key] for key in kept}}
+
+
+def _network(way: Way, setting: Setting) -> Method:
+    make = autoregressive if way.sampler == "left_to_right" else mdlm
+    return ready(make(setting))
+
+
+def table(found: list[dict[str, Any]], batch: int) -> Iterator[str]:
+    """Seconds a text, one line a way, one column a length."""
+    mine = [row for row in found if row.get("batch") == batch]
+    lengths = sorted({row["length"] for row in mine})
+    yield f"| B = {batch} | {' | '.join(f'{length:,}' for length in lengths)} |"
+    yield "|---" + "|---:" * len(lengths) + "|"
+    for way in dict.fromkeys(row["way"] for row in mine):
+        by = {row["length"]: row for row in mine if row["way"] == way}
+        cells = [_cell(by.get(length)) for length in lengths]
+        yield f"| {way} | {' | '.join(cells)} |"
+
+
+def _cell(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "–"
+    return row.get("left_out") or f"{row['seconds_per_sequence']:.3g}"
+
+
+def draw(found: list[dict[str, Any]], picture: Path) -> None:
+    """Seconds a text over its length, one panel for each batch."""
+    found = [row for row in found if "seconds_per_sequence" in row]
+    batches = sorted({row["batch"] for row in found})
+    figure = Figure(figsize=(5.5 * len(batches), 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(batches), squeeze=False, sharey=True)[0]
+    device = "one GPU" if any(row.get("peak_gib") for row in found) else "a CPU"
+    for axes, batch in zip(panels, batches, strict=True):
+        for way in dict.fromkeys(row["way"] for row in found):
+            mine = [row for row in found if row["way"] == way and row["batch"] == batch]
+            style = {"color": "black", "linewidth": 2} if way.startswith("auto") else {}
+            axes.plot(
+                [row["length"] for row in mine],
+                [row["seconds_per_sequence"] for row in mine],
+                marker="o",
+                markersize=3,
+                label=way,
+                **style,
+            )
+        axes.set(
+            xscale="log",
+            yscale="log",
+            xlabel="tokens of a text",
+            ylabel="seconds a text",
+            title=f"{batch} at a time, {device}",
+        )
+        axes.grid(alpha=0.2)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].legend(frameon=False, fontsize=8)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(picture, dpi=140)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--size", default="small", help="of the networks; small is 12×768")
+    parser.add_argument("--vocabulary", type=int, default=50_257)
+    parser.add_argument("--runs", type=int, default=2, help="timed texts; the median counts")
+    parser.add_argument("--most", type=float, default=20.0, help="seconds a batch at most")
+    parser.add_argument("--threads", type=int, help="threads of a CPU")
+    parser.add_argument("--tiny", action="store_true", help="a tiny network, to try the script")
+    parser.add_argument("--out", type=Path, help="a file to which rows are added")
+    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="print such files")
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the files of --table")
+    args = parser.parse_args()
+    if args.table:
+        found = read_rows(*args.table)
+        for batch in sorted({row["batch"] for row in found if "batch" in row}):
+            print("\n".join(table(found, batch)), end="\n\n")
+        if args.plot:
+            draw(found, args.plot)
+        return
+    if args.threads and DEVICE.type == "cpu":
+        torch.set_num_threads(args.threads)
+    report = Report(args.out)
+    for row in rows(args):
+        report.write(row)
+
+
+if __name__ == "__main__":
+    main()
