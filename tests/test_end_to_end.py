@@ -16,7 +16,7 @@ import torch
 
 from unmask.cli import main
 
-STEPS = 60
+STEPS = 36
 TEXT = "\n".join(f"Number {number} follows number {number - 1}." for number in range(1, 120))
 SETTINGS = {
     "data.separator": "line",
@@ -33,8 +33,8 @@ SETTINGS = {
     "training.ema": "0.9",
     "training.log_every": "1",
     "training.save_every": "6",
-    "training.validate_every": "20",
-    "training.sample_every": "25",
+    "training.validate_every": "12",
+    "training.sample_every": "15",
     "training.device": "cpu",
 }
 
@@ -113,8 +113,8 @@ def test_interrupted_and_killed_at_random_steps_a_run_ends_with_the_same_bits(co
     seed = random.randrange(10**6)
     print(f"seed {seed}")  # pytest shows it if the test fails
     chance = random.Random(seed)
-    assert_ctrl_c_says_how_to_resume(command, "killed", chance.randrange(1, 20))
-    step = chance.randrange(26, 50)
+    assert_ctrl_c_says_how_to_resume(command, "killed", chance.randrange(1, 12))
+    step = chance.randrange(16, 30)
     process = command.start("killed")
     command.wait_for("killed", step, process)
     time.sleep(chance.uniform(0, 0.03))  # anywhere in a step, a validation or a save
