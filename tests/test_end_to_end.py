@@ -1,6 +1,7 @@
 """The real command in processes of its own: killed, interrupted, refused, damaged."""
 
 import hashlib
+import io
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -77,10 +79,15 @@ def command(tmp_path_factory) -> Command:
 
 @pytest.fixture(scope="module")
 def straight(command) -> Path:
-    """A run that nothing disturbed, in a process of its own as those that are disturbed."""
-    said, errors = command.start("straight").communicate(timeout=120)
-    assert errors == ""
-    assert said.splitlines()[-1] == f"      unmask generate {command.folder / 'straight'}"
+    """A run that nothing disturbed, in this process: those that are disturbed have their own."""
+    said, errors, threads = io.StringIO(), io.StringIO(), torch.get_num_threads()
+    torch.set_num_threads(1)  # as in the other processes: the number of threads changes bits
+    with redirect_stdout(said), redirect_stderr(errors):
+        assert main(command.argv("straight")) == 0
+    torch.set_num_threads(threads)
+    assert errors.getvalue() == ""
+    last = said.getvalue().splitlines()[-1]
+    assert last == f"      unmask generate {command.folder / 'straight'}"
     return command.folder / "straight"
 
 
@@ -155,14 +162,12 @@ def test_a_run_of_another_configuration_is_refused_and_left_untouched(command, s
     assert hashes(straight) == before
 
 
-def test_a_truncated_checkpoint_is_passed_over_and_the_bits_are_those_of_another_process(
-    command, straight, capsys
-):
+def test_a_truncated_checkpoint_is_passed_over(command, straight, capsys):
     run = Path(shutil.copytree(straight, command.folder / "cut short"))
     victim = run / "checkpoints" / f"step-{STEPS:08d}" / "model.safetensors"
     victim.write_bytes(victim.read_bytes()[:-30])
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in the other process: the number of threads changes bits
+    torch.set_num_threads(1)  # as in the whole run
     assert main(command.argv(run.name)) == 0
     torch.set_num_threads(threads)
     out = capsys.readouterr().out
