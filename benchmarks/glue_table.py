@@ -18,7 +18,11 @@ folder for each task. ENCODER is a folder of BERT's layout, such as all-MiniLM-L
 - `encoder-mdlm` is the encoder after MDLM fine-tuning, with the same fresh head and as many steps.
 
 Each result is a file: predictions of a row, a task and a seed, or a JSON line in RUNS/results.jsonl. A killed run
-continues where it stopped. Only `--table` needs scikit-learn and scipy, so a machine without them can do the rest.
+continues where it stopped, and so does one that `--seconds` ended. Processes with different `--rows` can share RUNS.
+Only `--table` needs scikit-learn and scipy, so a machine without them can do the rest.
+
+The second table is that of BERT-Mouth: the pseudo-perplexity of each row, which is no bound, and the upper bound of the
+same texts.
 """
 
 import argparse
@@ -52,6 +56,8 @@ class Study:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args, self.runs = args, Path(args.runs)
+        self.end = time.perf_counter() + args.seconds
+        self.models: dict[str, Model] = {}
         self.results = self.runs / "results.jsonl"
         (self.runs / "predictions").mkdir(parents=True, exist_ok=True)
 
@@ -67,7 +73,10 @@ class Study:
         """The tasks at hand; absent ones are printed."""
         found, absent = task_data(Path(self.args.data) / "glue", self.args.tasks)
         print(f"absent: {', '.join(absent) or 'none'}")
-        return [each.limited(self.args.limit) for each in found]
+        few = self.args.train_limit
+        return [
+            replace(each, train=each.train.first(few)).limited(self.args.limit) for each in found
+        ]
 
     # models
 
@@ -104,6 +113,11 @@ class Study:
 
     def model(self, row: str) -> Model:
         """The model of a row; trains it first, or continues an interrupted run."""
+        if row not in self.models:
+            self.models[row] = self._model(row)
+        return self.models[row]
+
+    def _model(self, row: str) -> Model:
         if row == "encoder":
             return unmask.load(self.args.encoder)
         folder = self.runs / row
@@ -144,7 +158,7 @@ class Study:
         if row != "ar" and not self.has("pseudo", row):
             model = as_mdlm(self.model(row))
             few = rows_of_text(source, model, args)[: args.pseudo_texts]
-            pseudo = model.perplexity(few, estimator="pseudo", batch=8)
+            pseudo = model.perplexity(few, estimator="pseudo", batch=256)
             upper = model.perplexity(few, draws=args.draws, batch=64)
             self.write(kind="pseudo", row=row, **figures(pseudo), upper=figures(upper))
         samples = self.runs / f"{row}.samples.jsonl"
@@ -154,18 +168,24 @@ class Study:
             lines = [json.dumps({"text": each.text}) + "\n" for each in texts]
             samples.write_text("".join(lines), encoding="utf-8")
 
-    def measure_glue(self, row: str, tasks: list[TaskData]) -> None:
-        """Predictions of every task and seed, a file each."""
-        args, model = self.args, None
-        for data, seed in product(tasks, range(args.seeds)):
+    def measure_glue(self, tasks: list[TaskData]) -> None:
+        """Predictions of every row, task and seed, a file each; all tasks of a seed before the next seed."""
+        args = self.args
+        options = GlueOptions(
+            epochs=args.epochs,
+            length=args.glue_length,
+            training_precision=args.precision,
+            cuda_graph=args.cuda_graph,
+        )
+        for seed, row, data in product(range(args.seeds), args.rows, tasks):
             path = self.runs / "predictions" / f"{row}.{data.task.name}.{seed}.npz"
             if path.exists():
                 continue
-            model = model or self.model(row)
-            options = GlueOptions(
-                epochs=args.epochs, length=args.glue_length, training_precision=args.precision
-            )
+            model = self.model(row)
             begun = time.perf_counter()
+            if begun > self.end:
+                print(f"the time is over before {path.name}: the same command continues")
+                return
             logits = predictions(model, data, options, seed)
             seconds = time.perf_counter() - begun
             new = path.with_suffix(".part.npz")
@@ -313,6 +333,15 @@ def table(study: Study) -> str:
         sign = "≤ " if about and about["certificate"] == "upper" else ""
         perplexity = f"{sign}{about['perplexity']:.1f}" if about else ""
         lines.append(f"| {row} | {' | '.join(cells)} | {_median(averages)} | {perplexity} |")
+    mouth = [each for each in study.done() if each["kind"] == "pseudo"]
+    lines += [
+        "",
+        "| model | tokens | pseudo-perplexity | perplexity at most |",
+        "|---|---:|---:|---:|",
+    ]
+    for each in sorted(mouth, key=lambda each: ROWS.index(each["row"])):
+        pseudo, upper = each["perplexity"], each["upper"]["perplexity"]
+        lines.append(f"| {each['row']} | {each['tokens']:,} | {pseudo:.1f} | {upper:.1f} |")
     lines += ["", "Difference from the encoder: mean over seeds, 95% interval over examples."]
     lines += ["", f"| model | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
     for row in ROWS:
@@ -364,6 +393,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="*", help="some of the tasks; by default all at hand")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--limit", type=int, help="the first N examples of each part")
+    parser.add_argument("--train-limit", type=int, help="the first N training examples")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--glue-length", type=int, default=128)
     parser.add_argument("--steps", type=int, default=5000, help="of training on Wikipedia")
@@ -373,6 +403,8 @@ def main() -> None:
     parser.add_argument("--ar-steps", type=int, default=5000)
     parser.add_argument("--ar-lr", type=float, default=1e-3, help="of the network from nothing")
     parser.add_argument("--precision", default="bf16", choices=("fp32", "bf16"))
+    parser.add_argument("--cuda-graph", action="store_true", help="of a step of fine-tuning")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="then no task begins")
     parser.add_argument("--texts", type=int, default=2000, help="test texts of the perplexity")
     parser.add_argument("--pseudo-texts", type=int, default=200)
     parser.add_argument("--samples", type=int, default=256, help="generated texts of a row")
@@ -399,7 +431,7 @@ def main() -> None:
     tasks = study.tasks()
     for row in args.rows:
         study.measure_text(row)
-        study.measure_glue(row, tasks)
+    study.measure_glue(tasks)
 
 
 if __name__ == "__main__":

@@ -112,11 +112,11 @@ def either(request, model, left_to_right) -> Any:
 
 @pytest.fixture(autouse=True)
 def _shapes(request, monkeypatch) -> None:
-    """Checks shapes in every fourth test, chosen by its name, and in the long form in all of them.
+    """Checks shapes in every eighth test, chosen by its name, and in the long form in all of them.
 
     Checks double a test's time, and a wrong shape shows in most tests that call the function.
     """
-    chosen = zlib.crc32(request.node.nodeid.encode()) % 4 == 0
+    chosen = zlib.crc32(request.node.nodeid.encode()) % 8 == 0
     if request.path.parent.name in SHAPES and (chosen or request.config.option.markexpr == ""):
         monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", False)
 

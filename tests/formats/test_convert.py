@@ -20,12 +20,12 @@ def test_convert_writes_a_model_of_ours(tmp_path, capsys):
     assert main(["convert", str(tmp_path / "mdlm.ckpt"), str(tmp_path / "ours")]) == 0
     assert "mdlm, dit, 0.2M parameters, rows of 24 tokens" in capsys.readouterr().out
     ours = logits(unmask.load(tmp_path / "ours"), expected["z_t"])
-    torch.testing.assert_close(ours, expected["logits_unconditioned"], rtol=0, atol=1e-4)
+    torch.testing.assert_close(ours, expected["logits_unconditioned"], rtol=0, atol=1e-5)
     assert main(["convert", str(FIXTURE), str(tmp_path / "hub"), "--pretrained"]) == 0
     with torch.no_grad():
         auto = AutoModelForMaskedLM.from_pretrained(tmp_path / "hub")(expected["z_t"]).logits
     theirs = expected["logits_unconditioned"]
-    torch.testing.assert_close(auto[..., :97], theirs[..., :97], rtol=0, atol=1e-4)
+    torch.testing.assert_close(auto[..., :97], theirs[..., :97], rtol=0, atol=1e-5)
 
 
 def test_convert_takes_the_raw_weights_and_another_tokenizer(tmp_path, capsys):

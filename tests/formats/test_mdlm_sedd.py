@@ -13,7 +13,7 @@ import unmask
 from unmask.diffusion.time_sampler import Noise
 from unmask.formats.read import read
 
-CLOSE = {"rtol": 0, "atol": 1e-4}
+CLOSE = {"rtol": 0, "atol": 1e-5}
 
 
 @pytest.fixture(scope="module")

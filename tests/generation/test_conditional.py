@@ -32,7 +32,7 @@ SETTINGS = {
     "data.packing": "pad",
     "data.length": LENGTH,
     "data.tokenizer.kind": "characters",
-    "training.steps": 320,
+    "training.steps": 200,
     "training.batch": 64,
     "training.lr": 6e-3,
     "training.warmup": 50,
@@ -40,13 +40,13 @@ SETTINGS = {
     "training.ema": 0.98,
     "training.validate_every": 0,
     "training.save_every": 1000,
-    "training.sample_every": 320,
+    "training.sample_every": 200,
     "training.device": "cpu",
 }
 SHAPE = {"width": 48, "depth": 2, "heads": 4, "dropout": 0}
 OWN = {
     "mdlm": {"backbone.gate": 1},
-    "autoregressive": {"backbone": "causal", "data.fill_target": "false", "training.steps": 160},
+    "autoregressive": {"backbone": "causal", "data.fill_target": "false", "training.steps": 100},
 }
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from unmask.backbones.backbone import BACKBONES
+from unmask.backbones.backbone import Backbone
 from unmask.diffusion.schedule import SCHEDULES, Schedule
 from unmask.diffusion.time_sampler import TIME_SAMPLERS, Uniform
 from unmask.errors import UnmaskError
@@ -45,12 +45,23 @@ class Pairs(Tokens):
         return torch.full((len(rows),), LENGTH // 4)
 
 
+class EvenNetwork(Backbone):
+    """All tokens are equally likely."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__(None, vocabulary)
+        self.head = torch.nn.Linear(2, vocabulary.size)
+        torch.nn.init.zeros_(self.head.weight)
+        torch.nn.init.zeros_(self.head.bias)
+
+    def features(self, inputs, condition=None, *, at=None, **rest):
+        return torch.zeros(*(inputs if at is None else at).shape, 2)
+
+
 def untrained(name: str = "mdlm", schedule: str = "loglinear", **fields):
-    """A network whose head is zero: every token is as likely as any other."""
+    """A method whose network gives every token the same probability."""
     vocabulary = Vocabulary.over(6)
-    kind, network = METHODS[name], BACKBONES["dit"]
-    config = network.Config(width=16, depth=1, heads=2, dropout=0.0)
-    backbone = network(config, vocabulary)
+    kind, backbone = METHODS[name], EvenNetwork(vocabulary)
     clock = SCHEDULES["learned"]() if schedule == "learned" else SCHEDULES.build(schedule)
     times = TIME_SAMPLERS.build("stratified")
     return kind(kind.Config(**fields), backbone, vocabulary, clock, times)

@@ -65,6 +65,8 @@ def same(one: unmask.Model, other: unmask.Model) -> bool:
     return ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
 
 
+# parameters of its own, a schedule of each token, neither
+@pytest.mark.parametrize("model", ["plaid", "diffusion_bert", "udlm"], indirect=True)
 def test_a_resumed_run_ends_with_the_same_bits(model, tmp_path):
     name = model.config.method.name
     trained(name, tmp_path, **{"training.steps": "2"})

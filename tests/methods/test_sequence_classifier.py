@@ -22,6 +22,7 @@ from unmask.training.fine_tune import FineTuning, fit, predict
 from unmask.training.training_config import LoraConfig
 from unmask.vocabulary import Vocabulary
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 COMPLEMENTS = (0, 4, 3, 2, 1, *range(5, 14))  # for networks of DNA
 VOCABULARY = Vocabulary(14, 13, 0, 10, 11, label_ids=(8, 9), complement_ids=COMPLEMENTS)
 TEXTS = [
@@ -114,6 +115,19 @@ def test_fine_tuning_trains_what_it_should(model, how):
         assert [each.label for each in classify(found, TEXTS)] == ["cat"] * 3 + ["dog"] * 3
     # the model that it started from is as it was
     assert torch.equal(model.method.backbone.embedding.weight, before["backbone.embedding.weight"])
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+def test_steps_of_a_graph_have_the_losses_of_plain_steps(model, device):
+    fitted = []
+    for graph in (False, True):
+        found = classifier_of(model, 2)
+        found.method.to(device).backbone.thaw()
+        settings = FineTuning(lr=0.01, epochs=8, batch=4, cuda_graph=graph)
+        rows = rows_for(found, [*TEXTS, "the dog"])  # batches of several shapes
+        fitted.append(fit(found.method, rows, [*KINDS, 1], settings))
+    assert fitted[0].losses[-1] < fitted[0].losses[0]
+    torch.testing.assert_close(fitted[1].losses, fitted[0].losses, rtol=1e-3, atol=1e-4)
 
 
 def test_a_regression_learns_numbers_and_early_stopping_keeps_the_best_epoch(model):

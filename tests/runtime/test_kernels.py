@@ -42,9 +42,13 @@ def test_a_summary_is_logsumexp_and_gather(size, dtype):
     torch.testing.assert_close(at_ids, x.float().gather(-1, ids))
 
 
-@SIZES
-@TYPES
-@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize(
+    ("size", "dtype", "biased"),
+    [
+        *((7, torch.float32, True), (1024, torch.bfloat16, True)),
+        *((2500, torch.float32, True), (2500, torch.bfloat16, False)),
+    ],
+)
 def test_a_gradient_is_the_softmax_with_entries_changed(size, dtype, biased):
     x, ids = logits(size, dtype), chosen(size)
     weights = torch.linspace(-1, 2, 3 * len(x), device=DEVICE).view(-1, 3)
@@ -68,8 +72,10 @@ def test_no_rows_are_no_work():
     assert len(total) == len(categorical_draw.draw(x, total.double())) == 0
 
 
-@pytest.mark.parametrize("size", [7, 1024, 1025, 5000])
-@pytest.mark.parametrize("sharpness", [0.0, 1.0, 30.0])
+@pytest.mark.parametrize(
+    ("size", "sharpness"),
+    [(7, 1.0), (1024, 30.0), (1025, 0.0), (1025, 1.0), (5000, 0.0), (5000, 30.0)],
+)
 def test_tokens_drawn_are_those_that_torch_draws(size, sharpness):
     generator = torch.Generator().manual_seed(2)
     x = sharpness * torch.randn(DRAWN, size, generator=generator)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from builders import MASK_SAMPLERS, schedule
-from drafts import build, conditional, counts, sample, texts
+from drafts import build, conditional, sample, texts
 from kit import Language, p_value, reverse_process
 
 from unmask.diffusion.schedule import SCHEDULES
@@ -58,19 +58,15 @@ def test_infills_follow_the_enumerated_conditional_distribution(which):
 @pytest.mark.parametrize("start", [EMPTY, INFILL], ids=["empty", "infill"])
 @pytest.mark.parametrize("batch", [1, 64])
 @pytest.mark.parametrize("which", EXACT)
-def test_samples_follow_it_at_every_batch_size(which, batch, start):
+def test_a_row_depends_on_its_own_seed_alone(which, batch, start):
+    """So the distribution of other tests is that of every batch size."""
     sampler = build(which, steps=3)
-    total = 256 if batch == 1 else 1024
-    seeds = list(range(10_000, 10_000 + total))
-    tokens = torch.cat(
-        [
-            texts(LANGUAGE, sampler, seeds[first : first + batch], start)
-            for first in range(0, total, batch)
-        ]
-    )
-    assert p_value(counts(LANGUAGE, tokens), target(sampler, "loglinear", start)) > RARELY
-    # a row depends on its own seed alone
-    assert torch.equal(tokens, texts(LANGUAGE, sampler, seeds, start))
+    seeds = list(range(10_000, 10_048 if batch == 1 else 10_256))
+    tokens = [
+        texts(LANGUAGE, sampler, seeds[first : first + batch], start)
+        for first in range(0, len(seeds), batch)
+    ]
+    assert torch.equal(torch.cat(tokens), texts(LANGUAGE, sampler, seeds, start))
 
 
 def test_one_step_is_far_from_the_language_and_the_test_would_notice():

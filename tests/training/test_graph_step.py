@@ -75,8 +75,10 @@ def single(monkeypatch):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    ("name", "optimizer"),
+    [*((name, "adamw") for name in METHODS), ("mdlm", "muon"), ("autoregressive", "muon")],
+)
 def test_the_weights_are_those_of_plain_steps(tmp_path, name, optimizer, device):
     make = partial(fitted, device=device, optimizer=optimizer, loader=FullRows())
     plain, graph = make(tmp_path / "a", small(name), False), make(tmp_path / "b", small(name), True)

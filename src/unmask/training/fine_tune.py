@@ -8,13 +8,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unmask.data.rows.sentence_rows import SentenceRows
+from unmask.data.rows.sentence_rows import ALIGNED, SentenceRows
 from unmask.errors import UnmaskError
 from unmask.methods.sequence_classifier import SequenceClassifier
 from unmask.options import check_options, option
-from unmask.runtime.device import autocast, emulation
+from unmask.runtime.cuda_graphs import CudaGraph
+from unmask.runtime.device import autocast, emulation, to_device
+from unmask.shapes import Tokens, Valid
 from unmask.training.optimizer import NamedAdamW, clip_gradients, learning_rate
 from unmask.training.training_config import TrainingConfig
+
+_GRAPH_ALIGNED = 32  # a graph is captured for each length, so they are multiples of this
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class FineTuning:
     clip: float = option(1.0, ge=0, help="largest norm of a gradient; 0 is no limit")
     patience: int = option(0, ge=0, help="epochs without a better score before the end; 0 is off")
     precision: str = option("fp32", help="fp32, or bf16 for the matrix products")
+    cuda_graph: bool = option(False, help="a GPU runs a step as one CUDA graph")
     seed: int = option(0, help="seed of the new head, the order of examples and the dropout")
 
     def __post_init__(self) -> None:
@@ -87,6 +92,23 @@ def fit(
     best: dict[str, Tensor] = {}
     never = torch.zeros((), device=device)
     step = 0
+
+    def take_step(
+        x: Tokens, valid: Valid | None, answers: Tensor, keys: Tensor, lr: float | Tensor
+    ) -> Tensor:
+        """Updates the weights by a batch; returns the sum of its losses."""
+        method.backbone.dropout_keys = keys
+        with autocast(device, settings.precision):
+            logits = method.logits(x, valid)
+        loss = method.loss(logits, answers)
+        loss.mean().backward()
+        if settings.clip:
+            clip_gradients(method, settings.clip)
+        optimizer.step(lr, never)
+        return loss.detach().sum()
+
+    aligned = _GRAPH_ALIGNED if settings.cuda_graph else ALIGNED
+    update = _GraphSteps(take_step) if settings.cuda_graph else take_step
     with emulation(device, settings.precision):
         for _ in range(settings.epochs):
             method.train()
@@ -98,16 +120,9 @@ def fit(
             total = torch.zeros((), device=device)
             for start in range(0, len(rows), settings.batch):
                 here = slice(start, start + settings.batch)
-                x, valid = rows.batch(numbers[here], order[here])
-                method.backbone.dropout_keys = keys[here]
-                with autocast(device, settings.precision):
-                    logits = method.logits(x, valid)
-                loss = method.loss(logits, wanted[order[here]])
-                loss.mean().backward()
-                if settings.clip:
-                    clip_gradients(method, settings.clip)
-                optimizer.step(learning_rate(step, config), never)
-                total += loss.detach().sum()
+                x, valid = rows.batch(numbers[here], order[here], aligned)
+                lr = learning_rate(step, config)
+                total += update(x, valid, wanted[order[here]], keys[here], lr)
                 step += 1
             method.backbone.dropout_keys = None
             method.eval()
@@ -125,6 +140,26 @@ def fit(
     if not all(map(math.isfinite, means)):
         raise UnmaskError(f"the training loss is not finite: lower lr, which is {settings.lr}")
     return Fitted(tuple(means), tuple(scores), step)
+
+
+class _GraphSteps:
+    """An optimizer step as a CUDA graph for each shape of a batch; on a CPU a plain call."""
+
+    def __init__(self, take_step: Callable[..., Tensor]) -> None:
+        def step(*inputs: Tensor) -> Tensor:
+            *batch, lr = inputs
+            return take_step(*batch, lr[0])[None]
+
+        self._graph = CudaGraph(step)
+
+    def __call__(
+        self, x: Tokens, valid: Valid | None, answers: Tensor, keys: Tensor, lr: float
+    ) -> Tensor:
+        """Updates the weights by a batch; returns the sum of its losses."""
+        real = torch.ones_like(x, dtype=torch.bool) if valid is None else valid
+        rate = to_device(torch.tensor([lr]), x.device)
+        inputs = (x, real, answers, keys, rate)
+        return self._graph(inputs, [len(each) for each in inputs], 1)[0]
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from unmask.shapes import Tokens, Valid
 
 Sentence = str | tuple[str, str]
 _CHUNK = 4096  # texts that the tokenizer encodes at a time
-_ALIGNED = 8  # a batch is padded to a multiple of this length
+ALIGNED = 8  # a batch is padded to a multiple of this length
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,21 @@ class SentenceRows:
         """
         return SentenceRows(self.x.to(device), self.lengths.to(device), self.sizes, self.cut)
 
-    def batch(self, numbers: Sequence[int], at: Tensor) -> tuple[Tokens, Valid | None]:
+    def batch(
+        self, numbers: Sequence[int], at: Tensor, aligned: int = ALIGNED
+    ) -> tuple[Tokens, Valid | None]:
         """Some rows, padded to the longest of them.
 
         Args:
             numbers: Numbers of the rows, on the host.
             at: The same numbers, on the device of the rows.
+            aligned: The length is a multiple of it, or that of the longest row of all.
 
         Returns:
             Token ids, and True at tokens that are not padding; None if no row has padding.
         """
         sizes = [self.sizes[number] for number in numbers]
-        longest = min(-(-max(sizes) // _ALIGNED) * _ALIGNED, self.x.shape[1])
+        longest = min(-(-max(sizes) // aligned) * aligned, self.x.shape[1])
         x = self.x[at, :longest]
         if min(sizes) == longest:
             return x, None
