@@ -231,13 +231,13 @@ class Study:
     def bounds(self, method: Method) -> Iterator[dict[str, Any]]:
         """The figures of a method on the held-out rows of the table."""
         args = self.args
-        how: list[dict[str, Any]] = [{}]
-        if METHODS.name_of(method) == "mlm":
-            how = [{"estimator": "pseudo"}, {"orders": 1}]  # one network input for each token
+        how: list[dict[str, Any]] = [{"draws": args.draws}]
+        count = args.rows
+        if METHODS.name_of(method) == "mlm":  # one network input for each token
+            how, count = [{"estimator": "pseudo"}, {"orders": 1, "draws": 1}], args.orders_rows
         for options in how:
-            count = min(args.rows, args.orders_rows) if options else args.rows
             rows = Part(self.corpus.valid, 0, count)
-            found = likelihood(method, rows, draws=args.draws, batch=args.rows_per_pass, **options)
+            found = likelihood(method, rows, batch=args.rows_per_pass, **options)
             yield {
                 "certificate": found.certificate,
                 "nats": found.nats,
@@ -489,7 +489,9 @@ def write_real(args: argparse.Namespace) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     if REAL not in saved_texts(args.out):
         corpus = Corpus.read(args.data)
-        x, _ = corpus.valid[range(min(args.texts, len(corpus.valid)))]
+        x, _ = corpus.valid[range(len(corpus.valid))]
+        whole = (x[:, 1:-1] != corpus.vocabulary.eos_id).all(1)  # a text ends at EOS
+        x = (x[whole] if whole.any() else x)[: args.texts]
         write_samples(args.out, REAL, x.tolist(), load_tokenizer(args.data / "tokenizer"))
 
 
