@@ -44,6 +44,7 @@ from unmask.config.components import build_method
 from unmask.config.run_config import RunConfig, resolve
 from unmask.data.loader import Loader
 from unmask.data.tokenizers.kinds import load_tokenizer
+from unmask.errors import UnmaskError
 from unmask.evaluation.judges.judge import Sample
 from unmask.evaluation.judges.load_judge import causal_judge
 from unmask.evaluation.metrics.text_quality import measure, visible
@@ -120,6 +121,7 @@ class Study:
         self.report = Report(args.out / "results.jsonl")
         self.trainers: dict[str, Measured] = {}  # compiled, by row
         self.models: dict[str, Model] = {}
+        self.eager: set[str] = set()  # rows that could not be compiled here
         args.weights.mkdir(parents=True, exist_ok=True)
 
     def done(self, table: Any, name: str) -> list[dict[str, Any]]:
@@ -152,8 +154,8 @@ class Study:
             "training.muon_lr": factor * MUON_LR,
             "training.ema": 0,
             "training.precision": self.args.precision,
-            "training.compile": DEVICE.type == "cuda",
-            "training.cuda_graph": "true",
+            "training.compile": DEVICE.type == "cuda" and name not in self.eager,
+            "training.cuda_graph": name not in self.eager,
             "training.device": DEVICE.type,
             "training.log_every": 50,
             **ROWS[name].settings,
@@ -171,7 +173,18 @@ class Study:
         return method
 
     def train(self, name: str, seed: int, factor: float, steps: int) -> Measured:
-        """The trainer of a finished run."""
+        """The trainer of a finished run; a row that cannot be compiled is trained without that."""
+        try:
+            return self._train(name, seed, factor, steps)
+        except (RuntimeError, UnmaskError) as error:
+            diverged = str(error).startswith("training stopped")
+            if diverged or name in self.eager or DEVICE.type == "cpu":
+                raise
+            self.eager.add(name)
+            self.write("eager", name, reason=str(error).partition("\n")[0])
+            return self._train(name, seed, factor, steps)
+
+    def _train(self, name: str, seed: int, factor: float, steps: int) -> Measured:
         config = self.config(name, factor, steps)
         torch.manual_seed(seed)
         with TemporaryDirectory() as folder:
@@ -194,12 +207,7 @@ class Study:
         args = self.args
         for factor in args.factors:
             if factor not in [row["factor"] for row in self.done("tuning", name)]:
-                trainer = self.train(name, TUNING_SEED, factor, args.tuning_steps)
-                rows = Part(self.corpus.valid, args.rows, args.tuning_rows)
-                twin = self.twin(name, trainer.method.state_dict())
-                bound = likelihood(twin, rows, draws=args.draws, batch=args.rows_per_pass)
-                skipped = trainer.state.skipped
-                self.write("tuning", name, factor=factor, nats=bound.nats, skipped=skipped)
+                self.write("tuning", name, factor=factor, nats=self.tuning_loss(name, factor))
         if seed in [row["seed"] for row in self.done(1, name)]:
             return
         factor = self.best_factor(name)
@@ -221,6 +229,17 @@ class Study:
         }
         for measured in self.bounds(self.twin(name, weights)):
             self.write(1, name, **about, **measured)
+
+    def tuning_loss(self, name: str, factor: float) -> float:
+        """The held-out loss after a short run; infinite if the run diverged."""
+        args = self.args
+        try:
+            trainer = self.train(name, TUNING_SEED, factor, args.tuning_steps)
+        except UnmaskError:
+            return math.inf
+        rows = Part(self.corpus.valid, args.rows, args.tuning_rows)
+        twin = self.twin(name, trainer.method.state_dict())
+        return likelihood(twin, rows, draws=args.draws, batch=args.rows_per_pass).nats
 
     def best_factor(self, name: str) -> float:
         """The factor with the lowest held-out loss; a loss that is not finite loses."""
@@ -278,7 +297,9 @@ class Study:
             n = self.args.long_texts if long else self.args.texts
             options = {**setting, "n": n, "batch": n, "seed": 0, "stop": False}
             model = self.model(name)
-            model.generate(**{**options, "steps": steps and 2})  # warms the device up
+            # warms the device up; CUDA graphs of masked diffusion depend on the number of masks
+            graphs = model.method.capabilities.masked_lm
+            model.generate(**{**options, "steps": steps if graphs else steps and 2})
             begun = time.perf_counter()
             found = model.generate(**options)
             seconds = (time.perf_counter() - begun) / n
@@ -316,7 +337,11 @@ class Study:
 
         steps(WARM)
         seconds = wall_seconds(lambda: steps(self.args.timed))
-        self.write("speed", name, round=number, ms=1e3 * seconds / self.args.timed)
+        about = {
+            "ms": 1e3 * seconds / self.args.timed,
+            "compiled": DEVICE.type == "cuda" and name not in self.eager,
+        }
+        self.write("speed", name, round=number, **about)
 
 
 class Part:
