@@ -80,6 +80,7 @@ def prepare(folder: Path, train: str, valid: str, vocabulary: int, length: int) 
     text = {"bytes": data.valid.bytes, "characters": data.valid.characters}
     content = {"vocabulary": asdict(data.tokenizer.vocabulary), "valid": text}
     (folder / "corpus.json").write_text(json.dumps(content), encoding="utf-8")
+    data.tokenizer.save(folder / "tokenizer")
 
 
 @dataclass(frozen=True)

@@ -440,3 +440,38 @@ def test_glue_table(here, tmp_path):
     assert parsed(here("glue_table.py", *options)) == []
     table = here("glue_table.py", "--runs", runs, "--table")
     assert "| encoder-mdlm |" in table and "≤" in table
+
+
+@pytest.mark.parametrize(
+    "rows", [["mdlm", "ssd-lm", "bert-mouth"], pytest.param([], marks=pytest.mark.slow)]
+)
+def test_baselines_table(here, tmp_path, rows):
+    """Rows are tuned, trained, measured, timed and sampled once; a judge scores their texts later."""
+    import baselines_table
+    from tiny_judge import save_judge
+
+    rows = rows or list(baselines_table.ROWS)
+    options = ["--tiny", "--out", tmp_path, "--only", *rows]
+    found = parsed(here("baselines_table.py", *options))
+    for name in rows:
+        own = [row for row in found if row["row"] == name]
+        count = {
+            table: sum(row["table"] == table for row in own) for table in ("tuning", 1, "speed")
+        }
+        assert count == {"tuning": 2, 1: 4 if name == "bert-mouth" else 2, "speed": 3}
+    certificates = {row["row"]: row["certificate"] for row in found if row["table"] == 1}
+    assert certificates["mdlm"] == "upper" and certificates["ssd-lm"] == "none"
+    assert parsed(here("baselines_table.py", *options)) == []
+    picture = tmp_path / "frontier.png"
+    judge = ["--judge", save_judge(tmp_path / "judge"), "--table", "--plot", picture]
+    shown = here("baselines_table.py", "--out", tmp_path, *judge, "--samples", 1)
+    texts = [row for row in found if row["table"] == "texts"]
+    assert len(parsed(shown)) == len(texts) + 1  # and real text
+    for line in (
+        "| MDLM | upper | ≤ ",
+        "| BERT-Mouth | pseudo | ",
+        "Table 5 in small",
+        "## SSD-LM",
+    ):
+        assert line in shown
+    assert picture.read_bytes().startswith(b"\x89PNG")

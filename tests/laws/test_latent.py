@@ -10,7 +10,7 @@ from kit import Language, distance, gauss_legendre, p_value
 
 from unmask.diffusion.gaussian import GaussianNoise, signal
 from unmask.diffusion.schedule import SCHEDULES
-from unmask.methods.latent.latent_diffusion import LatentDiffusion
+from unmask.methods.latent.latent_diffusion import LatentDenoiser, LatentDiffusion
 from unmask.randomness import RowStream
 from unmask.samplers.core.canvas import Canvas, last_frame
 from unmask.samplers.core.token_sampler import SamplingTask
@@ -20,8 +20,10 @@ ONE, TWO = Language.random(3, 1), Language.random(2, 2, seed=1)
 PAIRS = Language.random(3, 2, seed=2)
 
 
-def exact(name: str, language: Language, **fields: object) -> LatentDiffusion:
-    """A method whose network is Bayes' rule; a certain guess makes a token known."""
+def exact(
+    name: str, language: Language, reads_guess: bool = True, **fields: object
+) -> LatentDiffusion:
+    """A method whose network is Bayes' rule; a certain guess makes a token known, if it reads that."""
     if name in ("plaid", "analog_bits"):
         fields["self_conditioning"] = 0.0
     method = small_method(name, language.size + 1, **fields)
@@ -42,11 +44,13 @@ def exact(name: str, language: Language, **fields: object) -> LatentDiffusion:
         x = codes[language.sequences[:, : z.shape[1]]]  # a block hides the tokens behind it
         far = (z[:, None] - alpha[..., None] * x).square().sum(-1) / (2 * sigma**2)
         known, agrees = (guess != 0).any(-1), (guess[:, None] == x).all(-1)
-        far = torch.where(known[:, None], torch.where(agrees, 0.0, math.inf), far)
+        if reads_guess:
+            far = torch.where(known[:, None], torch.where(agrees, 0.0, math.inf), far)
         weight = torch.softmax(language.table.log() - far.sum(-1), -1)
         one_hot = torch.nn.functional.one_hot(language.sequences, language.size + 1).double()
         marginals = torch.einsum("rs,slv->rlv", weight, one_hot[:, : z.shape[1]])
-        return marginals.log() if name in ("plaid", "ssd_lm") else marginals @ codes
+        log_p = marginals.clamp(min=1e-300).log()  # 0 would have no gradient
+        return log_p if name in ("plaid", "ssd_lm") else marginals @ codes
 
     method.predict = predict
     return method
@@ -203,5 +207,20 @@ def test_a_fixed_token_conditions_the_others(name, sampler):
     method = exact(name, PAIRS, **fields)
     tokens = torch.tensor([[PAIRS.size, 1]]).repeat(2000, 1)
     counts = _drawn(method, PAIRS, sampler, 60, tokens)
+    assert p_value(counts, given_one()) > 1e-3
+
+
+def given_one() -> torch.Tensor:
+    """The language given that its second token is 1."""
     agrees = PAIRS.sequences[:, 1] == 1
-    assert p_value(counts, torch.where(agrees, PAIRS.table, 0.0) / PAIRS.table[agrees].sum()) > 1e-3
+    return torch.where(agrees, PAIRS.table, 0.0) / PAIRS.table[agrees].sum()
+
+
+def test_a_fixed_token_conditions_a_network_that_never_trained_with_given_tokens(monkeypatch):
+    method = exact("plaid", PAIRS, reads_guess=False, width=2, gamma_first=-6.0)
+    tokens = torch.tensor([[PAIRS.size, 1]]).repeat(1000, 1)
+    counts = _drawn(method, PAIRS, "latent_ancestral", 60, tokens)
+    assert p_value(counts, given_one()) > 1e-3
+    monkeypatch.setattr(LatentDenoiser, "condition", lambda self, estimate, *_: estimate)
+    noised_only = _drawn(method, PAIRS, "latent_ancestral", 60, tokens)
+    assert p_value(noised_only, given_one()) < 1e-6

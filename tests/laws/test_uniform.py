@@ -22,13 +22,16 @@ PAIRS, TRIPLES = Language.random(3, 2, seed=2), Language.random(3, 3, seed=1)
 
 
 class Bayes(Backbone):
-    """A network that computes log p(x_l | z_t) from the language, with or without the token z_l itself."""
+    """A network that computes log p(x_l | z_t) from the language, with or without the token z_l itself.
+
+    It knows that the first `given` tokens are not noised, as after training on pairs.
+    """
 
     time_conditioning = True
 
-    def __init__(self, language: Language, leave_one_out: bool) -> None:
+    def __init__(self, language: Language, leave_one_out: bool, given: int = 0) -> None:
         super().__init__(None, language.vocabulary)
-        self.language, self.leave_one_out = language, leave_one_out
+        self.language, self.leave_one_out, self.given = language, leave_one_out, given
         self.head = nn.Linear(language.size + 1, language.size + 1).double()
         nn.init.eye_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -37,7 +40,8 @@ class Bayes(Backbone):
         self, z: Tensor, sigma: Tensor | None = None, at: Tensor | None = None, **rest: object
     ) -> Tensor:
         x, size = self.language.sequences, self.language.size
-        alpha = torch.exp(-sigma.double())[:, None, None]
+        alpha = torch.exp(-sigma.double())[:, None, None].repeat(1, 1, x.shape[1])
+        alpha[..., : self.given] = 1 - 1e-12  # 1 would divide by 0 below
         seen = (
             alpha * (z[:, None] == x) + (1 - alpha) / size
         )  # q(z_l | x_l): [rows, sequences, length]
@@ -52,9 +56,14 @@ class Bayes(Backbone):
 
 
 def exact(
-    name: str, language: Language, leave_one_out: bool = True, eps: float = 0.0, **fields: object
+    name: str,
+    language: Language,
+    leave_one_out: bool = True,
+    eps: float = 0.0,
+    given: int = 0,
+    **fields: object,
 ) -> UniformDiffusion:
-    kind, network = METHODS[name], Bayes(language, leave_one_out)
+    kind, network = METHODS[name], Bayes(language, leave_one_out, given)
     parts = schedule("loglinear", eps=eps), TIME_SAMPLERS.build("uniform")
     method = kind(kind.Config(**fields), network, language.vocabulary, *parts).eval()
     assert isinstance(method, UniformDiffusion)
@@ -162,3 +171,26 @@ def test_steps_correct_tokens_and_leave_fixed_ones():
     )
     late = sum(int((one.tokens != two.tokens).sum()) for one, two in pairwise(frames[6:]))
     assert late > 0
+
+
+@torch.no_grad()
+def after_one(given: int, steps: int, rows: int = 1000) -> Tensor:
+    """Counts of the second token after the fixed first token 1."""
+    method = exact("udlm", PAIRS, given=given)
+    canvas = Canvas(torch.tensor([[1, 3]]).repeat(rows, 1), 3)
+    task = SamplingTask(list(range(rows)), method.schedule, watched=False)
+    sampler = SAMPLERS.build("uniform_ancestral", steps=steps)
+    found = last_frame(sampler.generate(method.denoiser(), canvas, task), canvas).tokens
+    return torch.bincount(found[:, 1], minlength=3).double()
+
+
+def test_a_prompt_is_exact_only_for_a_network_that_trained_with_prompts_without_noise():
+    """Else the network takes the prompt for a noised one, in any number of steps."""
+    joint = PAIRS.table.view(3, 3)
+    wanted, alone = joint[1] / joint[1].sum(), joint.sum(0)
+    assert p_value(after_one(given=1, steps=8), wanted) > 1e-3
+    few, many = (after_one(given=0, steps=steps) for steps in (8, 40))
+    for counts in (few, many):
+        assert p_value(counts, wanted) < 1e-3
+    assert distance(many, 1000 * wanted) < distance(few, 1000 * wanted)
+    assert distance(many, 1000 * wanted) < distance(1000 * alone, 1000 * wanted) / 2

@@ -31,8 +31,8 @@ from unmask.training.training_config import DistributedConfig
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "several_processes.py"
 OPTIONS = {"steps": 8, "save_every": 4, "keep": 9}
-# a network of a plugin, a method with parameters of its own, a task head
-PLUGINS = ("gated_recurrence", "plaid", "text_classifier")
+# a network of a plugin, a method with parameters of its own, one of uniform tokens, a task head
+PLUGINS = ("gated_recurrence", "plaid", "udlm", "text_classifier")
 OTHERS: dict[str, dict[str, Any]] = {plugin: {"plugin": plugin} for plugin in PLUGINS}
 OTHERS["muon"] = {"optimizer": "muon", "weight_decay": 0.1, "clip": 0.0}
 RESUMED = ("plaid", "muon")  # own parameters and another optimizer have states of their own

@@ -103,6 +103,20 @@ class VectorDenoiser(Protocol):
     def estimate(self, prediction: Tensor) -> Float[Tensor, "rows length width"]:
         """The estimate of the code vectors in a prediction."""
 
+    def informative(self, tokens: Tokens, known: Valid) -> Valid:
+        """True at known tokens that the estimate is conditioned on."""
+
+    def condition(
+        self,
+        estimate: Float[Tensor, "rows length width"],
+        z: Float[Tensor, "rows length width"],
+        gamma: Float[Tensor, "rows"],
+        guess: Float[Tensor, "rows length width"],
+        tokens: Tokens,
+        known: Valid,
+    ) -> Float[Tensor, "rows length width"]:
+        """The estimate given known tokens."""
+
     def steer(
         self,
         estimate: Float[Tensor, "rows length width"],

@@ -105,11 +105,7 @@ class ClassifierGuided:
 
 @dataclass(frozen=True)
 class ClassifierGuidedVectors(LatentDenoiser):
-    """Classifier guidance of vectors: the gradient of log p(y | text) in z_t moves the estimate.
-
-    Bayes' rule adds weight * gradient to the score of z_t. The estimate of the codes then moves by
-    sigma^2 / alpha times that.
-    """
+    """Classifier guidance of vectors: the gradient of log p(y | text) in z_t moves the estimate."""
 
     classifier: SoftClassifier
     weight: float
@@ -127,14 +123,11 @@ class ClassifierGuidedVectors(LatentDenoiser):
     ) -> Vectors:
         if self.weight == 0:
             return estimate
-        # samplers run in inference mode, whose tensors carry no gradient: hence the clones
-        with torch.inference_mode(False), torch.enable_grad():
-            inputs = z.clone().requires_grad_()
-            prediction = self.predict(inputs, gamma.clone(), guess.clone())
-            log_p = self.classifier.soft(self.log_tokens(prediction).exp())
-            (gradient,) = torch.autograd.grad(log_p.sum(), inputs)
-        alpha, sigma = signal(gamma[:, None, None])
-        return estimate + self.weight * sigma**2 / alpha * gradient
+
+        def log_p(prediction: Tensor) -> Tensor:
+            return self.classifier.soft(self.log_tokens(prediction).exp())
+
+        return self.moved(estimate, z, gamma, guess, log_p, self.weight)
 
 
 @dataclass(frozen=True)

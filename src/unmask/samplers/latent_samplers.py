@@ -1,6 +1,7 @@
 """Samplers of methods that diffuse vectors: steps from noise to code vectors, then tokens.
 
 Known tokens are noised like the others at each step, and the network gets their codes as a certain guess.
+The gradient of their log-probabilities moves the estimates of the others.
 """
 
 from abc import abstractmethod
@@ -34,6 +35,9 @@ class _Latents:
     def __init__(self, denoiser: VectorDenoiser, canvas: Canvas, task: SamplingTask) -> None:
         self.denoiser, codes = denoiser, denoiser.codes
         self.known = (~canvas.open)[..., None]
+        self.tokens = canvas.tokens
+        self.informative = denoiser.informative(canvas.tokens, ~canvas.open)
+        self.conditioned = bool(self.informative.any())
         self.fixed = torch.where(self.known, codes[canvas.tokens], 0.0)
         self.guess = self.fixed
         self._keys = to_device(row_keys(task.seeds, "latent"), codes.device)
@@ -51,6 +55,11 @@ class _Latents:
     def replace_known(self, gamma: Level, site: int) -> None:
         """Noises known tokens to the level of the others."""
         self.z = torch.where(self.known, noised(self.fixed, gamma, self.normal(site)), self.z)
+
+    def condition(self, estimate: Vectors, gamma: Float[Tensor, "rows"]) -> Vectors:
+        """The estimate given the known tokens."""
+        parts = (self.z, gamma, self.guess, self.tokens, self.informative)
+        return self.denoiser.condition(estimate, *parts)
 
     def remember(self, estimate: Vectors) -> None:
         """Keeps an estimate for the next call, if the network reads it."""
@@ -94,6 +103,9 @@ class _LatentSampler(Sampler):
             prediction = vectors.predict(latents.z, gamma_t, latents.guess)
             state.count(rows, torch.full((len(rows),), t, dtype=torch.float64))
             estimate = vectors.estimate(prediction)
+            if latents.conditioned:
+                estimate = latents.condition(estimate, gamma_t)
+                state.calls += 1
             estimate = vectors.steer(estimate, latents.z, gamma_t, latents.guess)
             estimate = self.clamped(estimate, vectors.codes)
             latents.remember(estimate)

@@ -5,6 +5,7 @@ terms: the prior at t = 1, the divergences of the reverse steps, and the tokens 
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -404,6 +405,53 @@ class LatentDenoiser:
     def estimate(self, prediction: Outputs) -> Vectors:
         """The estimate of the code vectors in a prediction."""
         return self.method.estimate(prediction)
+
+    def informative(self, tokens: Tokens, known: Valid) -> Valid:
+        """True at known tokens other than BOS, EOS and padding, which begin and end every text."""
+        v = self.method.vocabulary
+        special = [i for i in (v.bos_id, v.eos_id, v.pad_id) if i is not None]
+        return known & ~torch.isin(tokens, tokens.new_tensor(special))
+
+    def condition(
+        self,
+        estimate: Vectors,
+        z: Vectors,
+        gamma: Float[Tensor, "rows"],
+        guess: Vectors,
+        tokens: Tokens,
+        known: Valid,
+    ) -> Vectors:
+        """The estimate given known tokens, by the gradient of their log-probabilities.
+
+        A network that trained with given tokens is certain of them, so its gradient is 0. The sum over
+        tokens is exact for one known token, or if known tokens are independent given z_t.
+        """
+
+        def log_p(prediction: Outputs) -> Tensor:
+            return chosen(self.log_tokens(prediction), tokens.clone()).where(known.clone(), 0.0)
+
+        return self.moved(estimate, z, gamma, guess, log_p)
+
+    def moved(
+        self,
+        estimate: Vectors,
+        z: Vectors,
+        gamma: Float[Tensor, "rows"],
+        guess: Vectors,
+        log_p: Callable[[Outputs], Tensor],
+        weight: float = 1.0,
+    ) -> Vectors:
+        """The estimate after Bayes' rule, which adds weight * gradient of log p to the score of z_t.
+
+        The estimate of the codes moves by sigma^2 / alpha times that.
+        """
+        # samplers run in inference mode, whose tensors carry no gradient: hence the clones
+        with torch.inference_mode(False), torch.enable_grad():
+            inputs = z.clone().requires_grad_()
+            prediction = self.predict(inputs, gamma.clone(), guess.clone())
+            (gradient,) = torch.autograd.grad(log_p(prediction).sum(), inputs)
+        alpha, sigma = signal(_by_row(gamma))
+        return estimate + weight * sigma**2 / alpha * gradient
 
     def steer(
         self, estimate: Vectors, z: Vectors, gamma: Float[Tensor, "rows"], guess: Vectors
