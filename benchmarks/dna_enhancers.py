@@ -82,7 +82,7 @@ def config(train: Path, valid: Path, args: argparse.Namespace) -> RunConfig:
         "training.steps": 4 if args.tiny else args.steps,
         "training.batch": 8 if args.tiny else 256,
         "training.lr": 1e-3,
-        "training.warmup": 1 if args.tiny else 500,
+        "training.warmup": 1 if args.tiny else min(500, args.steps // 10),
         "training.decay": "cosine",
         "training.ema": 0.9 if args.tiny else 0.999,
         "training.precision": "fp32" if args.tiny else "auto",
@@ -123,17 +123,21 @@ def divergence(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
     return half(p) + half(q)
 
 
+def one_hot(bases: NDArray[np.uint8], device: torch.device) -> torch.Tensor:
+    """Rows of zeros and ones, [sequences, 4 * 200]; the product of two rows counts equal bases."""
+    found = torch.from_numpy(np.ascontiguousarray(bases)).to(device)
+    return torch.cat([found == base for base in range(4)], 1).float()
+
+
 def nearest(
     bases: NDArray[np.uint8], train: NDArray[np.uint8], device: torch.device
 ) -> NDArray[np.int64]:
     """Hamming distance of each sequence to the nearest training sequence of either strand."""
     turned = np.where(train < 4, 3 - train, train)[:, ::-1]
-    known = torch.from_numpy(np.concatenate([train, turned])).long()
-    targets = torch.nn.functional.one_hot(known, 5)[..., :4].float().flatten(1).to(device)
+    targets = one_hot(np.concatenate([train, turned]), device)
     found = []
     for start in range(0, len(bases), _BLOCK):
-        block = torch.from_numpy(bases[start : start + _BLOCK]).long()
-        rows = torch.nn.functional.one_hot(block, 5)[..., :4].float().flatten(1).to(device)
+        rows = one_hot(bases[start : start + _BLOCK], device)
         found.append(LENGTH - (rows @ targets.t()).amax(1).round().long().cpu())
     return torch.cat(found).numpy()
 
@@ -205,7 +209,7 @@ def measure(args: argparse.Namespace) -> None:
                 length=LENGTH + 1,
                 stop=False,
                 seed=0,
-                batch=64,
+                batch=min(count, args.batch),
             )
             texts = [result.text for result in written]
             bases = codes(texts)
@@ -236,6 +240,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10, help="epochs of the oracle")
     parser.add_argument("--guidance", type=float, nargs="*", default=(1.0, 2.0, 4.0))
     parser.add_argument("--n", type=int, default=1000, help="sequences per cell type and weight")
+    parser.add_argument("--batch", type=int, default=64, help="sequences written together")
     parser.add_argument("--tiny", action="store_true", help="tries the script out anywhere")
     parser.add_argument("--out", type=Path, help="file of JSON lines")
     measure(parser.parse_args())

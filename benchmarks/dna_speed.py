@@ -41,13 +41,13 @@ DECODED = ("mamba", "mamba-torch", "causal")
 @contextmanager
 def form(name: str) -> Iterator[None]:
     """The scan in plain torch if the name ends in `torch`; else as the package chooses."""
-    before = scans.kernels_available
+    before = scans.scan_kernels_available
     if name.endswith("torch"):
-        scans.kernels_available = lambda: False
+        scans.scan_kernels_available = lambda: False
     try:
         yield
     finally:
-        scans.kernels_available = before
+        scans.scan_kernels_available = before
 
 
 class MambaPy(nn.Module):
@@ -188,7 +188,8 @@ def main() -> None:
     machine = machine_row(args.tiny or DEVICE.type == "cpu")
     report.write(machine)
     bandwidth = 1e9 * machine["copy_gb_per_second"]
-    forms = ("kernels", "torch") if DEVICE.type == "cuda" else ("torch",)
+    kernels = DEVICE.type == "cuda" and scans.scan_kernels_available()
+    forms = ("kernels", "torch") if kernels else ("torch",)
     for length in args.lengths:
         parts = {
             "scan": {name: partial(scan_row, length, name, args, bandwidth) for name in forms},
@@ -203,8 +204,8 @@ def main() -> None:
                 except ModuleNotFoundError as error:
                     print(f"{row} is left out: {error}", file=sys.stderr)
                     continue
-                except torch.OutOfMemoryError:
-                    found = {"error": "out of memory"}
+                except RuntimeError as error:  # out of memory, or a kernel that does not run
+                    found = {"error": (str(error).splitlines() or [type(error).__name__])[0]}
                 report.write({"row": row, "length": length, **found})
 
 

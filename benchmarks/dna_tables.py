@@ -2,6 +2,7 @@
 
     python benchmarks/dna_tables.py --data DATA --runs runs/dna --plan          # minutes of each row, measured
     python benchmarks/dna_tables.py --data DATA --runs runs/dna                 # trains and measures what is missing
+    python benchmarks/dna_tables.py --data DATA --runs runs/dna --seconds 180   # as many steps as fit
     python benchmarks/dna_tables.py --runs runs/dna --table                     # both tables as Markdown
 
 DATA holds human-GRCh37-chr20.fa.xz and genomic-benchmarks-subset.tar.xz. Every result is a JSON line in
@@ -9,19 +10,21 @@ RUNS/results.jsonl. A killed run continues where it stopped: finished rows are n
 resumes from its checkpoint.
 
 Training leaves out every interval of the benchmark's test parts and the held-out intervals: every 16th block of
-131,072 bases. An autoregressive row trains for as many tokens as pretraining and fine-tuning have together.
+131,072 bases. An autoregressive row trains for as many tokens as pretraining and fine-tuning have together. The
+network of SEDD has time conditioning, which the method needs; the others have none, as in the paper.
 """
 
 import argparse
 import json
 import math
 import statistics
-import tarfile
 import time
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dna_intervals import chromosome, intervals, test_sequences
 from dna_markov import genome_config, measure
 
 import unmask
@@ -39,11 +42,9 @@ PUBLISHED = {  # Table 6, perplexity on the human genome
     "caduceus-sedd": "≤ 3.216",
     "caduceus-mdlm": "≤ 3.199",
 }
-# the paper has 8e-3 for four times the tokens per step
-PRETRAINED = {"training.lr": 4e-3, "training.betas": "0.9,0.95", "training.weight_decay": 0.1}
-TUNED = {"training.lr": 1e-3, "training.betas": "0.9,0.95", "training.weight_decay": 0.1}
-# time conditioning is on in all Caduceus rows: SEDD needs it, and all of them share one pretraining
-CADUCEUS = {"backbone": "caduceus", "backbone.time_conditioning": True}
+PRETRAINED_LR, PRETRAINED_BATCH = 8e-3, 1024  # of the paper
+TUNED_LR = 1e-3
+FEW = 16  # steps that measure the speed of a row
 
 
 class Row(NamedTuple):
@@ -57,19 +58,22 @@ class Row(NamedTuple):
 ROWS = {
     "mamba-ar": Row(
         "",
-        {"method": "autoregressive", "backbone": "mamba", "data.reverse_complement": 0.5}
-        | PRETRAINED,
+        {"method": "autoregressive", "backbone": "mamba", "data.reverse_complement": 0.5},
         "both",
     ),
     "hyena-ar": Row(
         "",
-        {"method": "autoregressive", "backbone": "hyena", "data.reverse_complement": 0.5}
-        | PRETRAINED,
+        {"method": "autoregressive", "backbone": "hyena", "data.reverse_complement": 0.5},
         "both",
     ),
-    "caduceus-mlm": Row("", {"method": "mlm"} | CADUCEUS | PRETRAINED, "pretraining"),
-    "caduceus-sedd": Row("caduceus-mlm", {"method": "sedd"} | CADUCEUS | TUNED, "tuning"),
-    "caduceus-mdlm": Row("caduceus-mlm", {"method": "mdlm"} | CADUCEUS | TUNED, "tuning"),
+    "caduceus-mlm": Row("", {"method": "mlm", "backbone": "caduceus"}, "pretraining"),
+    "caduceus-sedd": Row(
+        "caduceus-mlm",
+        {"method": "sedd", "backbone": "caduceus", "backbone.time_conditioning": True}
+        | {"backbone.condition_width": 16},  # few parameters more than the others
+        "tuning",
+    ),
+    "caduceus-mdlm": Row("caduceus-mlm", {"method": "mdlm", "backbone": "caduceus"}, "tuning"),
 }
 TINY_NETWORK = {
     "backbone.width": 16,
@@ -108,29 +112,21 @@ class Study:
     def beds(self) -> dict[str, str]:
         """BED files of the excluded and of the held-out intervals, written once."""
         size, block = (40_000, 1_000) if self.args.tiny else (BASES, BLOCK)
-        test = [(100, 400)] if self.args.tiny else sorted(self.test_intervals())
-        held = [(start, min(start + block, size)) for start in range(0, size, EVERY * block)]
-        files = {"exclude": test, "holdout_intervals": held}
-        for name, spans in files.items():
-            lines = [f"{CHROMOSOME}\t{start}\t{end}\n" for start, end in spans]
-            (self.runs / f"{name}.bed").write_text("".join(lines))
-        return {name: str(self.runs / f"{name}.bed") for name in files}
+        excluded, held_out = (
+            self.runs / f"{name}.bed" for name in ("exclude", "holdout_intervals")
+        )
+        if not excluded.exists():
+            test = [(100, 400)] if self.args.tiny else sorted(self.test_intervals())
+            excluded.write_text(_bed(test))
+        if not held_out.exists():
+            held = [(start, min(start + block, size)) for start in range(0, size, EVERY * block)]
+            held_out.write_text(_bed(held))
+        return {path.stem: str(path) for path in (excluded, held_out)}
 
     def test_intervals(self) -> set[tuple[int, int]]:
-        """The intervals on the chromosome of the test part of every benchmark."""
-        found = set()
-        with tarfile.open(Path(self.args.data) / TASKS) as archive:
-            for member in archive:
-                if member.name.endswith(".test.tsv"):
-                    content = archive.extractfile(member)
-                    assert content is not None
-                    head, *lines = content.read().decode().splitlines()
-                    names = head.split("\t")
-                    for line in lines:
-                        row = dict(zip(names, line.split("\t"), strict=True))
-                        if row["region"] == f"chr{CHROMOSOME}":
-                            found.add((int(row["start"]), int(row["end"])))
-        return found
+        """The intervals of the chromosome whose bases are a test sequence of a benchmark."""
+        data = Path(self.args.data)
+        return intervals(chromosome(data / GENOME), test_sequences(data / TASKS))
 
     # training
 
@@ -147,6 +143,9 @@ class Study:
             "training.steps": steps or self.steps[row.steps],
             "training.batch": self.args.batch,
             "training.warmup": min(500, self.steps[row.steps] // 10 + 1),
+            "training.lr": self.learning_rate(row),
+            "training.betas": "0.9,0.95",
+            "training.weight_decay": 0.1,
             "training.decay": "cosine",
             "training.ema": 0.999,
             "training.precision": self.args.precision,
@@ -159,6 +158,12 @@ class Study:
         if row.start:
             settings["init_from"] = str(self.folder(row.start, 0))
         return resolve({}, settings)
+
+    def learning_rate(self, row: Row) -> float:
+        """The paper's rate; that of pretraining is scaled by the square root of the batch."""
+        if row.start:
+            return TUNED_LR
+        return PRETRAINED_LR * math.sqrt(self.args.batch / PRETRAINED_BATCH)
 
     def folder(self, name: str, seed: int) -> Path:
         """The run folder of a row."""
@@ -197,33 +202,49 @@ class Study:
 
     # rows
 
+    def seconds_per_step(self) -> dict[str, float]:
+        """Seconds of a step of each row, from a short run of each network."""
+        found: dict[str, float] = {}
+        by_network: dict[str, float] = {}
+        for name in self.chosen():
+            network = ROWS[name].settings["backbone"]
+            if network not in by_network:
+                few = 2 if self.args.tiny else FEW
+                config = self.config(name, 0, few)
+                training = replace(config.training, log_every=few // 2, validation_rows=4)
+                folder = self.runs / "plan" / name
+                unmask.train(
+                    replace(config, init_from="", training=training), folder, say=lambda line: None
+                )
+                clock = (folder / "clock.jsonl").read_text().splitlines()
+                rate = json.loads(clock[-1])["tokens_per_second"]
+                by_network[network] = config.training.batch * config.data.length / rate
+            found[name] = by_network[network]
+        return found
+
+    def fit_steps(self, seconds: float) -> None:
+        """Chooses the steps once, so that training takes some seconds in all."""
+        planned = [row["steps"] for row in self.done() if row["table"] == "plan"]
+        if not planned:
+            times = self.seconds_per_step()
+            shares = {name: 2 if ROWS[name].steps == "both" else 1 for name in times}
+            cost = sum(shares[name] * time * len(self.seeds(name)) for name, time in times.items())
+            planned = [max(1, int(seconds / cost))]
+            self.write(table="plan", steps=planned[0], seconds_per_step=times)
+        self.steps = {"pretraining": planned[0], "tuning": planned[0], "both": 2 * planned[0]}
+
     def plan(self) -> None:
         """Prints the minutes of each row, from the speed of a short run."""
         total = 0.0
-        for name in self.chosen():
-            row, few = ROWS[name], 2 if self.args.tiny else 40
-            config = self.config(name, 0, few)
-            training = replace(config.training, log_every=few // 2)
-            folder = self.runs / "plan" / name
-            unmask.train(
-                replace(config, init_from="", training=training), folder, say=lambda line: None
-            )
-            clock = (folder / "clock.jsonl").read_text().splitlines()
-            rate = json.loads(clock[-1])["tokens_per_second"]
-            tokens = self.steps[row.steps] * config.training.batch * config.data.length
-            minutes = tokens / rate / 60
-            count = len(self.seeds(name))
-            total += minutes * count
-            print(
-                f"{name}: {self.steps[row.steps]:,} steps at {rate:,.0f} tokens/s: {minutes:.1f} min "
-                f"× {count} seeds",
-                flush=True,
-            )
+        for name, seconds in self.seconds_per_step().items():
+            steps, count = self.steps[ROWS[name].steps], len(self.seeds(name))
+            total += steps * seconds / 60 * count
+            print(f"{name}: {steps:,} steps, {steps * seconds / 60:.1f} min × {count} seeds")
         print(f"in all: {total:.0f} min of training, without table 7")
 
     def chosen(self) -> list[str]:
         """The rows to run; those whose backbone is not registered are left out."""
-        names = [name for name in ROWS if not self.args.rows or name in self.args.rows]
+        names = self.args.rows or list(ROWS)
         present = [name for name in names if ROWS[name].settings["backbone"] in set(BACKBONES)]
         for name in set(names) - set(present):
             print(f"{name}: backbone {ROWS[name].settings['backbone']} is not registered")
@@ -261,24 +282,28 @@ class Study:
 
     def table_7(self) -> None:
         """Accuracy of every row on the genomic benchmarks, fine-tuned with several seeds."""
+        from unmask.evaluation.suites.genomic_sets import OFFICIAL
         from unmask.evaluation.suites.suite import SUITES
 
         if not self.args.data:
             print("table 7 reads the genomic benchmarks: give --data")
             return
-        done = {(row["row"], row["task"]) for row in self.done() if row["table"] == 7}
+        done = {(r["row"], r["task"], r["seed"]) for r in self.done() if r["table"] == 7}
         suite = SUITES.build("genomic-benchmarks")
-        for name in self.chosen():
-            if sum(row == name for row, _ in done) >= 4 or name == "hyena-ar":
+        options = {"data": self.args.data, "seeds": 1, "epochs": self.args.epochs}
+        if self.args.tiny:
+            options |= {"limit": 16, "epochs": 1}
+        # all rows of a task come before the next task, and all tasks before the next seed
+        for seed, task, name in product(range(self.args.seeds), OFFICIAL, self.chosen()):
+            if (name, task, seed) in done or name == "hyena-ar":
                 continue
             model = self.model(name, 0)
-            options = {"data": self.args.data, "seeds": self.args.seeds}
-            if self.args.tiny:
-                options |= {"limit": 16, "epochs": 1}
-            for found in suite.measure(model, **options):
-                content = suite.to_dict(found)
-                if (name, content["task"]) not in done:
-                    self.write(table=7, row=name, **content)
+            for found in suite.measure(model, tasks=(task,), seed=seed, **options):
+                self.write(table=7, row=name, seed=seed, **suite.to_dict(found))
+
+
+def _bed(spans: list[tuple[int, int]]) -> str:
+    return "".join(f"{CHROMOSOME}\t{start}\t{end}\n" for start, end in spans)
 
 
 def tables(rows: list[dict]) -> str:
@@ -307,14 +332,16 @@ def tables(rows: list[dict]) -> str:
             f"|---|---:{'|---:' * len(names)}|",
         ]
         for task in dict.fromkeys(row["task"] for row in tasks):
-            found = {row["row"]: row for row in tasks if row["task"] == task}
-            cells = [
-                f"{found[name]['accuracy']:.3f} ± {found[name]['spread'] / 2:.3f}"
-                if name in found
-                else ""
-                for name in names
-            ]
-            lines.append(f"| {task} | {next(iter(found.values()))['test']} | {' | '.join(cells)} |")
+            found = [row for row in tasks if row["task"] == task]
+            cells = []
+            for name in names:
+                values = [row["accuracy"] for row in found if row["row"] == name]
+                spread = (max(values) - min(values)) / 2 if values else 0
+                seeds = f"({len(values)} seeds)"
+                cells.append(
+                    f"{statistics.mean(values):.3f} ± {spread:.3f} {seeds}" if values else ""
+                )
+            lines.append(f"| {task} | {found[0]['test']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -325,8 +352,13 @@ def main() -> None:
     parser.add_argument("--rows", nargs="*", choices=ROWS, help="some of the rows")
     parser.add_argument("--pretraining", type=int, default=4000, help="steps of pretraining")
     parser.add_argument("--tuning", type=int, default=4000, help="steps of generative fine-tuning")
+    parser.add_argument(
+        "--seconds", type=float, help="of training in all; sets the steps of both in place of them"
+    )
     parser.add_argument("--batch", type=int, default=256, help="windows of a step")
     parser.add_argument("--seeds", type=int, default=5, help="seeds of fine-tuning")
+    parser.add_argument("--epochs", type=int, default=10, help="epochs of table 7")
+    parser.add_argument("--tables", type=int, nargs="+", default=[6, 7], help="6, 7 or both")
     parser.add_argument("--draws", type=int, default=8, help="noise draws of a bound")
     parser.add_argument("--precision", default="bf16", help="of training")
     parser.add_argument("--tiny", action="store_true", help="tries the script out anywhere")
@@ -342,8 +374,12 @@ def main() -> None:
     elif args.plan:
         study.plan()
     else:
-        study.table_6()
-        study.table_7()
+        if args.seconds:
+            study.fit_steps(args.seconds)
+        if 6 in args.tables:
+            study.table_6()
+        if 7 in args.tables:
+            study.table_7()
         print(tables(study.done()))
 
 

@@ -363,6 +363,21 @@ def test_markov_models_of_dna(beside, tmp_path):
     assert last[:, 4:].max() < 0.1
 
 
+def test_intervals_of_sequences(beside, monkeypatch):
+    """Every place of either strand, at the seam of two blocks and in lower case; short sequences have none."""
+    import dna_intervals
+    import numpy as np
+
+    bases = "".join(np.random.default_rng(0).choice(list("ACGT"), 3000))
+    genome = (bases + "N" * 50 + bases[100:160]).encode()
+    other = dna_intervals.reverse_complement(bases[2000:2040])
+    wanted = [bases[100:160].lower(), other, "N" + bases[990:1030], bases[:23], "A" * 30]
+    found = {(100, 160), (3050, 3110), (2000, 2040)}
+    assert dna_intervals.intervals(genome, wanted) == found
+    monkeypatch.setattr(dna_intervals, "_BLOCK", 110)
+    assert dna_intervals.intervals(genome, wanted) == found
+
+
 @pytest.mark.slow
 def test_dna_speed(here):
     """The scan alone, then each network in training and decoding."""

@@ -208,3 +208,18 @@ def test_decoding_token_by_token_is_the_whole_row(network):
 def test_impossible_shapes_are_refused(kind, fields):
     with pytest.raises(UnmaskError, match=f"{next(iter(fields))} must lie between"):
         kind.Config(**fields)
+
+
+@pytest.mark.parametrize("name", ["mamba", "hyena"])
+def test_a_timed_network_starts_as_the_untimed_one(name):
+    """Its adaLN changes nothing at first, at any noise level."""
+    kind = BACKBONES[name]
+    plain, timed = (
+        kind(kind.Config(width=16, depth=2, time_conditioning=wanted), VOCABULARY).double()
+        for wanted in (False, True)
+    )
+    timed.load_state_dict(timed.adapted(plain.state_dict()))
+    levels = torch.tensor([0.1, 3.0], dtype=torch.float64)
+    torch.testing.assert_close(timed.features(X, levels), plain.features(X))
+    changed = {key: tensor + 1 for key, tensor in timed.state_dict().items()}
+    assert all(torch.equal(timed.adapted(changed)[key], changed[key]) for key in changed)

@@ -57,6 +57,9 @@ def test_a_task_is_learned_and_the_model_is_not_changed(tmp_path, capsys, backbo
     assert row.cut == sum(24 + number % 5 > 26 for number in range(40))
     assert one.digest == before
     assert "160 of 27,791 rows (0.6%) are here" in capsys.readouterr().err
+    settings = {"data": str(tmp_path), "epochs": 4, "batch": 16, "lr": 5e-3}
+    [second] = suite.measure(one, seed=1, seeds=1, **settings)
+    assert second.by_seed == row.by_seed[1:]
 
 
 def test_a_caduceus_classifier_sees_no_strand():

@@ -12,7 +12,12 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DRAWN = 60 if DEVICE == "cuda" else 15  # rows, which the interpreter takes one by one
 pytest.importorskip("triton")
 
-from unmask.runtime.kernels import availability, categorical_draw, vocabulary_loss  # noqa: E402
+from unmask.runtime.kernels import (  # noqa: E402
+    availability,
+    categorical_draw,
+    recurrence,
+    vocabulary_loss,
+)
 
 
 def logits(size: int, dtype: torch.dtype, rows: int = 33) -> torch.Tensor:
@@ -107,3 +112,14 @@ def test_without_a_c_compiler_torch_does_the_work_of_kernels(monkeypatch):
         UnmaskWarning, match=r"does not run \(Failed to find C compiler.\), so plain"
     ):
         assert not availability.kernels_available.__wrapped__()
+
+
+def test_a_scan_whose_kernels_fail_runs_in_torch(monkeypatch):
+    def last_state(*_: object) -> None:
+        raise RuntimeError("PassManager::run failed")
+
+    monkeypatch.setattr(recurrence, "last_state", last_state)
+    monkeypatch.setattr(availability, "kernels_available", lambda: True)
+    monkeypatch.setattr(availability.torch, "zeros", lambda *shape, device: torch.ones(shape))
+    with pytest.warns(UnmaskWarning, match=r"do not run \(PassManager::run failed\), so plain"):
+        assert not availability.scan_kernels_available.__wrapped__()

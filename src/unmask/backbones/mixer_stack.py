@@ -1,6 +1,6 @@
 """Base of the networks without attention: embedding, blocks, norm and head."""
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar
@@ -120,6 +120,18 @@ class MixerStack(Backbone):
     def last_norm(self) -> nn.Module:
         """The norm before the head."""
         raise NotImplementedError
+
+    def adapted(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights of an initial network; one without time conditioning gets adaLN that changes nothing."""
+        found = dict(tensors)
+        if self.time_conditioning and "modulation.weight" not in found:
+            for name, own in self.state_dict().items():
+                if "modulation." in name or name.startswith("noise_level."):
+                    found[name] = torch.zeros_like(own) if "modulation." in name else own
+            for layer in range(len(self.blocks)):
+                bias = found[f"blocks.{layer}.modulation.bias"]
+                bias.view(-1, 3, self.config.width)[:, 2] = 1  # shift, scale and gate of each part
+        return found
 
     def features(
         self,

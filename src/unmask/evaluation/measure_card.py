@@ -22,7 +22,7 @@ SEEDS = range(10)  # seeds of the samples on the card
 def measure_card(
     model: Model,
     data: str,
-    judge: Model | CausalJudge | str,
+    judge: Model | CausalJudge | str | None,
     *,
     draws: int = 8,
     n: int = 200,
@@ -34,7 +34,7 @@ def measure_card(
     Args:
         model: The model.
         data: Source of held-out text.
-        judge: Judge of the texts.
+        judge: Judge of the texts; None for a model whose texts no language model can judge.
         draws: Noise draws per row of the bound.
         n: Texts to judge.
         batch: Rows of one pass of the network, for the bound.
@@ -45,8 +45,10 @@ def measure_card(
         say(f"measuring the bound on {data}, {draws} draw{'s' * (draws > 1)}")
         measured = model.perplexity(source=data, draws=draws, batch=batch)
         bound = {"bound": _bound(model, measured, data)}
-    say(f"generating and judging {n} texts")
-    rows = _texts(model, judge, n, say)
+    rows = []
+    if judge is not None:
+        say(f"generating and judging {n} texts")
+        rows = _texts(model, judge, n, say)
     texts = model.generate(n=len(SEEDS), seed=list(SEEDS))
     return card_facts(model) | {
         **bound,

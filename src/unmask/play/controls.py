@@ -39,6 +39,7 @@ def _model(name: str, model: Model) -> dict[str, Any]:
         "samplers": suitable_samplers(method),
         "conditional": model.conditional,
         "words": model.tokenizer.leading_space,  # False: tokens are characters
+        "dna": model.tokenizer.vocabulary.complement_ids is not None,
         "schedule": model.config.schedule.name,
         "alpha": method.schedule.alpha(times).detach().tolist(),
     }

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from unmask.backbones.layers import scan_passes
 from unmask.backbones.layers.scan_passes import Rates, Rows, Selected, States
-from unmask.runtime.kernels.availability import kernels_available
+from unmask.runtime.kernels.availability import scan_kernels_available
 
 # states that one step computes in parallel: with fewer, a row is split into chunks
 _CPU, _GPU, _KERNELS = 1 << 13, 1 << 22, 1 << 19
@@ -61,7 +61,7 @@ def selective_scan(
         tensor([1.0000, 1.3679, 1.5032])
     """
     dtype = torch.promote_types(torch.promote_types(u.dtype, delta.dtype), torch.float32)
-    kernels = u.is_cuda and dtype == torch.float32 and kernels_available()
+    kernels = u.is_cuda and dtype == torch.float32 and scan_kernels_available()
     A = A.to(dtype).t().contiguous()
     if state is None:
         state = A.new_zeros(len(u), *A.shape)

@@ -23,7 +23,11 @@ def add(commands: Commands) -> None:
     add("--licence", required=True, metavar="TEXT", help="licence of the training text")
     options = parser.add_argument_group("measure", argument_default=argparse.SUPPRESS)
     add = options.add_argument
-    add("--judge", metavar="JUDGE", help="judge of the texts, as in evaluate (GPT-2-large)")
+    add(
+        "--judge",
+        metavar="JUDGE",
+        help="judge of the texts, as in evaluate (GPT-2-large; none for DNA)",
+    )
     add(
         "--judge-prefix",
         metavar="TOKEN",
@@ -57,11 +61,13 @@ def execute(args: Namespace) -> None:
     model = load(args.folder, **given(args, "device"))
     recipe = getattr(args, "recipe", None) or likely_recipe(args.folder, model.config)
     command = recipe and training_command(model.config, recipe)
-    judge = load_judge(
-        getattr(args, "judge", DEFAULT_JUDGE),
-        getattr(args, "device", "auto"),
-        getattr(args, "judge_prefix", None),
-    )
+    judge = None
+    if hasattr(args, "judge") or model.tokenizer.vocabulary.complement_ids is None:
+        judge = load_judge(
+            getattr(args, "judge", DEFAULT_JUDGE),
+            getattr(args, "device", "auto"),
+            getattr(args, "judge_prefix", None),
+        )
     options = given(args, "draws")
     if hasattr(args, "samples"):
         options["n"] = args.samples

@@ -55,6 +55,7 @@ class GenomicBenchmarks(Suite):
             (), metavar="TASK", help="some of the tasks; by default all"
         )
         seeds: int = option(5, ge=1, help="number of splits into training and validation rows")
+        seed: int = option(0, ge=0, help="first seed")
         epochs: int = option(10, ge=1, help="passes over the training rows")
         batch: int = option(128, ge=1, help="sequences of an optimizer step")
         lr: float = option(1e-3, gt=0, help="learning rate")
@@ -103,7 +104,8 @@ class GenomicBenchmarks(Suite):
 
 
 def _measured(model: "Model", task: str, examples: Examples, options: Any) -> Accuracy:
-    found = [_accuracy(model, examples, options, seed) for seed in range(options.seeds)]
+    seeds = range(options.seed, options.seed + options.seeds)
+    found = [_accuracy(model, examples, options, seed) for seed in seeds]
     accuracies = [accuracy for accuracy, _ in found]
     low, high = wilson(mean(accuracies), len(examples.test))
     return Accuracy(

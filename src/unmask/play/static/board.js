@@ -152,7 +152,8 @@ function content(token, text, { cell, guess }, masked) {
     return [guess ? word(...prediction(shown, guess, cell)) : word(shown)];
   }
   const [, space, rest] = text.match(/^([ ]?)(.*)$/s);
-  if (token.matches(".masked:not(.sized)")) return [" ", word("\u00a0")];
+  const letters = token.parentElement.classList.contains("letters");
+  if (token.matches(".masked:not(.sized)")) return [letters ? "" : " ", word("\u00a0")];
   return [space, guess ? word(...prediction(rest, guess, cell)) : word(rest)];
 }
 

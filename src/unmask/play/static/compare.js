@@ -69,7 +69,8 @@ class CompareView {
     this.sides = [new Side("left", "left", ownSampler, app), new Side("right", "right", otherSampler, app)];
     this.composer = new Composer({
       id: "compare-text", state, go: () => this.run(), stop: () => this.abort?.abort(),
-      label: (text) => (gapsOf(text) ? "Fill with both" : text.trim() ? "Continue with both" : "Write both"),
+      label: (text) => (gapsOf(text, app.settings.chosen.dna) ? "Fill with both" : text.trim() ? "Continue with both" : "Write both"),
+      model: () => app.settings.chosen,
     });
     const { text, goButton, stopButton } = this.composer;
     const about = "Two ways of writing with the same random number. They run one after the other; the replay shows both at the same time.";

@@ -29,6 +29,12 @@ export function downloads(current) {
   return [button("SVG", animatedSvg, "image/svg+xml"), button("GIF", animatedGif, "image/gif")];
 }
 
+/** Downloads a sequence of bases as FASTA, in lines of 60; a gap is N. */
+export function saveFasta(bases) {
+  const lines = bases.match(/.{1,60}/g) ?? [];
+  save(new Blob([[`>sequence_1 length=${bases.length}`, ...lines, ""].join("\n")], { type: "text/plain" }), "unmask.fa");
+}
+
 function textMeasure() {
   const context = document.createElement("canvas").getContext("2d");
   context.font = FONT;

@@ -72,11 +72,11 @@ export function gapsIn(frame) {
 }
 
 /** The text of a frame up to its end; `gap(n)` is the text of a gap of n tokens. */
-export function textOf(frame, gap) {
+export function textOf(frame, gap, space = " ") {
   let text = "";
   let masks = 0;
   const close = () => {
-    if (masks) text += `${text && !/\s$/.test(text) ? " " : ""}${gap(masks)}`;
+    if (masks) text += `${text && !/\s$/.test(text) ? space : ""}${gap(masks)}`;
     masks = 0;
   };
   for (const cell of untilEnd(frame)) {

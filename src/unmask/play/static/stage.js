@@ -4,7 +4,7 @@ import { Alternatives } from "./alternatives.js";
 import { Board } from "./board.js";
 import { announce, el, visible } from "./dom.js";
 import { Editing } from "./editing.js";
-import { downloads } from "./export.js";
+import { downloads, saveFasta } from "./export.js";
 import { showNotice } from "./notice.js";
 import { legend } from "./pieces.js";
 import { drawFacts, Player } from "./player.js";
@@ -48,7 +48,10 @@ export class Stage {
     });
     this.progress = el("progress", { max: 1, "aria-label": "Written part of the text", hidden: true });
     const copy = el("button", { class: "small", onclick: () => this.#copy() }, "Copy text");
-    this.foot = [legend(), el("span", { class: "row end" }, copy, ...downloads(() => this.recording))];
+    const fasta = () => saveFasta(textOf(this.frame, (gap) => "N".repeat(gap), ""));
+    this.fasta = el("button", { class: "small", id: "save-fasta", onclick: fasta, title: "Download the sequence as FASTA" }, "FASTA");
+    this.fasta.hidden = !settings.chosen.dna;
+    this.foot = [legend(), el("span", { class: "row end" }, copy, this.fasta, ...downloads(() => this.recording))];
   }
 
   get frame() {
@@ -103,6 +106,7 @@ export class Stage {
   }
 
   clear() {
+    this.fasta.hidden = !this.settings.chosen.dna;
     this.recording = null;
     this.editing.reset();
   }
@@ -191,7 +195,7 @@ export class Stage {
   }
 
   async #copy() {
-    const text = textOf(this.frame, (gap) => `[MASK:${gap}]`);
+    const text = textOf(this.frame, (gap) => `[MASK:${gap}]`, this.settings.chosen.dna ? "" : " ");
     try {
       await navigator.clipboard.writeText(text);
       showNotice("Text copied.", null, true);

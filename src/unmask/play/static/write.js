@@ -16,6 +16,11 @@ const EXAMPLES = [
   ["Gaps", "Tom was ___ because his _ was lost."],
   ["An ending", `Lily went to the park. ${"_".repeat(40)} She was happy and went home.`],
 ];
+const DNA_EXAMPLES = [
+  ["A new sequence", ""],
+  ["A beginning", "GCCACCATGG"],
+  ["A gap", `TATAAAAG${"_".repeat(24)}GCCACCATGG`],
+];
 const SAME = { refill: "Fill again", rewrite: "Write another" };
 
 export function writeView(root, app) {
@@ -30,10 +35,10 @@ class WriteView {
     this.stage = new Stage({ state, settings, go: () => this.go(), type: () => this.#type(), changed: () => this.composer.refresh() });
     this.composer = new Composer({
       id: "text", state, go: () => this.go(), stop: () => this.abort?.abort(), label: (text) => this.#label(text),
+      model: () => settings.chosen,
     });
-    const chips = EXAMPLES.map(([name, text]) =>
-      el("button", { class: "chip", title: text || "A text without a beginning", onclick: () => { this.composer.setText(text); this.go(); } }, name));
-    this.examples = el("span", { class: "chips" }, el("span", { class: "label" }, "Try:"), ...chips);
+    this.examples = el("span", { class: "chips" });
+    this.#showExamples();
     this.take = el("button", { class: "small", id: "take", onclick: () => (this.typing ? this.#tokenize() : this.#type()) });
     this.welcome = welcome();
     const { stage, composer } = this;
@@ -52,6 +57,12 @@ class WriteView {
     this.#restore();
   }
 
+  #showExamples() {
+    const chips = (this.settings.chosen.dna ? DNA_EXAMPLES : EXAMPLES).map(([name, text]) =>
+      el("button", { class: "chip", title: text || "A text without a beginning", onclick: () => { this.composer.setText(text); this.go(); } }, name));
+    this.examples.replaceChildren(el("span", { class: "label" }, "Try:"), ...chips);
+  }
+
   /** Shows the text field or the board: they hold the same text. */
   #show({ typing }) {
     this.typing = typing;
@@ -65,7 +76,7 @@ class WriteView {
   }
 
   #label(text) {
-    const gaps = this.typing ? gapsOf(text) : this.#gaps;
+    const gaps = this.typing ? gapsOf(text, this.settings.chosen.dna) : this.#gaps;
     if (gaps) return `Fill ${plural(gaps, "gap")}`;
     if (this.typing || !this.state.get("ran")) return text.trim() && !this.settings.chosen.conditional ? "Continue" : "Write";
     return this.#filled ? SAME.refill : SAME.rewrite;
@@ -130,7 +141,8 @@ class WriteView {
 
   /** Copies the text of the board to the field; a model of pairs has its source there. */
   #copyText() {
-    if (!this.settings.chosen.conditional) this.composer.setText(textOf(this.stage.frame, (gap) => "_".repeat(gap)));
+    const { conditional, dna } = this.settings.chosen;
+    if (!conditional) this.composer.setText(textOf(this.stage.frame, (gap) => "_".repeat(gap), dna ? "" : " "));
   }
 
   /** Shows the text of the board in the field. */
@@ -181,6 +193,7 @@ class WriteView {
     this.abort?.abort();
     this.stage.board.letters = !this.settings.chosen.words;
     this.stage.clear();
+    this.#showExamples();
     this.#show({ typing: true });
   }
 

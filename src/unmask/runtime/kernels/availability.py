@@ -2,6 +2,7 @@
 
 import importlib.util
 import warnings
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -17,18 +18,45 @@ def kernels_available() -> bool:
     """
     if importlib.util.find_spec("triton") is None:
         return False
-    try:
-        from unmask.runtime.kernels import categorical_draw
+    advice = "install a C compiler, or set TRITON_CACHE_DIR to a writable folder"
+    return _runs(_draw, "Triton is installed but does not run", advice)
 
-        one = torch.zeros(1, 1, device="cuda")
-        categorical_draw.draw(one, one[0].double())
+
+@cache
+def scan_kernels_available() -> bool:
+    """True if Triton works and also compiles and runs the kernels of the selective scan."""
+    advice = "update torch and Triton"
+    return kernels_available() and _runs(_scan, "the kernels of the scan do not run", advice)
+
+
+def _draw() -> None:
+    from unmask.runtime.kernels import categorical_draw
+
+    one = torch.zeros(1, 1, device="cuda")
+    categorical_draw.draw(one, one[0].double())
+
+
+def _scan() -> None:
+    from unmask.runtime.kernels import recurrence
+
+    one = torch.zeros(1, 1, 1, device="cuda")
+    recurrence.last_state(one, one, one[0], one, 0)
+    *_, firsts = recurrence.scan(one, one, one[0], one, one, one, 0)
+    recurrence.first_gradient(one, one[0], one, one, 0)
+    recurrence.gradients(one, one, one[0], one, one, firsts, one, one, 0)
+    torch.cuda.synchronize()
+
+
+def _runs(work: Callable[[], None], failure: str, advice: str) -> bool:
+    """True if some kernels compile and run; else a warning has the reason."""
+    try:
+        work()
     except Exception as error:  # a compiler, a linker and a disk raise many kinds of errors
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         warnings.warn(
-            f"Triton is installed but does not run ({reason}), so plain torch is used, which is "
-            "slower: install a C compiler, or set TRITON_CACHE_DIR to a writable folder",
+            f"{failure} ({reason}), so plain torch is used, which is slower: {advice}",
             UnmaskWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
         return False
     return True

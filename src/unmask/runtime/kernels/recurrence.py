@@ -91,7 +91,7 @@ def _shape(A: Tensor) -> dict[str, int]:
     return {"STATES": len(A), "WIDE": wide, "BLOCK": BLOCK, "TILE": TILE}
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["length", "rows"])
 def _scan(
     u, delta, A, B, C, first, y, last, firsts, length, channels, rows,
     STATES: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
@@ -134,7 +134,7 @@ def _scan(
     tl.store(last + row * STATES * channels + at, state, inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["length"])
 def _first_gradient(
     delta, A, C, d_y, d_first, length, channels,
     STATES: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
@@ -166,7 +166,7 @@ def _then(a, b, next_a, next_b):
     return a * next_a, next_a * b + next_b
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["length", "rows"])
 def _gradients(
     u, delta, A, B, C, firsts, d_y, d_last, d_u, d_delta, d_A, d_B, d_C, d_first,
     length, channels, rows,
