@@ -245,6 +245,14 @@ def test_imports():
 
 
 @pytest.mark.slow
+def test_vote_kills():
+    command = [sys.executable, str(BENCHMARKS / "vote_kills.py"), "--kills", "6", "--seed", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.match(r"6 kills, \d+ votes with a response: 0 lost, 0 twice", done.stdout)
+
+
+@pytest.mark.slow
 def test_kills():
     command = [sys.executable, str(BENCHMARKS / "kills.py"), "--kills", "2", "--steps", "14"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

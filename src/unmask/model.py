@@ -54,6 +54,7 @@ class Model(Bundle):
         *,
         length: Length = None,
         stop: bool = True,
+        context: str | Sequence[str] = (),
         **options: Unpack[SamplingOptions],
     ) -> list[Result]:
         """Generates texts, with or without prompts.
@@ -68,6 +69,9 @@ class Model(Bundle):
             length: tokens of a text, its prompt included; "auto" generates until EOS, in sliding
                 windows. The default is the model's own, or else its training length.
             stop: False generates the whole length, without EOS.
+            context: passages that the model reads before each prompt, the best first, as from
+                `unmask.data.retrieval.Retriever`. They fill at most half of the model's length, and the
+                result leaves them out.
             options: the fields of `unmask.SamplingParams`.
 
         Returns:
@@ -81,7 +85,9 @@ class Model(Bundle):
         if _no_prompts(prompts):
             params_to_generate(self.defaults, options)  # raises an error for an unknown option
             return []
-        return self._prompt_generator(prompts, length=length, stop=stop, **options).results()
+        return self._prompt_generator(
+            prompts, length=length, stop=stop, context=context, **options
+        ).results()
 
     @with_sampling_options
     def fill(self, text: str | Sequence[int], **options: Unpack[SamplingOptions]) -> list[Result]:
@@ -523,10 +529,12 @@ class Model(Bundle):
         *,
         length: Length = None,
         stop: bool = True,
+        context: str | Sequence[str] = (),
         **options: Any,
     ) -> Generator:
         params, length = params_to_generate(self.defaults, options, length)
-        return Generator(self, rows_to_write(self, prompts, length, stop, params), params)
+        job = rows_to_write(self, prompts, length, stop, params, context)
+        return Generator(self, job, params)
 
     def _fill_generator(self, text: str | Sequence[int], /, **options: Any) -> Generator:
         params = params_to_fill(self.defaults, options)

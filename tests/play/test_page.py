@@ -660,7 +660,7 @@ def test_a_server_that_goes_away_is_missed_kindly(browser, model):
         play.write()
         before = play.row()
     play.page.click("#text-go")
-    expect(play.page.locator("#notice")).to_contain_text("check that unmask play is still running")
+    expect(play.page.locator("#notice")).to_contain_text("check that its command is still running")
     assert play.row() == before
     with LocalServer({"tiny": model}, server.port):
         play.tool("Try again")

@@ -28,6 +28,7 @@ _COMMANDS = {
     "reproduce": ("reproduce",),
     "harness": ("harness",),
     "play": ("play",),
+    "rate": ("rate",),
     "serve": ("serve",),
     "convert": ("export", "convert"),
     "card": ("card",),

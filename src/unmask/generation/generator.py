@@ -234,6 +234,7 @@ class Generator:
             end = ids.index(eos, first)
         calls, seconds = sum(calls for _, calls, _ in rows), sum({spent for _, _, spent in rows})
         ids, end = (ids[first:], end - first) if job.target_only else (ids, end)
+        ids, end = ids[: job.lead - job.context] + ids[job.lead :], end - job.context
         return Result(tokenizer.decode(ids[:end]), ids[: end + 1], calls, seconds, self.seeds[text])
 
 

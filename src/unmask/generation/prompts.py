@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from unmask.bundle import Bundle
+from unmask.data.retrieval import context_ids
 from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
@@ -32,19 +33,30 @@ class FillRequest:
     revisable: bool = False  # True if the sampler may rewrite tokens that are not masked
     rows: int = 1  # number of rows of one text
     target_only: bool = False  # True if the result is the text behind the given tokens only
+    context: int = 0  # number of context tokens in `lead`; the result leaves them out
 
 
 def rows_to_write(
-    bundle: Bundle, prompts: Prompts, length: Length, stop: bool, sampling: SamplingParams
+    bundle: Bundle,
+    prompts: Prompts,
+    length: Length,
+    stop: bool,
+    sampling: SamplingParams,
+    context: str | Sequence[str] = (),
 ) -> FillRequest:
     """Rows of `length` tokens, `n` for each prompt; the prompts of a model of pairs are sources.
 
     Length None is the model's own. Length "auto" is `LONGEST` model lengths, and EOS ends the text.
+    The context, passages with the best first, precedes each prompt and is not a part of the length.
     """
     listed = prompt_list(prompts)
     length = bundle.length if length is None else length
     first = first_tokens(bundle, sampling)
     if bundle.conditional:
+        if context:
+            raise UnmaskError(
+                "a model of pairs reads a source and no context: leave the context out"
+            )
         if length == "auto" or length > bundle.length:
             raise UnmaskError(
                 f"source and target share a row of {bundle.length} tokens: give no larger length"
@@ -54,7 +66,9 @@ def rows_to_write(
         if bundle.tokenizer.vocabulary.eos_id is None or not stop:
             raise UnmaskError("length auto needs texts that end at EOS: give a number of tokens")
         length = LONGEST * bundle.length
-    return _continuations(bundle.tokenizer, first, listed, sampling.n, length, stop)
+    passages = [context] if isinstance(context, str) else context
+    given = context_ids(bundle.tokenizer, passages, bundle.length // 2)
+    return _continuations(bundle.tokenizer, first, listed, sampling.n, length, stop, given)
 
 
 def prompt_list(prompts: Prompts) -> list[Prompt]:
@@ -85,8 +99,9 @@ def _continuations(
     n: int,
     length: int,
     ends: bool,
+    context: list[int],
 ) -> FillRequest:
-    """`n` rows of `length` tokens that begin with each prompt."""
+    """`n` rows of `length` tokens that begin with each prompt, behind the context."""
     if not 2 <= length <= MOST_TOKENS:
         raise UnmaskError(f"length must be 2 or more, and {MOST_TOKENS} at most, not {length}")
     canvases, fixed = [], []
@@ -97,10 +112,11 @@ def _continuations(
                 f"the prompt {prompt[:20]!r} has {len(ids)} tokens and leaves no room in a length "
                 f"of {length}: shorten it, or give a length above {len(ids)}"
             )
-        row = ids + [tokenizer.vocabulary.mask_id] * (length - len(ids))
-        canvases += [row] * n
-        fixed += [len(ids)] * n
-    return FillRequest(canvases, len(first), fixed, ends, length)
+        masks = [tokenizer.vocabulary.mask_id] * (length - len(ids))
+        canvases += [first + context + ids[len(first) :] + masks] * n
+        fixed += [len(context) + len(ids)] * n
+    lead = len(first) + len(context)
+    return FillRequest(canvases, lead, fixed, ends, length, context=len(context))
 
 
 def _targets(

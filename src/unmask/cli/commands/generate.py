@@ -7,8 +7,9 @@ import re
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from unmask.generation.sampling_params import sampling_options
 
 if TYPE_CHECKING:
     from unmask.generation.generator import Result
+    from unmask.model import Model
 
 _FORMATS = ("text", "json", "fasta")
 _ENDINGS = {".txt": "text", ".json": "json", ".jsonl": "json"}
@@ -62,11 +64,21 @@ def _add_generate(commands: Commands) -> None:
         default=argparse.SUPPRESS,
         help="draw no EOS: fill the whole length",
     )
+    group = parser.add_argument_group("retrieval")
+    group.add_argument(
+        "--retrieve",
+        metavar="SOURCE",
+        help="file or folder; its paragraphs that fit the prompt best (BM25) precede the prompt as context",
+    )
+    group.add_argument(
+        "--passages", type=int, default=8, metavar="K", help="most paragraphs of the context (8)"
+    )
     add_sampling(parser)
     _add_output(parser)
     add_examples(
         parser,
         'unmask generate stories --prompt "Tom has" --n 3 --temperature 0.8',
+        'unmask generate wiki --prompt "The river" --retrieve notes/ --passages 4',
         "unmask generate runs/demo --sampler confidence --steps 16 --watch",
     )
     parser.set_defaults(execute=generate)
@@ -131,6 +143,15 @@ def generate(args: Namespace) -> None:
     options = given(args, "stop")
     if hasattr(args, "length"):
         options["length"] = _length(args.length)
+    if args.retrieve is not None:
+        if not args.prompt:
+            raise UnmaskError(
+                "--retrieve searches with the prompt, and there is none: give --prompt"
+            )
+        if args.watch:
+            raise UnmaskError("--watch shows one text, without its context: leave --retrieve out")
+        if args.passages < 1:
+            raise UnmaskError(f"--passages must be 1 or more, not {args.passages}")
     _write(args, "generate", args.prompt, options)
 
 
@@ -183,7 +204,8 @@ def _write(
     arguments = {"prompts" if verb == "generate" else verb: text}
     several = options.get("n", 1) > 1 or (isinstance(text, list) and len(text) > 1)
     plain = not (args.json or args.out or args.format)
-    watchable = render is str and not several and plain and _interactive()
+    retrieve = getattr(args, "retrieve", None)
+    watchable = render is str and not several and plain and _interactive() and not retrieve
     if args.watch or (args.watch is None and watchable):
         from unmask.generation.display import watch
 
@@ -206,7 +228,8 @@ def _write(
         args, verb == "generate" and model.tokenizer.vocabulary.complement_ids is not None
     )
     lines: list[str] = []
-    for result in model.texts(**arguments, **options):
+    texts = partial(model.texts, **arguments) if retrieve is None else _with_context(model, args)
+    for result in texts(**options):
         if form == "json":
             lines.append(json.dumps(asdict(result)))
         elif form == "fasta":
@@ -225,6 +248,22 @@ def _write(
     if args.time:
         seconds = time.perf_counter() - start
         clock.print_times(sum(len(r.ids) for r in written), [r.calls for r in written], seconds)
+
+
+def _with_context(model: "Model", args: Namespace) -> Callable[..., Iterator["Result"]]:
+    """A function with the arguments of `texts`; each prompt gets the paragraphs that fit it best."""
+    from unmask.data.retrieval import Retriever
+    from unmask.randomness import row_seeds
+
+    retriever = Retriever.of(args.retrieve)
+
+    def texts(seed: int = 0, n: int = 1, **options: Any) -> Iterator["Result"]:
+        seeds = row_seeds(seed, n * len(args.prompt))  # as without retrieval
+        for number, prompt in enumerate(args.prompt):
+            own = {"context": retriever.search(prompt, args.passages), "n": n, **options}
+            yield from model.texts([prompt], seed=seeds[n * number : n * (number + 1)], **own)
+
+    return texts
 
 
 def _format(args: Namespace, dna: bool) -> str:

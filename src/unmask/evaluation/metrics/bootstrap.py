@@ -35,16 +35,17 @@ def mean(values: Sequence[float], seed: int = 0) -> Figure:
     return ratio(values, np.ones(len(values)), seed)
 
 
-def share(hits: Sequence[bool]) -> Figure:
+def share(hits: Sequence[float]) -> Figure:
     """The share of hits, with Wilson's interval, which is valid also without hits.
 
-    The error is infinite if no value or every value is a hit.
+    A value between 0 and 1 is a part of a hit; the interval is then wider than it must be. The error is
+    infinite if no value or every value is a hit.
     """
     n, z = len(hits), _NORMAL.inv_cdf((1 + LEVEL) / 2)
     p = sum(hits) / n
     middle, scale = (p + z * z / (2 * n)) / (1 + z * z / n), z / (1 + z * z / n)
     half = scale * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    error = math.sqrt(p * (1 - p) / (n - 1)) if 0 < p < 1 else math.inf
+    error = math.sqrt(p * (1 - p) / (n - 1)) if 0 < p < 1 and n > 1 else math.inf
     return Figure(p, error, max(0.0, middle - half), min(1.0, middle + half))
 
 
@@ -69,19 +70,26 @@ def ratio(numerators: ArrayLike, denominators: ArrayLike, seed: int = 0) -> Figu
 
 def _resampled(above: Values, below: Values, seed: int) -> Values:
     """The sorted ratios of resamples of the texts; resamples without tokens are left out."""
-    parts = [
-        (above[rows].sum(1), below[rows].sum(1)) for rows in _resamples(len(above), DRAWS, seed)
-    ]
+    parts = [(above[rows].sum(1), below[rows].sum(1)) for rows in resamples(len(above), seed)]
     tops, bottoms = (np.concatenate(sums) for sums in zip(*parts, strict=True))
     return np.sort(tops[bottoms > 0] / bottoms[bottoms > 0])
 
 
-def _resamples(n: int, draws: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Blocks of resamples: indices of n texts, drawn with replacement."""
+def resamples(n: int, seed: int) -> Iterator[NDArray[np.int64]]:
+    """Blocks of `DRAWS` resamples: indices of n texts, drawn with replacement."""
     generator = np.random.Generator(np.random.Philox(key=seed % 2**64))
     size = max(1, _BLOCK // n)
-    for start in range(0, draws, size):
-        yield generator.integers(n, size=(min(size, draws - start), n))
+    for start in range(0, DRAWS, size):
+        yield generator.integers(n, size=(min(size, DRAWS - start), n))
+
+
+def percentile(value: float, draws: Values) -> Figure:
+    """A value with the error and the percentile interval of its resamples; NaN among them is left out."""
+    draws = draws[np.isfinite(draws)]
+    if not len(draws) or draws.min() == draws.max():
+        return Figure(value, math.inf)
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Figure(value, float(draws.std()), float(low), float(high))
 
 
 def _without_each(above: Values, below: Values) -> Values:

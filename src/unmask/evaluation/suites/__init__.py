@@ -1,5 +1,6 @@
 """Suites: the measurements that `unmask evaluate NAME` runs."""
 
+from unmask.evaluation.suites.context_gain import Retrieval
 from unmask.evaluation.suites.generated_texts import Generation
 from unmask.evaluation.suites.genomic_benchmarks import GenomicBenchmarks
 from unmask.evaluation.suites.glue import Glue
@@ -17,6 +18,7 @@ __all__ = [
     "Infilling",
     "Likelihood",
     "Progress",
+    "Retrieval",
     "Suite",
     "TranslationSuite",
     "ZeroShot",

@@ -8,10 +8,11 @@ export class Failure extends Error {
   }
 }
 
-const UNREACHABLE = "The server is not reachable: check that unmask play is still running.";
+const UNREACHABLE = "The server is not reachable: check that its command is still running.";
 const INTERRUPTED = "The connection ended before the text was complete.";
 
-async function send(path, body, signal) {
+/** The response to a request with a JSON body, or without a body; throws a Failure. */
+export async function send(path, body, signal) {
   const options = body === undefined ? { signal } : {
     method: "POST",
     headers: { "Content-Type": "application/json" },
@@ -20,7 +21,7 @@ async function send(path, body, signal) {
   };
   let response;
   try {
-    response = await fetch(`/play/${path}`, options);
+    response = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Failure(UNREACHABLE, true);
@@ -39,20 +40,20 @@ async function errorMessage(response) {
 }
 
 export async function menu() {
-  return (await send("menu")).json();
+  return (await send("/play/menu")).json();
 }
 
 export async function tokens(request, signal) {
-  return (await send("tokens", request, signal)).json();
+  return (await send("/play/tokens", request, signal)).json();
 }
 
 export async function guesses(request, signal) {
-  return (await send("guesses", request, signal)).json();
+  return (await send("/play/guesses", request, signal)).json();
 }
 
 /** The events of a text; throws a Failure if the stream ends early. */
 export async function* stream(request, signal) {
-  const response = await send("stream", request, signal);
+  const response = await send("/play/stream", request, signal);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   let ended = false;

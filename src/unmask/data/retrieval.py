@@ -1,0 +1,113 @@
+"""Retrieval of passages by BM25, as context for a prompt."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from unmask.data.corpora import finite
+from unmask.data.documents.fields import Fields
+from unmask.data.sources.open_source import open_corpus
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.errors import UnmaskError
+from unmask.imports import extra
+
+_BLANK = re.compile(r"\n\s*\n")
+_LONGEST, _SHORT = (
+    1200,
+    200,
+)  # characters: a longer paragraph is split at line ends into such pieces
+
+
+class Retriever:
+    """A BM25 index of passages (Robertson and Zaragoza, 2009), with the library bm25s.
+
+    Args:
+        passages: the passages, such as paragraphs of a text; blank ones are left out.
+
+    Example:
+        >>> Retriever(["Cats sleep a lot.", "The moon has no air."]).search("Who slept? A cat?", 1)
+        ['Cats sleep a lot.']
+    """
+
+    def __init__(self, passages: Iterable[str]) -> None:
+        self._bm25s = extra("bm25s", "retrieval", "retrieve")
+        self.passages = [text for text in map(str.strip, passages) if text]
+        if not self.passages:
+            raise UnmaskError("there are no passages to search: give a text with paragraphs")
+        self._index = self._bm25s.BM25()
+        self._index.index(self._words(self.passages), show_progress=False)
+
+    @classmethod
+    def of(cls, source: str) -> "Retriever":
+        """The index of the paragraphs of a data source, as `read_passages` returns them.
+
+        Args:
+            source: a file, a folder, or another data source.
+
+        Returns:
+            The index.
+        """
+        extra("bm25s", "retrieval", "retrieve")  # before the text is read
+        return cls(read_passages(source))
+
+    def search(self, query: str, k: int = 8) -> list[str]:
+        """The passages that fit a query best, best first; none without a common word.
+
+        Args:
+            query: a text.
+            k: the most passages.
+
+        Returns:
+            Up to k passages.
+        """
+        found, scores = self._index.retrieve(
+            self._words([query]), k=min(k, len(self.passages)), show_progress=False
+        )
+        return [self.passages[i] for i, score in zip(found[0], scores[0], strict=True) if score > 0]
+
+    def _words(self, texts: Sequence[str]) -> object:
+        return self._bm25s.tokenize(list(texts), stopwords=[], show_progress=False)
+
+
+def read_passages(source: str) -> Iterator[str]:
+    """The paragraphs of a data source; a long one is split at line ends.
+
+    Args:
+        source: a file, a folder, or another data source.
+
+    Returns:
+        The passages, which may be blank.
+    """
+    for document in finite(open_corpus(source, Fields("auto", "text"))).read():
+        for paragraph in _BLANK.split(document):
+            if len(paragraph) <= _LONGEST:
+                yield paragraph
+                continue
+            piece = ""
+            for line in paragraph.splitlines(keepends=True):
+                piece += line
+                if len(piece) >= _SHORT:
+                    yield piece
+                    piece = ""
+            yield piece
+
+
+def context_ids(tokenizer: Tokenizer, passages: Sequence[str], most: int) -> list[int]:
+    """The tokens of passages before a prompt, best passage last, each with an end.
+
+    Args:
+        tokenizer: the tokenizer.
+        passages: the passages, best first.
+        most: the most tokens. The last passage that fits in part is cut.
+
+    Returns:
+        The ids.
+    """
+    eos = tokenizer.vocabulary.eos_id
+    ids: list[int] = []
+    for passage in passages:
+        room = most - len(ids)
+        own = tokenizer.encode(passage)[: room - 1]
+        if room < 2 or not own:
+            break
+        ids = [*own, *([] if eos is None else [eos]), *ids]
+    return ids
