@@ -116,6 +116,13 @@ def decodings(model: unmask.Model) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "one token a step, EOS free", {"ending": "free"}
 
 
+def seconds(model: unmask.Model, sources: list[str], batch: int, found: Translation) -> float:
+    """Seconds a sentence, after a run that captures the CUDA graphs."""
+    work = partial(model.generate, sources, batch=batch, **found.decoding)
+    work()
+    return wall_seconds(work) / len(sources)
+
+
 def measured(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """The figures of a model: size, bound and translations."""
     model = unmask.load(folder(name, options))
@@ -136,26 +143,14 @@ def measured(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]
         for decoding, chosen in decodings(model):
             found = translate(model, source, sources=options.sources, batch=256, **chosen)
             short = [each for each in found.sources if len(model.tokenizer.encode(each)) <= LONGEST]
-
-            def seconds(
-                count: int, batch: int, found: Translation = found, short: list[str] = short
-            ) -> float:
-                """Seconds a sentence, after a run that captures the CUDA graphs."""
-                asked = partial(
-                    model.generate, found.sources[:count], batch=batch, **found.decoding
-                )
-                if batch == 1:
-                    asked()
-                return wall_seconds(asked) / count
-
             yield {
                 **own,
                 "row": "translation",
                 "test": test,
                 "how": decoding,
                 **found.to_dict(),
-                "seconds": seconds(len(short), 256),
-                "alone": None if "ending" in chosen else seconds(min(20, len(short)), 1),
+                "seconds": seconds(model, short, 256, found),
+                "alone": None if "ending" in chosen else seconds(model, short[:20], 1, found),
                 "words": sum(len(text.split()) for text in found.hypotheses),
                 "reference_words": sum(len(own[0].split()) for own in found.references),
                 "first": found.hypotheses[:3],
