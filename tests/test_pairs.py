@@ -46,6 +46,7 @@ CAUSAL = "set backbone causal or gpt2 or hyena or mamba or modern_causal"
 BOTH_SIDES = "set backbone bert or bimamba or caduceus or deberta or dit or modern_dit or mpnet"
 READS_TIME = f"set backbone bimamba or caduceus or dit or modern_dit and {TIMED} true"
 COMPLEMENTS = "set data.tokenizer.kind dna"
+PAIRED = "set data.source_field and data.target_field, or another backbone"
 TRAINS = None
 # what training says to a method and a network; a new component has its place here
 ANSWERS = {
@@ -88,6 +89,7 @@ for answers in ANSWERS.values():  # the others fit where these do
             answers[f"caduceus{suffix}"] = COMPLEMENTS
     answers |= dict.fromkeys(("hyena", "mamba"), answers["causal"])
     answers |= {f"{name}, timed": answers["causal"] for name in ("hyena", "mamba")}
+    answers |= dict.fromkeys(("encoder_decoder", "encoder_decoder, timed"), PAIRED)
 # tests/methods/test_latent_methods.py has the methods of vectors, and those without a likelihood
 CAN = {name: METHODS[name].capabilities for name in METHODS}
 WRITERS = [name for name, can in CAN.items() if can.generate and can.score and not can.latent]

@@ -12,7 +12,7 @@ from unmask.files.hub import hub_name
 from unmask.formats.native import write_folder
 from unmask.formats.read import read_bundle
 from unmask.generation.display import watch
-from unmask.generation.edit import Edit, rows_to_edit
+from unmask.generation.edit import STYLE_SHARE, Edit, rows_to_edit
 from unmask.generation.generator import Generator, Result
 from unmask.generation.prompts import Prompts, rows_to_fill, rows_to_write
 from unmask.generation.sampling_params import (
@@ -116,11 +116,13 @@ class Model(Bundle):
         remask: float | None = None,
         remask_span: tuple[int, int] | None = None,
         remask_uncertain: int | None = None,
+        remask_style: float | None = None,
+        style: str | None = None,
         **options: Unpack[SamplingOptions],
     ) -> list[Result]:
         """Masks a part of a text and generates it again; the rest stays.
 
-        Give one of the three `remask` arguments. Without them a sampler that revises a finished text,
+        Give one of the `remask` arguments, or a style. Without them a sampler that revises a finished text,
         such as gibbs, may change any token.
 
         Args:
@@ -128,6 +130,9 @@ class Model(Bundle):
             remask: the share of tokens to rewrite; the seed selects them.
             remask_span: (start, stop), the tokens to rewrite, without `stop`.
             remask_uncertain: the number of tokens to rewrite, the least likely ones.
+            remask_style: the share of tokens to rewrite, those that speak most against the style.
+            style: the class label of the new text. Without a `remask` argument a quarter of the tokens
+                is rewritten, chosen as by `remask_style`. `guidance` and `guide` strengthen it.
             options: the fields of `unmask.SamplingParams`.
 
         Returns:
@@ -138,8 +143,9 @@ class Model(Bundle):
             >>> isinstance(result.text, str)
             True
         """
-        edit = {"remask": remask, "remask_span": remask_span, "remask_uncertain": remask_uncertain}
-        return self._edit_generator(text, **edit, **options).results()
+        edit: dict[str, Any] = {"remask": remask, "remask_span": remask_span}
+        edit |= {"remask_uncertain": remask_uncertain, "remask_style": remask_style}
+        return self._edit_generator(text, style=style, **edit, **options).results()
 
     @with_sampling_options
     def stream(
@@ -153,6 +159,8 @@ class Model(Bundle):
         remask: float | None = None,
         remask_span: tuple[int, int] | None = None,
         remask_uncertain: int | None = None,
+        remask_style: float | None = None,
+        style: str | None = None,
         **options: Unpack[SamplingOptions],
     ) -> Iterator[Frame]:
         """Yields every step of `generate`, `fill` or `edit` as a frame.
@@ -166,6 +174,8 @@ class Model(Bundle):
             remask: the share of `edit` to rewrite.
             remask_span: the tokens of `edit` to rewrite.
             remask_uncertain: the number of least likely tokens of `edit` to rewrite.
+            remask_style: the share of `edit` to rewrite, chosen by the style.
+            style: the class label of the edited text.
             options: the fields of `unmask.SamplingParams`.
 
         Returns:
@@ -178,6 +188,7 @@ class Model(Bundle):
         """
         given = _given(length=length, stop=None if stop else stop)
         given |= _given(remask=remask, remask_span=remask_span, remask_uncertain=remask_uncertain)
+        given |= _given(remask_style=remask_style, style=style)
         return self._generator(prompts, fill, edit, {**given, **options}).frames()
 
     def texts(
@@ -536,12 +547,28 @@ class Model(Bundle):
         job = rows_to_write(self, prompts, length, stop, params, context)
         return Generator(self, job, params)
 
+    def _restyled(self, edit: Edit, style: str, options: dict[str, Any]) -> Edit:
+        """Makes the style the class label; chooses tokens by it if nothing else is chosen."""
+        if not self.tokenizer.labels:
+            raise UnmaskError(
+                f"style {style!r} needs a classifier, and this model has no class labels: give a model "
+                "trained with data.label_field"
+            )
+        if options.get("label") not in (None, style):
+            raise UnmaskError("style is the label of the new text: give style or label, not both")
+        options["label"] = style
+        chosen = any(value is not None for value in vars(edit).values())
+        return edit if chosen else replace(edit, remask_style=STYLE_SHARE)
+
     def _fill_generator(self, text: str | Sequence[int], /, **options: Any) -> Generator:
         params = params_to_fill(self.defaults, options)
         return Generator(self, rows_to_fill(self, text, params), params)
 
     def _edit_generator(self, text: str, /, **options: Any) -> Generator:
+        style = options.pop("style", None)
         edit = Edit(**{name: options.pop(name) for name in EDITING if name in options})
+        if style is not None:
+            edit = self._restyled(edit, style, options)
         params = params_to_fill(self.defaults, options, EDITING)
         return Generator(self, rows_to_edit(self, text, edit, params), params)
 

@@ -11,6 +11,7 @@ from kit import Language, p_value
 from torch.nn.functional import one_hot
 
 import unmask
+from unmask.cli import main
 from unmask.config.run_config import resolve
 from unmask.diffusion.gaussian import signal
 from unmask.errors import UnmaskError
@@ -21,6 +22,9 @@ from unmask.samplers.core.canvas import Canvas, last_frame
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.left_to_right import LeftToRight
 from unmask.samplers.sampler import Sampler
+from unmask.serve.limits import ServerLimits
+from unmask.serve.routes import stream_frames
+from unmask.serve.schemas import Watching, with_options
 
 WORDS, GOOD, BAD, NONE, MASK = 2, 2, 3, 4, 5  # two words, two classes, BOS
 RARELY = 1e-4  # a right sampler fails a test with this chance, once for the fixed seeds
@@ -334,3 +338,68 @@ def test_texts_in_windows_keep_their_class(model):
 def test_a_mistake_is_one_line(model, options, message):
     with pytest.raises(UnmaskError, match=message):
         model.generate(**options)
+
+
+# Style
+
+
+def test_a_style_rewrites_the_tokens_that_speak_against_it(model):
+    text = "bbabbbab"
+    against = {place for place, letter in enumerate(text) if letter == "b"}
+    for result in model.edit(text, style="a", remask_style=0.5, n=20):
+        changed = {place for place in range(8) if result.text[place] != text[place]}
+        assert changed <= against
+    results = model.edit(text, style="a", n=40)
+    assert all(sum(map(str.__ne__, result.text, text)) <= 2 for result in results)  # a quarter
+    letters = {
+        weight: "".join(r.text for r in model.edit(text, style="a", guidance=weight, n=60))
+        for weight in (0, 1, 4)
+    }
+    assert letters[0].count("a") < letters[1].count("a") <= letters[4].count("a")
+    by_hand = model.edit(text, style="a", remask_span=(0, 2), n=10)
+    assert {result.text[2:] for result in by_hand} == {text[2:]}
+
+
+def test_a_guide_chooses_the_tokens_of_a_style(model):
+    (result,) = model.edit("bbbbbbbb", style="a", guide=model, guidance=8, remask_style=1.0)
+    assert result.text.count("a") > 4
+
+
+def test_a_style_goes_through_the_command_and_over_http(model, tmp_path, capsys):
+    model.save(tmp_path / "model")
+    (tmp_path / "text.txt").write_text("bbabbbab\n")
+    argv = ["edit", str(tmp_path / "model"), str(tmp_path / "text.txt"), "--style", "a"]
+    assert main([*argv, "--remask-style", "0.5", "--seed", "4", "--device", "cpu"]) == 0
+    written = capsys.readouterr().out.strip()
+    (expected,) = model.edit("bbabbbab", style="a", remask_style=0.5, seed=4)
+    assert written == expected.text
+    request = with_options(Watching)(edit="bbabbbab", style="a", remask_style=0.5)
+    frames = list(stream_frames(model, request, 4, ServerLimits()))
+    assert frames[-1]["rows"][0]["text"] == written
+    with pytest.raises(UnmaskError, match="style needs edit: give edit, or leave style out"):
+        list(stream_frames(model, with_options(Watching)(style="a"), 4, ServerLimits()))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"style": "c"}, "unknown label 'c'; known: a, b"),
+        ({"style": "a", "label": "b"}, "give style or label, not both"),
+        ({"remask_style": 0.5}, "remask_style needs a style: give style"),
+        ({"style": "a", "remask_style": 0.0}, r"remask_style must lie in \(0, 1\], not 0.0"),
+        ({"style": "a", "remask_style": 0.5, "remask": 0.5}, "exclude each other"),
+    ],
+)
+def test_a_mistake_about_a_style_is_one_line(model, options, message):
+    with pytest.raises(UnmaskError, match=message) as caught:
+        model.edit("abab", **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_style_without_a_classifier_is_one_line():
+    with pytest.raises(UnmaskError) as caught:
+        unmask.load("stories", "cpu").edit("Tom ran.", style="positive")
+    assert str(caught.value) == (
+        "style 'positive' needs a classifier, and this model has no class labels: give a model trained "
+        "with data.label_field"
+    )

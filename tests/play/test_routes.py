@@ -17,7 +17,8 @@ from unmask.config.run_config import resolve
 from unmask.data.tokenizers.characters import CharacterTokenizer
 from unmask.model import Model
 from unmask.play.controls import menu
-from unmask.play.page_requests import Forming
+from unmask.play.page_requests import Forming, Styling
+from unmask.play.predictions import against_label
 from unmask.play.static_files import FILES
 from unmask.play.trace import stream_events
 from unmask.samplers.ancestral import Ancestral
@@ -101,6 +102,21 @@ def test_of_a_model_of_pairs_the_target_is_shown():
     (result,) = model.generate("abc", steps=4, seed=2)
     assert rows(found)[0] == [None] * (14 - len("abc") - 2)
     assert rows(found)[-1][: len(result.ids)] == result.ids
+
+
+def test_a_label_chooses_the_words_to_erase(client):
+    choices = {"data.label_field": "kind", "data.packing": "pad", "data.length": "12"}
+    choices |= {"backbone.width": "16", "backbone.depth": "1", "backbone.heads": "2"}
+    config = resolve({}, list(choices.items()))
+    tokenizer = CharacterTokenizer("abcdefgh").with_labels(["bad", "good"])
+    model = Model(build_method(config, tokenizer.vocabulary), tokenizer, config)
+    assert menu({"labelled": model})["models"][0]["labels"] == ["bad", "good"]
+    row = [*tokenizer.encode("abcdefg"), None]
+    (found,) = against_label(model, Styling(model="labelled", tokens=row, label="good"))
+    assert len(found["places"]) <= 2 and 7 not in found["places"]
+    asked = {"model": "tiny", "tokens": [1, 2, 3], "label": "good"}
+    answer = client.post("/play/style", json=asked)
+    assert answer.status_code == 400 and "trained without labels" in answer.text
 
 
 # Guesses

@@ -222,8 +222,8 @@ def test_an_encoder_and_a_decoder_read_pairs(runs, tmp_path, capsys):
     (tmp_path / "pairs.jsonl").write_text("\n".join(rows))
     data = {"train": str(tmp_path / "pairs.jsonl"), "source_field": "de", "target_field": "en"}
     data |= {"packing": "pad", "length": 12}
-    network = {"name": "encoder_decoder", "width": 32, "depth": 1, "heads": 2, "positions": 8}
-    with plugged("encoder_decoder"):
+    network = {"name": "two_readers", "width": 32, "depth": 1, "heads": 2, "positions": 8}
+    with plugged("two_readers"):
         recipe = runs.recipe({"backbone": network}, data)
         assert main(["train", recipe]) == 2
         assert "set data.length 8 or backbone.positions 12" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from unmask.backbones.caduceus import Caduceus
 from unmask.backbones.causal import Causal
 from unmask.backbones.compile import compile_backbone, compile_blocks, recompute_blocks
 from unmask.backbones.dit import DiT
+from unmask.backbones.encoder_decoder import EncoderDecoder
 from unmask.backbones.hyena import Hyena
 from unmask.backbones.layers.state import KVState
 from unmask.backbones.mamba import BiMamba, Mamba
@@ -21,6 +22,7 @@ __all__ = [
     "Causal",
     "DeBERTa",
     "DiT",
+    "EncoderDecoder",
     "Hyena",
     "KVState",
     "MPNet",

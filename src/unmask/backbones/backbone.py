@@ -14,7 +14,7 @@ from unmask.backbones.layers.dropout import Keys, draw_keys
 from unmask.backbones.layers.inference_weights import InferenceWeights, is_plain
 from unmask.backbones.layers.ops import ALIGNED
 from unmask.backbones.layers.packed_batch import Call
-from unmask.backbones.layers.state import KVState, State
+from unmask.backbones.layers.state import KVState, SourceState, State
 from unmask.registry import Registry
 from unmask.shapes import Inputs
 from unmask.vocabulary import Vocabulary
@@ -33,10 +33,13 @@ class Backbone(InferenceWeights, ABC):
     compiled: ClassVar[str] = "features"
     recomputes: ClassVar[bool] = False  # True: a step of decoding computes all earlier tokens again
     onnx: ClassVar[bool] = True  # False: an ONNX file cannot hold the network
+    pairs: ClassVar[bool] = False  # True: reads rows of pairs only
     embedding: nn.Module  # token ids -> features
     head: nn.Linear  # features -> logits
     time_conditioning: bool = False
     longest: int | None = None  # most tokens of a row if positions are learned; None: no limit
+    longest_source: int | None = None  # most tokens of a source with BOS and EOS; None: no limit
+    longest_target: int | None = None  # most tokens of a target with its EOS; None: no limit
     dropout_keys: Keys | None = None  # keys of the rows of the next training batch
     frozen: tuple[Tensor, Tensor] | None = None  # the head's weight and bias for inference
 
@@ -116,6 +119,25 @@ class Backbone(InferenceWeights, ABC):
         self.head = nn.Linear(self.width, outputs, device=old.device, dtype=old.dtype)
         nn.init.normal_(self.head.weight, std=0.02)
         nn.init.zeros_(self.head.bias)
+
+    @property
+    def predicts_length(self) -> bool:
+        """True if the network predicts the length of a target from its source."""
+        return False
+
+    def encode(
+        self, inputs: Int[Tensor, "rows length"], valid: Bool[Tensor, "rows length"] | None = None
+    ) -> SourceState | None:
+        """Encodes the sources of rows of pairs, for later calls of `features`.
+
+        Args:
+            inputs: Token ids.
+            valid: False at padding.
+
+        Returns:
+            A state with the encoded sources; None for a network without an encoder.
+        """
+        return None
 
     def new_state(self, rows: int, capacity: int) -> State:
         """An empty state, which calls of `features` fill.

@@ -22,11 +22,8 @@ def build_method(config: RunConfig, vocabulary: Vocabulary) -> Method:
     kind: Any = METHODS[config.method.name]
     network: Any = BACKBONES[config.backbone.name]
     _check_pair(config)
-    if config.data.paired and not config.data.fill_target and not kind.capabilities.causal:
-        raise UnmaskError(
-            f"method {config.method.name} would see the length of the targets: set data.fill_target true"
-        )
     backbone = network(config.backbone.config, vocabulary)
+    _check_targets(config, backbone)
     length, longest = config.data.length, backbone.longest
     if longest is not None and length > longest:
         raise UnmaskError(
@@ -49,10 +46,35 @@ def outline(config: RunConfig, vocabulary: Vocabulary | None = None) -> Method:
         return build_method(config, vocabulary or _PLACEHOLDER)
 
 
+def _check_targets(config: RunConfig, backbone: Backbone) -> None:
+    """Raises an error if rows of pairs end in a way that the method or the network cannot use."""
+    fills, causal = config.data.fill_target, METHODS[config.method.name].capabilities.causal
+    if not config.data.paired:
+        return
+    if not fills and not causal and not backbone.predicts_length:
+        raise UnmaskError(
+            f"method {config.method.name} would see the length of the targets: set data.fill_target true"
+        )
+    if fills and backbone.longest_target is not None:
+        raise UnmaskError(
+            "data.fill_target fills rows with EOS, which backbone.target_positions cuts off: set "
+            "data.fill_target false, or backbone.target_positions 0 without a length head"
+        )
+
+
 def _check_pair(config: RunConfig) -> None:
     """Raises an error if the method cannot use the network. The error names networks that fit."""
     name, backbone = config.method.name, config.backbone.name
     needs, kind = METHODS[name].capabilities, BACKBONES[backbone]
+    if kind.pairs and not config.data.paired:
+        raise UnmaskError(
+            f"method {name} cannot use backbone {backbone} without pairs: set data.source_field and "
+            "data.target_field, or another backbone"
+        )
+    if kind.pairs and needs.latent:
+        raise UnmaskError(
+            f"method {name} diffuses vectors, but backbone {backbone} reads tokens: set backbone dit"
+        )
     causal = getattr(config.backbone.config, "causal", kind.causal)
     direction = "causal" if needs.causal else "bidirectional"
     fits = needs.any_network or causal == needs.causal
@@ -75,6 +97,8 @@ def _check_pair(config: RunConfig) -> None:
 
 def _suits(kind: type[Backbone], needs: Capabilities) -> bool:
     """True if a method with these capabilities can use networks of this kind."""
+    if kind.pairs:
+        return False  # a network for pairs is no general advice
     fits = needs.any_network or kind.causal == needs.causal or _has(kind, "causal")
     return fits and (not needs.noise_level or _reads_time(kind))
 

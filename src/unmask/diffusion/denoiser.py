@@ -36,6 +36,17 @@ class StaticDenoiser(Protocol):
 
 
 @runtime_checkable
+class LengthDenoiser(Denoiser, Protocol):
+    """A denoiser of targets whose length is predicted from the source."""
+
+    def log_lengths(self, z_t: Tokens) -> Float[Tensor, "rows lengths"]:
+        """Log-probabilities of the number of tokens of each target, EOS included, from 1 on."""
+
+    def up_to(self, tokens: int) -> Denoiser:
+        """A denoiser of targets with at most this many tokens, EOS included."""
+
+
+@runtime_checkable
 class TokenScheduleDenoiser(Denoiser, Protocol):
     """A denoiser of a process in which each token has its own noise schedule."""
 

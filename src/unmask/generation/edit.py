@@ -1,8 +1,8 @@
 """Editing: chooses the tokens of a text to mask again, and builds the rows to fill."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import torch
 from jaxtyping import Float
@@ -14,31 +14,49 @@ from unmask.generation.generator import Generator
 from unmask.generation.guidance import first_tokens
 from unmask.generation.prompts import FillRequest, framed, refuse_one_sided
 from unmask.generation.sampling_params import SamplingParams
+from unmask.methods.token_classifier import TokenClassifier
 from unmask.randomness import row_seeds, row_uniforms
+
+STYLE_SHARE = 0.25  # share of the tokens that a change of style rewrites
+_COLUMNS = 64  # tokens that are masked in one pass, each in a row of its own
 
 
 @dataclass(frozen=True)
 class Edit:
-    """Choice of the tokens to rewrite: a random share, a span, or the least likely ones."""
+    """Choice of the tokens to rewrite: a random share, a span, the least likely, or those of a style.
+
+    `remask_style` is a share of the tokens: those whose masking makes the class label likeliest.
+    """
 
     remask: float | None = None
     remask_span: tuple[int, int] | None = None
     remask_uncertain: int | None = None
+    remask_style: float | None = None
 
     def __post_init__(self) -> None:
         if sum(choice is not None for choice in vars(self).values()) > 1:
             raise UnmaskError(
-                "remask, remask_span and remask_uncertain exclude each other: give one of them"
+                "remask, remask_span, remask_uncertain and remask_style exclude each other: give one "
+                "of them"
             )
-        if self.remask is not None and not 0 < self.remask <= 1:
-            raise UnmaskError(f"remask must lie in (0, 1], not {self.remask}")
+        for name in ("remask", "remask_style"):
+            share = getattr(self, name)
+            if share is not None and not 0 < share <= 1:
+                raise UnmaskError(f"{name} must lie in (0, 1], not {share}")
         if self.remask_uncertain is not None and self.remask_uncertain < 1:
             raise UnmaskError(f"remask_uncertain must be 1 or more, not {self.remask_uncertain}")
 
     def positions(
-        self, ids: list[int], seed: int, confidence: Callable[[], Float[Tensor, "tokens"]]
+        self,
+        ids: list[int],
+        seed: int,
+        confidence: Callable[[], Float[Tensor, "tokens"]],
+        attribution: Callable[[], Float[Tensor, "tokens"]],
     ) -> list[int]:
         """The positions of the text to mask."""
+        if self.remask_style is not None:
+            count = max(1, round(self.remask_style * len(ids)))
+            return attribution().argsort(descending=True, stable=True)[:count].tolist()
         if self.remask_span is not None:
             start, stop = self.remask_span
             if not 0 <= start < stop <= len(ids):
@@ -98,26 +116,72 @@ def rows_to_edit(bundle: Bundle, text: str, edit: Edit, sampling: SamplingParams
     if not ids:
         raise UnmaskError("the text is empty: give a text to edit")
     first = first_tokens(bundle, sampling)
-    if edit.remask_uncertain is not None:  # checks the options before any network call
+    if edit.remask_uncertain or edit.remask_style:  # checks the options before any network call
         everything = [range(len(ids))] * sampling.n
         Generator(bundle, _rows(bundle, first, ids, everything), sampling)
     confidence = cache(lambda: _confidence(bundle, first, ids))
     seeds = row_seeds(sampling.seed, sampling.n)
-    masked = [edit.positions(ids, seed, confidence) for seed in seeds]
+    attribution = cache(lambda: _attribution(bundle, sampling, first, ids))
+    masked = [edit.positions(ids, seed, confidence, attribution) for seed in seeds]
     return _rows(bundle, first, ids, masked)
+
+
+def style_places(
+    bundle: Bundle, ids: list[int], sampling: SamplingParams, share: float = STYLE_SHARE
+) -> list[int]:
+    """The positions of a text that speak most against a class label.
+
+    Args:
+        bundle: A model of labelled texts.
+        ids: The tokens of the text.
+        sampling: Options with the label, and the guide if another model classifies.
+        share: Share of the tokens.
+
+    Returns:
+        The positions, the strongest first.
+    """
+    first = first_tokens(bundle, sampling)
+    attribution = partial(_attribution, bundle, sampling, first, ids)
+    return Edit(remask_style=share).positions(ids, 0, attribution, attribution)
+
+
+@torch.inference_mode()
+def _attribution(
+    bundle: Bundle, sampling: SamplingParams, first: list[int], ids: list[int]
+) -> Float[Tensor, "tokens"]:
+    """log p(label | text without a token) of each token, by the guide or the model itself."""
+    labels = bundle.tokenizer.labels
+    if sampling.label is None:
+        raise UnmaskError("remask_style needs a style: give style, or leave remask_style out")
+    method = (bundle if sampling.guide is None else sampling.guide).method
+    classifier = TokenClassifier(method, labels[sampling.label], labels.values())
+    parts = []
+    for tokens, columns, t in _bodies(bundle, first, ids):
+        for some in columns.split(_COLUMNS):
+            rows = tokens.repeat(len(some), 1)
+            rows[torch.arange(len(some), device=rows.device), some] = method.vocabulary.mask_id
+            parts.append(classifier(rows, torch.full((len(some),), t, dtype=torch.float64)))
+    return torch.cat(parts).cpu()
 
 
 @torch.inference_mode()
 def _confidence(bundle: Bundle, first: list[int], ids: list[int]) -> torch.Tensor:
     """log p of each token given all other tokens of its row."""
-    mask_id = bundle.tokenizer.vocabulary.mask_id
-    job = _rows(bundle, first, ids, [[]])
-    parts = []
-    for row in job.canvases:
-        tokens = torch.tensor(row, device=bundle.device)
-        columns = torch.arange(len(first), len(row) - 1, device=bundle.device)
-        alpha = torch.tensor(1 - 1 / len(row), dtype=torch.float64)  # one token is masked
-        t = float(bundle.method.schedule.inverse(alpha[None]).detach())
+    mask_id, parts = bundle.tokenizer.vocabulary.mask_id, []
+    for tokens, columns, t in _bodies(bundle, first, ids):
         denoiser = bundle.method.denoiser()
-        parts += [leave_one_out(denoiser, tokens, some, mask_id, t) for some in columns.split(64)]
+        parts += [
+            leave_one_out(denoiser, tokens, some, mask_id, t) for some in columns.split(_COLUMNS)
+        ]
     return torch.cat(parts).cpu()
+
+
+def _bodies(
+    bundle: Bundle, first: list[int], ids: list[int]
+) -> Iterator[tuple[Tensor, Tensor, float]]:
+    """The rows of a text, the columns of its tokens, and the time at which one token is masked."""
+    for row in _rows(bundle, first, ids, [[]]).canvases:
+        columns = torch.arange(len(first), len(row) - 1, device=bundle.device)
+        alpha = torch.tensor(1 - 1 / len(row), dtype=torch.float64)
+        t = float(bundle.method.schedule.inverse(alpha[None]).detach())
+        yield torch.tensor(row, device=bundle.device), columns, t

@@ -22,7 +22,7 @@ from unmask.methods.method import methods_that
 from unmask.randomness import child_seed, row_seeds
 from unmask.samplers.core.canvas import Canvas, Frame, last_frame
 from unmask.samplers.core.token_sampler import TAIL, SamplingTask
-from unmask.samplers.length_first import LengthFirst
+from unmask.samplers.length_first import LengthFirst, PredictedLength
 from unmask.samplers.sampler import Sampler
 
 _CPU_BATCH_TOKENS = 512  # tokens of a batch; a larger one is not faster per token on a CPU
@@ -68,6 +68,11 @@ class Generator:
             raise UnmaskError(
                 f"a model that {kind} takes no regex, ban, include or allowed: leave them out, "
                 f"or give a model of method {able}"
+            )
+        if self.task.allow is not None and bundle.method.backbone.predicts_length:
+            raise UnmaskError(
+                "a constraint may need a longer text than the length head predicts: leave the "
+                "constraint out, or train with backbone.length_head false"
             )
         if self.task.allow is not None and sampling.ending == "first":
             raise UnmaskError(
@@ -179,6 +184,8 @@ class Generator:
             sampler = in_windows(
                 sampler, bundle.length, self.job.lead, bundle.tokenizer.vocabulary.eos_id
             )
+        if bundle.method.backbone.predicts_length:
+            return self._predicted_length(sampler)
         if self.sampling.ending == "first":
             return self._end_first(sampler)
         inner = sampler.unwrapped()
@@ -193,6 +200,19 @@ class Generator:
                 "remask_uncertain, or sampler gibbs, which revises a finished text"
             )
         return sampler
+
+    def _predicted_length(self, sampler: Sampler) -> Sampler:
+        if not self.job.ends:
+            raise UnmaskError(
+                "the length head predicts where a target ends: leave stop out, or give a model "
+                "without a length head"
+            )
+        if sampler.revises:
+            raise UnmaskError(
+                "a sampler that revises may change the predicted length of a target: give another "
+                "sampler, such as confidence"
+            )
+        return PredictedLength(sampler)
 
     def _end_first(self, sampler: Sampler) -> Sampler:
         if not (

@@ -61,7 +61,7 @@ def rows_to_write(
             raise UnmaskError(
                 f"source and target share a row of {bundle.length} tokens: give no larger length"
             )
-        return _targets(bundle.tokenizer, first, listed, sampling.n, length, stop)
+        return _targets(bundle, first, listed, sampling.n, length, stop)
     if length == "auto":
         if bundle.tokenizer.vocabulary.eos_id is None or not stop:
             raise UnmaskError("length auto needs texts that end at EOS: give a number of tokens")
@@ -120,14 +120,18 @@ def _continuations(
 
 
 def _targets(
-    tokenizer: Tokenizer,
+    bundle: Bundle,
     first: list[int],
     sources: Sequence[Prompt],
     n: int,
     length: int,
     ends: bool,
 ) -> FillRequest:
-    """`n` rows of source, EOS and masked target for each source, like the pairs of training."""
+    """`n` rows of source, EOS and masked target for each source, like the pairs of training.
+
+    Positions that a decoder does not read hold EOS.
+    """
+    tokenizer, backbone = bundle.tokenizer, bundle.method.backbone
     v = tokenizer.vocabulary
     assert v.eos_id is not None  # the tokenizer of a model of pairs has an EOS
     canvases, fixed = [], []
@@ -142,7 +146,14 @@ def _targets(
                 f"the source {source[:20]!r} has {len(given)} tokens with its special tokens and leaves no "
                 f"room for a target in a row of {length}: shorten it"
             )
-        canvases += [given + [v.mask_id] * (length - len(given))] * n
+        if backbone.longest_source is not None and len(given) > backbone.longest_source:
+            raise UnmaskError(
+                f"the source {source[:20]!r} has {len(given)} tokens with its special tokens and the "
+                f"encoder reads {backbone.longest_source}: shorten it"
+            )
+        room = length - len(given)
+        masks = room if backbone.longest_target is None else min(room, backbone.longest_target)
+        canvases += [given + [v.mask_id] * masks + [v.eos_id] * (room - masks)] * n
         fixed += [len(given)] * n
     return FillRequest(canvases, fixed[0], fixed, ends, length, target_only=True)
 

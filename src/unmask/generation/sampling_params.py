@@ -27,7 +27,8 @@ Length = int | Literal["auto"] | None
 _OF_THE_SAMPLER = ("sampler", "steps")  # defaults that a given sampler replaces
 _OF_THE_LENGTH = ("length", "steps", "ending")  # defaults that do not apply to a given text
 _WRITING = ("prompts", "length", "stop")  # further arguments of `generate`
-EDITING = ("remask", "remask_span", "remask_uncertain")  # further arguments of `edit`
+# further arguments of `edit`
+EDITING = ("remask", "remask_span", "remask_uncertain", "remask_style")
 
 MOST_TEXTS = 2**20
 SHARPNESS = ("temperature", "top_k", "top_p")  # of the distribution that a token is drawn from

@@ -193,6 +193,11 @@ def order_estimator(
             "this network reads the time, so it defines no p(token | other tokens): leave order, orders "
             "and pseudo out, or train with backbone.time_conditioning false"
         )
+    if method.backbone.predicts_length:
+        raise UnmaskError(
+            "a length head predicts the end of a target, so no order of its tokens does: leave order, "
+            "orders and pseudo out"
+        )
     diffusion = cast(MaskedDiffusion, method)
     if orders is not None:
         return AnyOrder(diffusion, batch, orders)

@@ -16,7 +16,15 @@ from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.methods.compute.cached_decoding import CachedDecoder, CausalMethod, Then
 from unmask.methods.compute.chunked_loss import projection_loss
 from unmask.methods.masked_diffusion import cross_entropy
-from unmask.methods.method import METHODS, Capabilities, Losses, padding, spread, targets
+from unmask.methods.method import (
+    METHODS,
+    Capabilities,
+    Losses,
+    check_lengths,
+    padding,
+    spread,
+    targets,
+)
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
 from unmask.shapes import At, LogProbabilities, Tokens, Valid
@@ -55,6 +63,7 @@ class Autoregressive(CausalMethod):
         given: Valid | None = None,
     ) -> Losses:
         """-log p(x_i | x_<i) of each token; the first token is given, or predicted from MASK."""
+        check_lengths(self.backbone, valid, given)
         real = padding(valid, x.device)
         # padding before a text must not be context
         text = x if real is None else x.masked_fill(~real, self.vocabulary.mask_id)

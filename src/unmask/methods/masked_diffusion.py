@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unmask.backbones.backbone import Backbone
 from unmask.backbones.layers.inference_weights import is_plain
+from unmask.backbones.layers.state import SourceState, State
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.process import q_sample
@@ -18,8 +19,18 @@ from unmask.diffusion.schedule import Learned, Schedule
 from unmask.diffusion.time_sampler import Noise, RowNoise, TimeSampler
 from unmask.methods.compute.chunked_loss import RowLoss, projection_loss
 from unmask.methods.compute.graph_denoiser import GraphDenoiser
-from unmask.methods.method import Capabilities, Losses, Method, padding, spread, targets
+from unmask.methods.compute.source_denoiser import SourceDenoiser
+from unmask.methods.method import (
+    Capabilities,
+    Losses,
+    Method,
+    check_lengths,
+    padding,
+    spread,
+    targets,
+)
 from unmask.randomness import RowStream
+from unmask.runtime.cuda_graphs import CudaGraphs
 from unmask.runtime.device import to_device
 from unmask.shapes import At, LogProbabilities, Tokens, Valid
 from unmask.vocabulary import Vocabulary
@@ -54,6 +65,30 @@ def cross_entropy(total: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
     return weight * (total - chosen[:, 0])
 
 
+def last_of(places: Valid) -> Valid:
+    """True at the last of the positions of each row.
+
+    Args:
+        places: True at the positions.
+
+    Returns:
+        A mask with at most one position per row.
+
+    Example:
+        >>> last_of(torch.tensor([[True, True, False], [False, False, False]]))
+        tensor([[False,  True, False],
+                [False, False, False]])
+    """
+    return places & (places.flip(1).cumsum(1).flip(1) == 1)
+
+
+def length_nats(state: SourceState, lengths: Int[Tensor, "rows"]) -> Float[Tensor, "rows"]:
+    """-log p(length | source) of targets with this many tokens; 0 for a row without a target."""
+    log_p = state.source.lengths.log_softmax(-1)
+    chosen = log_p.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
+    return torch.where(lengths > 0, -chosen, 0.0)
+
+
 class MaskedDiffusion(Method):
     """A method that predicts masked tokens; `steps` is T of its bound, 0 for continuous time."""
 
@@ -72,6 +107,7 @@ class MaskedDiffusion(Method):
         super().__init__(config, backbone, vocabulary, schedule, time_sampler)
         self.steps: int = getattr(config, "steps", 0)
         self._graph_denoiser: GraphDenoiser | None = None
+        self._source_graphs: tuple[Any, CudaGraphs] | None = None
 
     @abstractmethod
     def row_loss(self) -> RowLoss:
@@ -88,6 +124,8 @@ class MaskedDiffusion(Method):
     def noise(
         self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None
     ) -> Noise:
+        if self.backbone.predicts_length:
+            valid = valid & ~last_of(valid)  # the length gives the place of the EOS
         return (time_sampler or self.time_sampler).draw(stream, valid, self.schedule, self.steps)
 
     def noise_key(self, noise: RowNoise) -> Float64[Tensor, "rows columns"]:
@@ -108,12 +146,18 @@ class MaskedDiffusion(Method):
         given: Valid | None = None,
     ) -> Losses:
         assert isinstance(noise, Noise)
+        check_lengths(self.backbone, valid, given)
         weight, *inputs = self.loss_inputs(noise.t)
         inputs = [weight * noise.importance, *inputs]
+        state = self._encoded(x, padding(valid, x.device))
         total, diffusion = self._masked_loss(
-            x, valid, noise.masked, noise.t, self.row_loss(), [part.detach() for part in inputs]
+            *(x, valid, noise.masked, noise.t, self.row_loss()),
+            [part.detach() for part in inputs],
+            state=state,
         )
         losses = Losses(total, {"diffusion": diffusion})
+        if state is not None:
+            losses = self._with_length(losses, state, targets(valid, given))
         if isinstance(self.schedule, Learned) and self.training:
             scored = targets(valid, given)
             losses = self._with_schedule_gradient(self.schedule, losses, scored, noise)
@@ -126,6 +170,7 @@ class MaskedDiffusion(Method):
             return None  # its gradient reads the losses on the host
         if not is_plain(self.backbone.head):
             return None  # a hook would run only once, when the graph is captured
+        check_lengths(self.backbone, valid, given)
         noise = self.training_noise(stream, targets(valid, given))
         assert isinstance(noise, Noise)
         weight, *inputs = self.loss_inputs(noise.t)
@@ -137,14 +182,19 @@ class MaskedDiffusion(Method):
         sigma = self.condition(noise.t, x.device)
         if sigma is not None:
             tensors["sigma"] = sigma
+        if self.backbone.predicts_length:
+            tensors["lengths"] = targets(valid, given).sum(1)
         return tensors if bool(valid.all()) else tensors | {"valid": valid}
 
     def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         x = tensors["x"]
         z_t = q_sample(x, tensors["masked"], self.vocabulary.mask_id)
         at, valid, sigma = tensors["at"], tensors.get("valid"), tensors.get("sigma")
-        h = self.backbone.features(z_t, sigma, valid=valid, at=at)
-        return self._head_loss(h, x.flatten()[at], self.row_loss(), tensors["by_token"].unbind())[0]
+        state = self._encoded(x, valid)
+        h = self.backbone.features(z_t, sigma, valid=valid, state=state, at=at)
+        by_token = tensors["by_token"].unbind()
+        total = self._head_loss(h, x.flatten()[at], self.row_loss(), by_token)[0]
+        return total if state is None else total + length_nats(state, tensors["lengths"]).sum()
 
     def log_x_theta(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         """log x_theta at chosen positions of z_t; MASK has probability 0."""
@@ -159,6 +209,10 @@ class MaskedDiffusion(Method):
         return subs_log_probs(self.backbone.logits(h_at), self.vocabulary.mask_id, torch.float32)
 
     def denoiser(self) -> Denoiser:
+        if self.backbone.pairs:
+            if self._source_graphs is None or self._source_graphs[0] != self.edition:
+                self._source_graphs = self.edition, CudaGraphs()
+            return SourceDenoiser(self, self._source_graphs[1])
         if not self.serving.fixed:
             return self.log_x_theta
         if self._graph_denoiser is None or self._graph_denoiser.edition != self.edition:
@@ -181,6 +235,7 @@ class MaskedDiffusion(Method):
         row_loss: RowLoss,
         inputs: list[Tensor],
         z_t: Tokens | None = None,
+        state: State | None = None,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "rows length"]]:
         """Sum and per-token values of a loss at masked tokens; only these reach the head.
 
@@ -194,7 +249,8 @@ class MaskedDiffusion(Method):
             to_device(part.to(rows.device)[rows], x.device, torch.float32) for part in inputs
         ]
         sigma = self.condition(t, x.device)
-        h = self.backbone.features(z_t, sigma, valid=padding(valid, x.device), at=at)
+        real = padding(valid, x.device)
+        h = self.backbone.features(z_t, sigma, valid=real, state=state, at=at)
         total, losses = self._head_loss(h, x.flatten()[at], row_loss, by_token)
         return total, spread(losses, at, x)
 
@@ -216,7 +272,10 @@ class MaskedDiffusion(Method):
         terms = dict(losses.terms)
         ends: list[tuple[str, Valid, float, float]] = []
         if noise.unstarted > 0:
-            ends.append(("prior", targets(valid, given), 1.0, noise.unstarted))
+            masked = targets(valid, given)
+            if self.backbone.predicts_length:
+                masked = masked & ~last_of(masked)
+            ends.append(("prior", masked, 1.0, noise.unstarted))
         if noise.unfinished.any():
             ends.append(("reconstruction", noise.unfinished, noise.t_min, 1.0))
         total = losses.total
@@ -227,6 +286,17 @@ class MaskedDiffusion(Method):
             total = total + extra
             terms[name] = terms[name] + values if name in terms else values
         return replace(losses, total=total, terms=terms)
+
+    def _encoded(self, x: Tokens, valid: Valid | None) -> SourceState | None:
+        """The encoded sources, if their loss needs them: without a length head, `features` encodes."""
+        return self.backbone.encode(x, valid) if self.backbone.predicts_length else None
+
+    def _with_length(self, losses: Losses, state: SourceState, scored: Valid) -> Losses:
+        """Adds -log p(length of the target | source), at the EOS of each target."""
+        nats = length_nats(state, to_device(scored.sum(1), state.source.start.device))
+        end = to_device(last_of(scored), nats.device)
+        terms = {**losses.terms, "length": nats[:, None] * end}
+        return replace(losses, total=losses.total + nats.sum(), terms=terms)
 
     def _with_schedule_gradient(
         self, schedule: Learned, losses: Losses, scored: Valid, noise: Noise

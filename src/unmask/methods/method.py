@@ -343,6 +343,26 @@ def targets(valid: Valid, given: Valid | None) -> Valid:
     return valid if given is None else valid & ~given
 
 
+def check_lengths(backbone: Backbone, valid: Valid, given: Valid | None) -> None:
+    """Raises an error if a source or a target is longer than the network reads.
+
+    Args:
+        backbone: The network.
+        valid: True at tokens that are not padding, on the CPU.
+        given: True at the tokens of the sources; None if the rows are not pairs.
+    """
+    if given is None or not backbone.pairs:
+        return
+    for side, places in (("source", given), ("target", targets(valid, given))):
+        limit, longest = getattr(backbone, f"longest_{side}"), int(places.sum(1).max())
+        if limit is not None and longest > limit:
+            reader = "encoder" if side == "source" else "decoder"
+            raise UnmaskError(
+                f"a {side} has {longest} tokens with its special tokens and the {reader} reads "
+                f"{limit}: shorten it, or train with backbone.{side}_positions {longest}"
+            )
+
+
 def spread(
     values: Float[Tensor, "tokens"], at: Int[Tensor, "tokens"], like: Tokens
 ) -> Float[Tensor, "rows length"]:

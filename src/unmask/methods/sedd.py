@@ -6,10 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unmask.backbones.layers.state import State
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.nelbo import score_entropy
 from unmask.diffusion.parameterization import sedd_log_score, sedd_offset
 from unmask.methods.compute.chunked_loss import RowLoss
+from unmask.methods.compute.source_denoiser import SourceDenoiser
 from unmask.methods.masked_diffusion import LARGEST_SIGMA, MaskedDiffusion
 from unmask.methods.method import METHODS
 from unmask.shapes import At, LogProbabilities, Tokens
@@ -38,7 +40,7 @@ class SEDD(MaskedDiffusion):
         return [self.schedule.sigma_prime(t), self.schedule.sigma(t)]
 
     def log_score(
-        self, z_t: Tokens, t: Float[Tensor, "rows"], at: At
+        self, z_t: Tokens, t: Float[Tensor, "rows"], at: At, state: State | None = None
     ) -> Float[Tensor, "tokens vocabulary"]:
         """The network's log score: log of p(token) / p(current token) at chosen positions.
 
@@ -46,12 +48,13 @@ class SEDD(MaskedDiffusion):
             z_t: Token ids with masks.
             t: Time of each row.
             at: Rows and columns to score.
+            state: Encoded sources, if the network has an encoder.
 
         Returns:
             Log scores over the vocabulary.
         """
         with self.arithmetic():
-            h = self.backbone.features(z_t, self.condition(t, z_t.device))[at]
+            h = self.backbone.features(z_t, self.condition(t, z_t.device), state=state)[at]
             logits = self.backbone.logits(h)
         sigma = self.schedule.sigma(t.double().cpu()).detach().clamp(max=LARGEST_SIGMA)
         sigma_at = sigma.to(z_t.device, torch.float32)[at[0]]
@@ -74,4 +77,16 @@ class ScoreDenoiser:
     def log_score(
         self, z_t: Tokens, t: Float[Tensor, "rows"], at: At
     ) -> Float[Tensor, "tokens vocabulary"]:
-        return self.method.log_score(z_t, t, at)
+        inner = self.log_x_theta
+        state = inner.encoded(z_t) if isinstance(inner, SourceDenoiser) else None
+        return self.method.log_score(z_t, t, at, state)
+
+    def log_lengths(self, z_t: Tokens) -> Float[Tensor, "rows lengths"]:
+        """Log-probabilities of the length of each target, from the length head of the network."""
+        assert isinstance(self.log_x_theta, SourceDenoiser)
+        return self.log_x_theta.log_lengths(z_t)
+
+    def up_to(self, tokens: int) -> "ScoreDenoiser":
+        """A denoiser of targets with at most this many tokens, EOS included."""
+        assert isinstance(self.log_x_theta, SourceDenoiser)
+        return replace(self, log_x_theta=self.log_x_theta.up_to(tokens))

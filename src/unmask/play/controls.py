@@ -38,6 +38,7 @@ def _model(name: str, model: Model) -> dict[str, Any]:
         "defaults": {name: value for name, value in model.defaults.items() if _plain(value)},
         "samplers": suitable_samplers(method),
         "conditional": model.conditional,
+        "labels": list(model.tokenizer.labels),
         "words": model.tokenizer.leading_space,  # False: tokens are characters
         "dna": model.tokenizer.vocabulary.complement_ids is not None,
         "schedule": model.config.schedule.name,

@@ -59,6 +59,13 @@ class Forming(PageRequest):
         return {**more, "sampler": self.sampler, "seed": self.seed}
 
 
+class Styling(PageRequest):
+    """A request for the positions that speak most against a class label."""
+
+    tokens: Annotated[list[Token], Field(min_length=1, max_length=MOST_TOKENS)]
+    label: Annotated[str, Field(max_length=200)] = ""
+
+
 class Guessing(PageRequest):
     """A request for the model's predictions at the positions `places`, which are masked first."""
 

@@ -9,8 +9,8 @@ from fastapi.responses import Response
 
 from unmask.model import Model
 from unmask.play.controls import menu
-from unmask.play.page_requests import Forming, Guessing, Spelling
-from unmask.play.predictions import predict
+from unmask.play.page_requests import Forming, Guessing, Spelling, Styling
+from unmask.play.predictions import against_label, predict
 from unmask.play.row_text import row_of, token_data, typed_row
 from unmask.play.static_files import FILES, response
 from unmask.play.trace import stream_events
@@ -46,6 +46,10 @@ def router(engine: Engine) -> APIRouter:
     @routes.post("/play/guesses")
     async def guesses(request: Guessing) -> dict[str, Any]:
         return await engine.one(request.model, lambda model: predict(model, request))
+
+    @routes.post("/play/style")
+    async def style(request: Styling) -> dict[str, Any]:
+        return await engine.one(request.model, lambda model: against_label(model, request))
 
     @routes.post("/play/stream")
     async def stream(request: Forming) -> Events:

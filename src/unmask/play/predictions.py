@@ -1,4 +1,4 @@
-"""The model's predictions at masked positions."""
+"""The model's predictions at masked positions, and the positions that speak against a label."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -8,8 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unmask.errors import UnmaskError
+from unmask.generation.edit import style_places
+from unmask.generation.sampling_params import SamplingParams
 from unmask.model import Model
-from unmask.play.page_requests import Guessing
+from unmask.play.page_requests import Guessing, Styling
 from unmask.play.row_text import row_of, special_ids
 
 
@@ -44,6 +46,13 @@ def predict(model: Model, request: Guessing) -> Iterator[dict[str, Any]]:
             }
         )
     yield {"guesses": guesses}
+
+
+def against_label(model: Model, request: Styling) -> Iterator[dict[str, Any]]:
+    """The positions of a row that speak most against a class label, without those that are masked."""
+    params = SamplingParams(label=request.label or None)
+    places = style_places(model, row_of(model, request.tokens), params)
+    yield {"places": [each for each in places if request.tokens[each] is not None]}
 
 
 @torch.inference_mode()

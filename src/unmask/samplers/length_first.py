@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from unmask.diffusion.denoiser import Denoiser
+from unmask.diffusion.categorical import draw
+from unmask.diffusion.denoiser import Denoiser, LengthDenoiser
 from unmask.samplers.core.canvas import Canvas, Frame, shown
 from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.token_sampler import SamplingTask
@@ -48,6 +49,32 @@ class LengthFirst(Sampler):
         drawn = (1 - state.uniforms("end")[:, :1]).to(p_ended)
         quantile = 0.5 if state.task.strategy == "deterministic" else drawn
         return state.masked & (p_ended.cummax(1).values >= quantile)
+
+
+@dataclass(frozen=True)
+class PredictedLength(Sampler):
+    """Takes the length of a target from the length head; the sampler `inner` writes the tokens.
+
+    The length is drawn, or the likeliest if the strategy is deterministic.
+    """
+
+    inner: Sampler
+
+    def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
+        assert isinstance(denoiser, LengthDenoiser) and task.eos_id is not None
+        state, is_open = SamplerState(denoiser, canvas, task), canvas.open
+        log_p = denoiser.log_lengths(canvas.tokens)
+        place = torch.arange(log_p.shape[1], device=log_p.device)
+        fits = place <= is_open.sum(1, keepdim=True)
+        log_p = log_p.masked_fill(~fits, -torch.inf).log_softmax(-1)
+        # number of tokens before EOS
+        greedy = task.strategy == "deterministic"
+        size = log_p.argmax(1) if greedy else draw(log_p, state.uniforms("end")[:, 0])
+        state.fill(is_open & (is_open.cumsum(1) > size[:, None]), task.eos_id)
+        yield state.frame()
+        text_task = replace(task, banned=tuple(sorted({*task.banned, task.eos_id})), eos_id=None)
+        rest, shorter = Canvas(state.z.clone(), canvas.mask_id), denoiser.up_to(int(size.max()) + 1)
+        yield from shown(self.inner.generate(shorter, rest, text_task), text_task)
 
 
 def _last(places: Places) -> Places:

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
 from unmask.errors import UnmaskError
 from unmask.generation.prompts import MOST_TOKENS
-from unmask.generation.sampling_params import Length, params_to_generate
+from unmask.generation.sampling_params import EDITING, Length, params_to_generate
 from unmask.model import Model
 from unmask.samplers.core.canvas import Frame
 from unmask.serve.execution.engine import Engine
@@ -125,13 +125,10 @@ def stream_frames(
     texts = [request.prompt, request.fill, request.edit]
     if sum(text is not None for text in texts) > 1:
         raise UnmaskError("give one of prompt, fill and edit")
-    if request.edit is None and any(
-        value is not None
-        for value in (request.remask, request.remask_span, request.remask_uncertain)
-    ):
-        raise UnmaskError(
-            "remask, remask_span and remask_uncertain need edit: give edit, or leave them out"
-        )
+    editing = {name: getattr(request, name) for name in (*EDITING, "style")}
+    named = [name for name, value in editing.items() if value is not None]
+    if request.edit is None and named:
+        raise UnmaskError(f"{named[0]} needs edit: give edit, or leave {named[0]} out")
     writes = request.fill is None and request.edit is None
     options = request.options(seed)
     length: Length = request.length
@@ -147,9 +144,7 @@ def stream_frames(
         fill=request.fill,
         edit=request.edit,
         length=length,
-        remask=request.remask,
-        remask_span=request.remask_span,
-        remask_uncertain=request.remask_uncertain,
+        **editing,
         **vars(sampling),
     )
     for number, frame in enumerate(frames):

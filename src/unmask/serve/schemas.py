@@ -202,6 +202,10 @@ class Watching(Sampled):
     remask_uncertain: int | None = Field(
         None, ge=1, description="number of the least likely tokens of edit to rewrite"
     )
+    remask_style: float | None = Field(
+        None, gt=0, le=1, description="share of edit to rewrite, what speaks against the style"
+    )
+    style: Name | None = Field(None, description="class label of the edited text")
 
 
 class Scoring(ApiRequest):

@@ -8,27 +8,30 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from unmask.backbones.layers.state import KVState, State
+from unmask.backbones.layers.state import KVState, Source, State
 from unmask.runtime.cuda_graphs import doubled
 
 
 class Rotation(NamedTuple):
-    """cos and sin of the rotary angles of each position, [length, head width / 2]."""
+    """cos and sin of the rotary angles of each position, [length, head width / 2].
+
+    With positions of their own, rows have angles [rows, length, head width / 2].
+    """
 
     cos: Tensor
     sin: Tensor
 
     @classmethod
-    def at(cls, positions: Int[Tensor, "length"], width: int) -> "Rotation":
+    def at(cls, positions: Int[Tensor, "*rows length"], width: int) -> "Rotation":
         """The rotary angles of some positions, base 10,000."""
         exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
-        angles = positions.float()[:, None] * 10_000.0**-exponents
+        angles = positions.float()[..., None] * 10_000.0**-exponents
         return cls(angles.cos(), angles.sin())
 
     def __call__(self, x: Float[Tensor, "rows length two heads width"]) -> Tensor:
         """Rotates queries and keys, in float32 or float64; element i of a head pairs with i + width / 2."""
         a, b = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, -1)
-        cos, sin = self.cos[:, None, None], self.sin[:, None, None]
+        cos, sin = self.cos[..., None, None, :], self.sin[..., None, None, :]
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)
 
 
@@ -37,6 +40,13 @@ class RelativePositions(NamedTuple):
 
     bucket: Tensor  # row of `table` for each query and key, [queries, keys]
     table: Tensor  # embeddings of relative positions, [positions, width]
+
+
+class CrossAttentionInputs(NamedTuple):
+    """Encoded sources that a decoder attends to, and the rotation of its queries."""
+
+    source: Source
+    rotation: Rotation
 
 
 class AttentionInputs(NamedTuple):
@@ -48,6 +58,7 @@ class AttentionInputs(NamedTuple):
     causal: bool
     cache: KVState | None
     relative: RelativePositions | None = None
+    cross: CrossAttentionInputs | None = None  # of a decoder with an encoder
 
     def by_token(self, x: Float[Tensor, "#rows values"]) -> Tensor:
         """Values of each row, broadcast over its tokens."""

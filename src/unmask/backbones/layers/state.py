@@ -1,10 +1,11 @@
-"""States of causal networks: a KV cache, a recurrent state, and the tokens themselves."""
+"""States of networks: a KV cache, a recurrent state, the tokens themselves, and encoded sources."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -24,6 +25,34 @@ class State(ABC):
     @abstractmethod
     def crop(self, length: int) -> int:
         """Shortens the state to at most `length` tokens; returns its new length."""
+
+
+class Source(NamedTuple):
+    """Encoded sources of the rows of a batch."""
+
+    # keys and values of cross-attention in each layer of the decoder
+    kv: Float[Tensor, "rows layers 2 heads source head_width"]
+    seen: Bool[Tensor, "rows source"]  # True at the tokens of the source
+    start: Int[Tensor, "rows"]  # column of the source's EOS, with which the decoder starts
+    lengths: Float[
+        Tensor, "rows lengths"
+    ]  # logits of the target's length; 0 columns without a head
+
+    def rows(self, index: Int[Tensor, "chosen"]) -> "Source":
+        """The sources of some rows."""
+        return Source(*(part[index] for part in self))
+
+
+class SourceState(State):
+    """Encoded sources for a bidirectional decoder, which computes all tokens of the targets again."""
+
+    def __init__(self, source: Source, columns: int | None = None) -> None:
+        super().__init__()
+        self.source = source
+        self.columns = columns  # most tokens of a target in the batch; None: those of the network
+
+    def crop(self, length: int) -> int:
+        return self.length
 
 
 class RecurrentState(State):
@@ -70,6 +99,8 @@ class TokenState(State):
 
 class KVState(State):
     """KV cache: rotated keys and values of each layer, for up to `capacity` tokens."""
+
+    source: Source | None = None  # encoded sources, if the network has an encoder
 
     def __init__(self, capacity: int) -> None:
         super().__init__()
@@ -134,7 +165,7 @@ class GraphKVState(KVState):
 
     def __init__(self, cache: KVState, position: Int[Tensor, "1"], span: int) -> None:
         super().__init__(cache.capacity)
-        self._layers = cache._layers
+        self._layers, self.source = cache._layers, cache.source
         self._position, self._span = position, span
 
     def reach(self, new: int) -> int:

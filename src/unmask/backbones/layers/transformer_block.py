@@ -213,9 +213,9 @@ class Block(InferenceWeights):
         """True if no module of the block has an adapter, a hook or quantised weights."""
         # without `__getattr__`, which would take longer than the check
         own: dict[str, Any] = self._modules
-        attention, mlp = own["attention"], own["mlp"]
-        inner = (*attention._modules.values(), *mlp._modules.values())
-        return is_plain(*(part for part in own.values() if part is not attention), *inner)
+        inner = (*own["attention"]._modules.values(), *own["mlp"]._modules.values())
+        parts = (part for name, part in own.items() if name not in ("attention", "cross"))
+        return is_plain(*parts, *inner)
 
     def freeze(self, c: Float[Tensor, "1 condition"] | None, dtype: torch.dtype) -> None:
         """Casts the weights once for inference; folds them first unless each row has its own condition.

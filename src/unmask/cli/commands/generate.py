@@ -116,12 +116,24 @@ def _add_edit(commands: Commands) -> None:
     group.add_argument(
         "--remask-uncertain", type=int, metavar="N", help="the N least likely tokens"
     )
+    group.add_argument(
+        "--remask-style",
+        type=float,
+        metavar="X",
+        help="share of the tokens, those that speak most against --style (0.25)",
+    )
+    group.add_argument(
+        "--style",
+        metavar="NAME",
+        help="class label of the new text, for a model trained with labels; --guidance strengthens it",
+    )
     add_sampling(parser)
     _add_output(parser)
     add_examples(
         parser,
         "unmask edit stories story.txt --remask 0.2",
         "unmask edit stories story.txt --remask-uncertain 8 --seed 1",
+        "unmask edit runs/reviews review.txt --style positive --guidance 3",
     )
     parser.set_defaults(execute=edit)
 
@@ -168,7 +180,7 @@ def fill(args: Namespace) -> None:
 
 
 def edit(args: Namespace) -> None:
-    options = given(args, "remask", "remask_uncertain")
+    options = given(args, "remask", "remask_uncertain", "remask_style", "style")
     if hasattr(args, "remask_span"):
         options["remask_span"] = _span(args.remask_span)
     _write(args, "edit", _text(args.file), options)

@@ -1,4 +1,4 @@
-"""BLEU of conditional generation by sacrebleu, with its standard tokenisation and signature."""
+"""BLEU and chrF of conditional generation by sacrebleu, with its standard settings."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -61,12 +61,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Bleu
             f"BLEU counts n-grams of {ORDER} words, and no reference has {ORDER}: give longer references"
         )
     metric = _metric()
-    most = max(map(len, references))
-    # sacrebleu takes the first references of all texts, then the second ones; None for a missing one
-    streams = [
-        [own[number] if number < len(own) else None for own in references] for number in range(most)
-    ]
-    score = metric.corpus_score(list(hypotheses), streams, n_bootstrap=RESAMPLES)
+    score = metric.corpus_score(list(hypotheses), _streams(references), n_bootstrap=RESAMPLES)
     known = len(hypotheses) > FEWEST
     return Bleu(
         score=_within(score.score),
@@ -75,6 +70,33 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Bleu
         texts=len(hypotheses),
         signature=str(metric.get_signature()),
     )
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """chrF of hypotheses, each with one or more references: the F-score of character n-grams.
+
+    Args:
+        hypotheses: The texts.
+        references: The references of each text.
+
+    Returns:
+        A score from 0 to 100.
+
+    Example:
+        >>> chrf(["a dog runs"], [["a dog runs"]])
+        100.0
+    """
+    sacrebleu: Any = extra("sacrebleu", "chrF", "eval")
+    score = sacrebleu.metrics.CHRF().corpus_score(list(hypotheses), _streams(references))
+    return _within(score.score)
+
+
+def _streams(references: Sequence[Sequence[str]]) -> list[list[str | None]]:
+    """The first references of all texts, then the second ones, as sacrebleu takes them."""
+    most = max(map(len, references))
+    return [
+        [own[number] if number < len(own) else None for own in references] for number in range(most)
+    ]
 
 
 def defined(references: Sequence[Sequence[str]]) -> bool:

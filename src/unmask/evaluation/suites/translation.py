@@ -1,5 +1,6 @@
-"""The suite `translation`: targets that a model of pairs generates, scored by BLEU."""
+"""The suite `translation`: targets that a model of pairs generates, scored by BLEU and chrF."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -59,25 +60,27 @@ class Translation:
     hypotheses: list[str]
     references: list[list[str]]
     bleu: "Bleu | None"  # None if no reference has four words
+    chrf: float  # F-score of character n-grams, from 0 to 100
     exact: int  # targets that equal a reference, word for word
     too_long: int  # sources that leave no room for a target; their target is empty
     unended: int  # targets without an EOS before the end of the row
     calls: float  # network calls per target
+    seconds: float  # per target, in batches
     decoding: dict[str, Any]  # options of `generate`
     data: str  # name of the pairs
     fields: str  # names of the source and target fields
 
     def to_dict(self) -> dict[str, Any]:
         """All figures as a dictionary."""
-        names = ("data", "fields", "exact", "too_long", "unended", "calls", "decoding")
+        names = ("data", "fields", "chrf", "exact", "too_long", "unended", "calls", "seconds")
         score = {"score": None, "texts": len(self.sources)}
         score = self.bleu.to_dict() if self.bleu else score
-        return {**score, **{name: getattr(self, name) for name in names}}
+        return {**score, **{name: getattr(self, name) for name in (*names, "decoding")}}
 
 
 @SUITES.register("translation")
 class TranslationSuite(Suite):
-    """BLEU of the targets that a model of pairs generates."""
+    """BLEU and chrF of the targets that a model of pairs generates."""
 
     Options = TranslationOptions
     Row = Translation
@@ -107,10 +110,12 @@ class TranslationSuite(Suite):
         undefined = "not defined: no reference has four words"
         return {
             "BLEU": f"{score.score:.2f}  95% in {score.interval}" if score else undefined,
+            "chrF": f"{row.chrf:.2f}",
             "exact": f"{row.exact:,} targets are a reference, word for word",
             "sources": f"{len(row.sources):,}",
             "references": f"{sum(map(len, row.references)):,}",
             "network calls": f"{row.calls:.1f} a target",
+            "seconds": f"{row.seconds:.4f} a target",
             "too long": too_long if row.too_long else "",
             "not ended": unended if row.unended else "",
             "signature": score.signature if score else "",
@@ -133,7 +138,7 @@ def _described(decoding: dict[str, Any]) -> str:
 def translate(
     model: "Model", data: str | None = None, *, sources: int | None = None, **options: Any
 ) -> Translation:
-    """Generates a target for each source and scores the targets by BLEU.
+    """Generates a target for each source and scores the targets by BLEU and chrF.
 
     Args:
         model: A model of pairs.
@@ -143,10 +148,10 @@ def translate(
             the likeliest tokens are taken in order of confidence.
 
     Returns:
-        Targets, references and BLEU.
+        Targets, references and scores.
     """
     from unmask.data.load import pairs_from
-    from unmask.evaluation.metrics.bleu import bleu, defined
+    from unmask.evaluation.metrics.bleu import bleu, chrf, defined
     from unmask.generation.sampling_params import params_to_generate
 
     if not model.conditional:
@@ -167,9 +172,12 @@ def translate(
     _, length = params_to_generate(model.defaults, {}, options.get("length"))
     room = length if isinstance(length, int) else model.length
     fitting = [source for source in references if _fits(model, source, room)]
-    ending = {"ending": "first"} if model.method.capabilities.any_order else {}
+    decides = model.method.capabilities.any_order and not model.method.backbone.predicts_length
+    ending = {"ending": "first"} if decides else {}
     decoding = {**DECODING[model.method.capabilities.causal], **ending, **options}
+    started = time.perf_counter()
     results = model.generate(fitting, **decoding)
+    seconds = time.perf_counter() - started
     by_source = dict(zip(fitting, results, strict=True))
     eos = model.tokenizer.vocabulary.eos_id
     hypotheses = [str(by_source[source]) if source in by_source else "" for source in references]
@@ -180,10 +188,12 @@ def translate(
         hypotheses=hypotheses,
         references=wanted,
         bleu=bleu(hypotheses, wanted) if scored else None,
+        chrf=chrf(hypotheses, wanted),
         exact=sum(text.split() in map(str.split, own) for text, own in matches),
         too_long=len(references) - len(fitting),
         unended=sum(eos not in result.ids for result in results),
         calls=sum(result.calls for result in results) / max(len(results), 1),
+        seconds=seconds / max(len(results), 1),
         decoding={name: value for name, value in decoding.items() if name != "batch"},
         data=source_name(model, data),
         fields=f"{model.config.data.source_field} to {model.config.data.target_field}",
@@ -191,5 +201,6 @@ def translate(
 
 
 def _fits(model: "Model", source: str, room: int) -> bool:
-    """True if BOS, the source, EOS and one token of a target fit into a row."""
-    return len(model.tokenizer.encode(source)) + 3 <= room
+    """True if the network reads BOS, the source and EOS, and one token of a target fits into a row."""
+    given, longest = len(model.tokenizer.encode(source)) + 2, model.method.backbone.longest_source
+    return given < room and (longest is None or given <= longest)

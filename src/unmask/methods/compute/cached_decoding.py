@@ -41,10 +41,15 @@ class CachedDecoder:
         self._keys = torch.arange(self._span(length), device=method.device)
         self._state = method.backbone.new_state(rows, len(self._keys))
         self._graphs = CudaGraphs()
+        self._source_end = 0  # the last column of the longest source, if the network has an encoder
 
     def crop(self, length: int) -> None:
-        """Crops the state to the tokens that predict the first `length` columns."""
-        self._state.crop(max(0, length - self._method.lag))
+        """Crops the state to the tokens that predict the first `length` columns.
+
+        A change within a source empties the state, since the source must be encoded again.
+        """
+        kept = max(0, length - self._method.lag)
+        self._state.crop(kept if kept >= self._source_end else 0)
 
     def __call__(
         self,
@@ -67,6 +72,8 @@ class CachedDecoder:
         self._state.crop(last)
         start = self._state.length
         with self._method.arithmetic():
+            if start == 0 and self._method.backbone.pairs:
+                self._encode(z)
             if start == 0 or start < last or not isinstance(self._state, KVState):
                 new = self._method.inputs(z[:, : column + 1])[:, start : last + 1]
                 h = self._method.backbone.features(new, state=self._state)
@@ -79,6 +86,17 @@ class CachedDecoder:
                 return self._one_token(then, *inputs)
             sizes = [len(z), 1, len(keys), len(z), *[len(z)] * len(more)]
             return self._graphs(then, partial(self._one_token, then))(inputs, sizes, len(rows))
+
+    def _encode(self, z: Tokens) -> None:
+        """Encodes the sources of the rows, into buffers that the CUDA graphs read."""
+        encoded, state = self._method.backbone.encode(self._method.inputs(z)), self._state
+        assert encoded is not None and isinstance(state, KVState)
+        self._source_end = int(encoded.source.start.max())
+        if state.source is None:
+            state.source = encoded.source
+            return
+        for buffer, new in zip(state.source, encoded.source, strict=True):
+            buffer.copy_(new)
 
     def _one_token(
         self,

@@ -51,6 +51,10 @@ export async function guesses(request, signal) {
   return (await send("/play/guesses", request, signal)).json();
 }
 
+export async function style(request, signal) {
+  return (await send("style", request, signal)).json();
+}
+
 /** The events of a text; throws a Failure if the stream ends early. */
 export async function* stream(request, signal) {
   const response = await send("/play/stream", request, signal);

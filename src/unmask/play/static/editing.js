@@ -53,6 +53,12 @@ export class Editing {
     return back ? this.#restore(row, free) : this.#mask(row, free);
   }
 
+  /** Masks positions; locked tokens stay. */
+  mask(row, places) {
+    const free = places.filter((place) => row[place] && row[place].id !== null && !this.locked.has(place));
+    return free.length ? this.#mask(row, free) : null;
+  }
+
   maskRest(row) {
     const rest = [...row.keys()].filter((place) => !this.locked.has(place) && row[place].id !== null);
     return rest.length ? this.#mask(row, rest) : null;

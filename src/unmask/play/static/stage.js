@@ -1,11 +1,12 @@
 // The text on the board, with its steps, its player and its edits.
 
 import { Alternatives } from "./alternatives.js";
+import { style } from "./api.js";
 import { Board } from "./board.js";
 import { announce, el, visible } from "./dom.js";
 import { Editing } from "./editing.js";
 import { downloads, saveFasta } from "./export.js";
-import { showNotice } from "./notice.js";
+import { showError, showNotice } from "./notice.js";
 import { legend } from "./pieces.js";
 import { drawFacts, Player } from "./player.js";
 import { gapsIn, given, singleFrame, textOf, untilEnd } from "./recording.js";
@@ -33,7 +34,7 @@ export class Stage {
     });
     this.tools = new Tools({
       erase: () => this.#toggle(), lock: () => this.#lock(),
-      rest: () => this.#edit((row) => this.editing.maskRest(row)), undo: () => this.#undo(),
+      rest: () => this.#edit((row) => this.editing.maskRest(row)), style: () => this.#eraseByLabel(), undo: () => this.#undo(),
     });
     this.alternatives = new Alternatives({
       requestFor: (place) => this.#requestFor(place),
@@ -139,6 +140,18 @@ export class Stage {
   #toggle(places = this.#chosen()) {
     const done = this.#edit((row) => this.editing.toggle(row, places));
     if (!done) this.#announceLock(places);
+  }
+
+  /** Masks the words that speak most against the label of the settings; a fill then follows the label. */
+  async #eraseByLabel() {
+    const { model, label = "" } = this.settings.request();
+    const { row } = this;
+    try {
+      const { places } = await style({ model, label, tokens: row.map(({ id }) => id) });
+      if (packed(this.row) === packed(row)) this.#edit((now) => this.editing.mask(now, places));
+    } catch (error) {
+      showError(error, () => this.#eraseByLabel());
+    }
   }
 
   #choose(place, { id, text }) {

@@ -8,8 +8,8 @@ from torch import nn
 from unmask.backbones.backbone import BACKBONES, Backbone
 
 
-@BACKBONES.register("encoder_decoder")
-class EncoderDecoder(Backbone):
+@BACKBONES.register("two_readers")
+class TwoReaders(Backbone):
     """A row is a source up to its EOS, then a target."""
 
     @dataclass(frozen=True)
