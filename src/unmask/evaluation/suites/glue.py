@@ -82,15 +82,17 @@ class Glue(Suite):
         progress.expect([*names, AVERAGE] if len(names) > 1 else names)
         measured: list[GlueRow] = []
         for each in found:
-            data = each.limited(options.limit)
+            data, name = each.limited(options.limit), each.task.name
+            progress.say(f"{name}: {len(data.train):,} training and {len(data.dev):,} dev examples")
             by_seed: list[float] = []
-            detail: dict[str, list[float]] = {name: [] for name in each.task.scores}
+            detail: dict[str, list[float]] = {metric: [] for metric in each.task.scores}
             for seed in range(options.seeds):
                 logits = predictions(model, data, options, seed)
                 one = scores(each.task.scores, logits, data.dev.targets)
                 by_seed.append(fmean(one.values()))
-                for name, value in one.items():
-                    detail[name].append(value)
+                progress.say(f"{name}, seed {seed + 1} of {options.seeds}: {by_seed[-1]:.2f}")
+                for metric, value in one.items():
+                    detail[metric].append(value)
             note = each.note
             if options.limit is not None:
                 note = "; ".join(filter(None, (note, f"the first {options.limit:,} examples")))
