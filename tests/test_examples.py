@@ -1,6 +1,8 @@
-"""Every script of examples/ runs with a tiny model, is short, and its docstring states its subject."""
+"""Every script and notebook of examples/ runs in small, is short, and states its subject."""
 
 import ast
+import json
+import re
 import runpy
 import shutil
 import sys
@@ -13,6 +15,7 @@ from unmask.registry import Registry
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 TEXT = str(EXAMPLES / "moon.txt")
 ARGUMENTS = {  # of each script; the others take a model
     "train": [TEXT, "2"],
@@ -66,3 +69,18 @@ def test_an_example_is_short_and_states_its_subject(script):
     assert f"python examples/{script.name}" in (ast.get_docstring(ast.parse(text)) or "")
     assert len(text.splitlines()) < (70 if script.stem == "onnx_sampler" else 40)
     assert f"({script.name})" in (EXAMPLES / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+def test_a_notebook_runs_with_few_steps(notebook, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
+    book, names = json.loads(notebook.read_text(encoding="utf-8")), {}
+    cells = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
+    for number, cell in enumerate(cells):
+        code = re.sub(r'("training.steps": )\d+', r"\g<1>2", "".join(cell["source"]))
+        exec(compile(code, f"{notebook.name}, cell {number}", "exec"), names)
+        printed = "".join("".join(output["text"]) for output in cell["outputs"])
+        # as many lines as the reader of the notebook sees
+        assert len(capsys.readouterr().out.splitlines()) == len(printed.splitlines())
+    assert f"({notebook.name})" in (EXAMPLES / "README.md").read_text(encoding="utf-8")
