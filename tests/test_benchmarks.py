@@ -63,6 +63,51 @@ def test_gpu(here, bf16, tmp_path):
     assert sum(line.startswith("|") for line in lines) == 2 + len(measured)
 
 
+@pytest.mark.slow
+def test_encoder_decoder(here, tmp_path):
+    """Two models learn pairs side by side and translate; then the table."""
+    for name in ("train", "val", "test_2016_flickr", "test_2017_flickr"):
+        for side, word in {"de": "Zahl", "en": "number"}.items():
+            lines = (
+                f"{word} {n} und {word} {n + 1} .\n" for n in range(60 if name == "train" else 5)
+            )
+            (tmp_path / f"{name}.{side}").write_text("".join(lines))
+    file, small = tmp_path / "rows.jsonl", ["--steps", 4, "--batch", 8, "--sources", 5]
+    options = ["--tiny", "--data", tmp_path, "--runs", tmp_path / "runs", "--out", file, *small]
+    models = ["encoder MDLM, length", "encoder AR"]
+    found = rows("encoder_decoder.py", *map(str, options), "--only", *models)
+    assert {row["model"] for row in found if row["row"] == "training"} == set(models)
+    assert not [row for row in found if row["row"] == "error"]
+    lines = here("encoder_decoder.py", "--table", file).splitlines()
+    assert len(lines) == 2 + 3  # two decodings of the diffusion model, one of the other
+
+
+@pytest.mark.slow
+def test_style_transfer(here, tmp_path):
+    """Reviews become sentences; a writer and two judges learn them; every setting has a row."""
+    for part, mood in {
+        "train_pos": "good",
+        "train_neg": "bad",
+        "test_pos": "fine",
+        "test_neg": "sad",
+    }.items():
+        reviews = (
+            f"Film {n} was a {mood} film for me. I say it is {mood} of them.\n" for n in range(40)
+        )
+        (tmp_path / f"{part}.txt").write_text("".join(reviews))
+    data, file = tmp_path / "data", tmp_path / "rows.jsonl"
+    here("style_transfer.py", "--prepare", data, "--text", tmp_path)
+    small = ["--tiny", "--steps", 2, "--batch", 8, "--sentences", 2]
+    options = [*small, "--data", data, "--runs", tmp_path / "runs", "--out", file]
+    found = rows("style_transfer.py", *map(str, options))
+    edits = [row for row in found if row["row"] == "edit"]
+    assert len(edits) == 24 and all(0 <= row["accuracy"] <= 1 for row in edits)
+    assert (
+        sum("control" in line for line in here("style_transfer.py", "--table", file).splitlines())
+        == 6
+    )
+
+
 def test_operations(here):
     """The count for the paper's network, by hand: 12 layers of 768, 1024 tokens, half of them wanted."""
     import operations
