@@ -82,30 +82,29 @@ def test_encoder_decoder(here, tmp_path):
     assert len(lines) == 2 + 3  # two decodings of the diffusion model, one of the other
 
 
-@pytest.mark.slow
 def test_style_transfer(here, tmp_path):
-    """Reviews become sentences; a writer and two judges learn them; every setting has a row."""
-    for part, mood in {
-        "train_pos": "good",
-        "train_neg": "bad",
-        "test_pos": "fine",
-        "test_neg": "sad",
-    }.items():
-        reviews = (
-            f"Film {n} was a {mood} film for me. I say it is {mood} of them.\n" for n in range(40)
-        )
-        (tmp_path / f"{part}.txt").write_text("".join(reviews))
-    data, file = tmp_path / "data", tmp_path / "rows.jsonl"
-    here("style_transfer.py", "--prepare", data, "--text", tmp_path)
-    small = ["--tiny", "--steps", 2, "--batch", 8, "--sentences", 2]
-    options = [*small, "--data", data, "--runs", tmp_path / "runs", "--out", file]
-    found = rows("style_transfer.py", *map(str, options))
-    edits = [row for row in found if row["row"] == "edit"]
-    assert len(edits) == 24 and all(0 <= row["accuracy"] <= 1 for row in edits)
-    assert (
-        sum("control" in line for line in here("style_transfer.py", "--table", file).splitlines())
-        == 6
-    )
+    """Reviews become sentences of three disjoint parts; the table names the control."""
+    for part, mood in {"train_pos": "good", "train_neg": "bad", "test_pos": "fine"}.items():
+        review = f"Film {{}} was a {mood} film for me. It is {mood}.\n"  # one sentence is too short
+        (tmp_path / f"{part}.txt").write_text("".join(map(review.format, range(40))))
+    here("style_transfer.py", "--prepare", tmp_path / "data", "--text", tmp_path)
+    parts = {
+        file.stem: parsed(file.read_text()) for file in sorted((tmp_path / "data").glob("*.jsonl"))
+    }
+    assert {name: len(records) for name, records in parts.items()} == {
+        "judge": 40,
+        "test": 40,
+        "writer": 40,
+    }
+    texts = [{record["text"] for record in records} for records in parts.values()]
+    assert not set.intersection(*texts) and not texts[0] & texts[2]
+    assert {record["label"] for record in parts["writer"]} == {"positive", "negative"}
+    edit = {"row": "edit", "choice": "random", "share": 0.3, "accuracy": 0.5, "accuracy_error": 0.1}
+    rest = {"bleu": 50.0, "cosine": 0.9, "nats": 4.0}
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps({**edit, **rest, "weight": w}) + "\n" for w in (0.0, 2.0)))
+    lines = here("style_transfer.py", "--table", file).splitlines()
+    assert len(lines) == 2 + 2 and "none: control" in lines[2] and "50.0 ± 19.6%" in lines[3]
 
 
 def test_operations(here):
