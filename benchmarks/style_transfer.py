@@ -53,13 +53,13 @@ def prepare(options: argparse.Namespace) -> None:
     options.prepare.mkdir(parents=True, exist_ok=True)
     parts: dict[str, list[dict[str, str]]] = {"writer": [], "judge": [], "test": []}
     for file in sorted(options.text.rglob("*")):
-        found = re.search(r"(train|test).*(pos|neg)|(pos|neg).*(train|test)", file.as_posix())
+        found = re.search(r"(train|test).*(pos|neg)", file.stem)
         if not file.is_file() or not found:
             continue
-        names = "".join(filter(None, found.groups()))
-        label = STYLES["pos" in names]
+        part_of, mood = found.groups()
+        label = STYLES[mood == "pos"]
         for number, review in enumerate(file.read_text("utf-8").splitlines()):
-            part = "test" if "test" in names else ("writer", "judge")[number % 2]
+            part = "test" if part_of == "test" else ("writer", "judge")[number % 2]
             parts[part] += [{"label": label, "text": text} for text in sentences(review)]
     chance = random.Random(0)
     for name, records in parts.items():

@@ -63,6 +63,50 @@ def test_gpu(here, bf16, tmp_path):
     assert sum(line.startswith("|") for line in lines) == 2 + len(measured)
 
 
+@pytest.mark.slow
+def test_encoder_decoder(here, tmp_path):
+    """Two models learn pairs side by side and translate; then the table."""
+    for name in ("train", "val", "test_2016_flickr", "test_2017_flickr"):
+        for side, word in {"de": "Zahl", "en": "number"}.items():
+            lines = (
+                f"{word} {n} und {word} {n + 1} .\n" for n in range(60 if name == "train" else 5)
+            )
+            (tmp_path / f"{name}.{side}").write_text("".join(lines))
+    file, small = tmp_path / "rows.jsonl", ["--steps", 4, "--batch", 8, "--sources", 5]
+    options = ["--tiny", "--data", tmp_path, "--runs", tmp_path / "runs", "--out", file, *small]
+    models = ["encoder MDLM, length", "encoder AR"]
+    found = rows("encoder_decoder.py", *map(str, options), "--only", *models)
+    assert {row["model"] for row in found if row["row"] == "training"} == set(models)
+    assert not [row for row in found if row["row"] == "error"]
+    lines = here("encoder_decoder.py", "--table", file).splitlines()
+    assert len(lines) == 2 + 3  # two decodings of the diffusion model, one of the other
+
+
+def test_style_transfer(here, tmp_path):
+    """Reviews become sentences of three disjoint parts; the table names the control."""
+    for part, mood in {"train_pos": "good", "train_neg": "bad", "test_pos": "fine"}.items():
+        review = f"Film {{}} was a {mood} film for me. It is {mood}.\n"  # one sentence is too short
+        (tmp_path / f"{part}.txt").write_text("".join(map(review.format, range(40))))
+    here("style_transfer.py", "--prepare", tmp_path / "data", "--text", tmp_path)
+    parts = {
+        file.stem: parsed(file.read_text()) for file in sorted((tmp_path / "data").glob("*.jsonl"))
+    }
+    assert {name: len(records) for name, records in parts.items()} == {
+        "judge": 40,
+        "test": 40,
+        "writer": 40,
+    }
+    texts = [{record["text"] for record in records} for records in parts.values()]
+    assert not set.intersection(*texts) and not texts[0] & texts[2]
+    assert {record["label"] for record in parts["writer"]} == {"positive", "negative"}
+    edit = {"row": "edit", "choice": "random", "share": 0.3, "accuracy": 0.5, "accuracy_error": 0.1}
+    rest = {"bleu": 50.0, "cosine": 0.9, "nats": 4.0}
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps({**edit, **rest, "weight": w}) + "\n" for w in (0.0, 2.0)))
+    lines = here("style_transfer.py", "--table", file).splitlines()
+    assert len(lines) == 2 + 2 and "none: control" in lines[2] and "50.0 ± 19.6%" in lines[3]
+
+
 def test_operations(here):
     """The count for the paper's network, by hand: 12 layers of 768, 1024 tokens, half of them wanted."""
     import operations

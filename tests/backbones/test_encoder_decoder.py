@@ -18,7 +18,7 @@ from unmask.data.tokenizers.characters import CharacterTokenizer
 from unmask.errors import UnmaskError
 from unmask.likelihood.estimate import nats_by_row
 from unmask.methods.masked_diffusion import last_of
-from unmask.methods.method import targets
+from unmask.methods.method import Serving, targets
 from unmask.model import Model
 from unmask.randomness import RowStream
 
@@ -128,9 +128,11 @@ def test_every_sampler_step_uses_the_sources_that_were_encoded_once(kind, monkey
     assert sum(read) == len(SOURCES)
 
 
+@pytest.mark.parametrize("fixed", [False, True], ids=["", "padded"])  # as for CUDA graphs
 @pytest.mark.parametrize("kind", DIFFUSION)
-def test_the_denoiser_gives_log_x_theta_of_any_rows(kind):
+def test_the_denoiser_gives_log_x_theta_of_any_rows(kind, fixed):
     model = model_of(kind)
+    model.method.serving = Serving(fixed=fixed)
     x, _, given = batch(model)
     v = model.tokenizer.vocabulary
     z = torch.where(given | (x == v.eos_id), x, v.mask_id)
@@ -145,19 +147,24 @@ def test_the_denoiser_gives_log_x_theta_of_any_rows(kind):
             torch.testing.assert_close(shorter(part, t, at), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_cached_decoding_has_the_exact_likelihood():
+@pytest.mark.parametrize("fixed", [False, True], ids=["", "padded"])
+def test_cached_decoding_has_the_exact_likelihood(fixed):
     model = model_of("autoregressive")
+    model.method.serving = Serving(fixed=fixed)
     rows = rows_from(PAIRS, model.tokenizer, model.config.data)
     exact = nats_by_row(model.method, rows)["nll"][0]
     x, valid, given = batch(model)
-    decode, total = model.method.denoiser().decoder(), torch.zeros(len(x), dtype=torch.float64)
     scored = targets(valid, given)
-    with torch.inference_mode():
-        for column in scored.any(0).nonzero()[:, 0].tolist():
-            row = scored[:, column].nonzero()[:, 0]
-            log_p = decode(x, column, row)
-            total[row] -= log_p.gather(1, x[row, column][:, None])[:, 0].double()
-    torch.testing.assert_close(total, exact, rtol=1e-5, atol=1e-5)
+    for order in ([0, 1, 2, 3], [3, 1, 0, 2]):  # a decoder is used again for other sources
+        decode, total = model.method.denoiser().decoder(), torch.zeros(4, dtype=torch.float64)
+        rows, wanted = x[order], scored[order]
+        with torch.inference_mode():
+            for column in wanted.any(0).nonzero()[:, 0].tolist():
+                row = wanted[:, column].nonzero()[:, 0]
+                log_p = decode(rows, column, row)
+                total[row] -= log_p.gather(1, rows[row, column][:, None])[:, 0].double()
+        torch.testing.assert_close(total, exact[order], rtol=1e-5, atol=1e-5)
+        del decode
 
 
 def test_a_cropped_state_encodes_a_changed_source_again():
@@ -279,3 +286,33 @@ def test_every_command_serves_it(kind, tmp_path, capsys, monkeypatch):
         assert run("generate", folder, *prompts) == text
     loaded = unmask.load("ours")
     assert loaded.method.backbone.longest_source == (None if kind == "mdlm, EOS" else 6)
+
+
+def test_an_interrupted_run_resumes_with_the_same_bits(tmp_path, monkeypatch):
+    lines = [json.dumps({"a": a, "b": b}) for a, b in PAIRS * 4]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+    training = {"steps": "4", "batch": "4", "warmup": "1", "save_every": "1", "log_every": "1"}
+    options = {f"training.{name}": value for name, value in training.items()}
+    files = {
+        "data.train": str(tmp_path / "pairs.jsonl"),
+        "data.valid": str(tmp_path / "pairs.jsonl"),
+    }
+    chosen = {**settings("mdlm, length"), **options, **files, "data.cache": str(tmp_path / "cache")}
+    config = resolve({}, list({**chosen, "training.device": "cpu"}.items()))
+
+    whole_encode, trained = EncoderDecoder.encode, []
+
+    def stop_in_step_3(self, inputs, valid=None):
+        trained.extend([self.training] * self.training)
+        if len(trained) == 3:
+            raise KeyboardInterrupt
+        return whole_encode(self, inputs, valid)
+
+    monkeypatch.setattr(EncoderDecoder, "encode", stop_in_step_3)
+    with pytest.raises(KeyboardInterrupt):
+        unmask.train(config, tmp_path / "stopped", say=lambda line: None)
+    resumed = unmask.train(config, tmp_path / "stopped", say=lambda line: None)
+    assert len(trained) == 3 + 2  # steps 3 and 4
+    whole = unmask.train(config, tmp_path / "whole", say=lambda line: None)
+    for ours, theirs in zip(resumed.method.parameters(), whole.method.parameters(), strict=True):
+        assert torch.equal(ours, theirs)

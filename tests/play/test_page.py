@@ -14,6 +14,7 @@ from local_server import LocalServer
 from unmask.config.components import build_method
 from unmask.config.run_config import load_recipe, resolve
 from unmask.data.sources.fasta import read_genome
+from unmask.data.tokenizers.characters import CharacterTokenizer
 from unmask.data.tokenizers.dna import DnaTokenizer
 from unmask.data.tokenizers.token_spans import spans
 from unmask.model import Model
@@ -34,6 +35,15 @@ def play(browser, server) -> Iterator[Playground]:
     yield play
     play.page.context.close()
     assert play.troubles == []
+
+
+def labelled_model() -> Model:
+    """An untrained model with two class labels."""
+    choices = {"data.label_field": "kind", "data.packing": "pad", "data.length": "12"}
+    choices |= {"backbone.width": "16", "backbone.depth": "1", "backbone.heads": "2"}
+    config = resolve({}, list(choices.items()))
+    tokenizer = CharacterTokenizer("abcdefgh").with_labels(["bad", "good"])
+    return Model(build_method(config, tokenizer.vocabulary), tokenizer, config)
 
 
 def tiles(model, ids: list[int]) -> list[str]:
@@ -240,6 +250,27 @@ def test_locked_words_outlive_a_rewriting(play):
     assert [after[place] for place in kept] == [before[place] for place in kept]
     assert play.masked() == []
     assert after != before
+
+
+@pytest.mark.slow
+def test_a_label_erases_words_and_guides_the_fill(browser, play):
+    play.take("The queen sat on the hill by the sea.")
+    expect(play.page.get_by_role("button", name="Erase by label")).to_be_hidden()
+    with LocalServer({"labelled": labelled_model()}) as server:
+        window = visit(browser)
+        window.open(server.url, "steps=4&seed=4&speed=8&layout=tiles&more=label%3Dgood")
+        window.take("abcdefgh")
+        before = window.row()
+        window.tool("Erase by label")
+        expect(window.page.locator("#text-go")).to_have_text(re.compile("Fill 2 gaps"))
+        assert len(window.masked()) == 2
+        window.fill()
+        assert window.masked() == []
+        window.tool("Undo")
+        window.tool("Undo")
+        assert window.row() == before
+        window.page.context.close()
+        assert window.troubles == []
 
 
 @pytest.mark.slow

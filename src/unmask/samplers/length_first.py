@@ -69,7 +69,7 @@ class PredictedLength(Sampler):
         log_p = log_p.masked_fill(~fits, -torch.inf).log_softmax(-1)
         # number of tokens before EOS
         greedy = task.strategy == "deterministic"
-        size = log_p.argmax(1) if greedy else draw(log_p, state.uniforms("end")[:, 0])
+        size = log_p.argmax(1) if greedy else draw(log_p, state.uniforms("end")[:, 0].contiguous())
         state.fill(is_open & (is_open.cumsum(1) > size[:, None]), task.eos_id)
         yield state.frame()
         text_task = replace(task, banned=tuple(sorted({*task.banned, task.eos_id})), eos_id=None)
