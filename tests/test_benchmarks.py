@@ -297,6 +297,29 @@ def test_vote_kills():
 
 
 @pytest.mark.slow
+def test_learned_order(here, run, tmp_path):
+    (tmp_path / "text.txt").write_text("the king sat on the hill and the queen ran.\n\n" * 40)
+    small = [
+        "--length",
+        "16",
+        "--calls",
+        "2",
+        "4",
+        "--updates",
+        "2",
+        "--batch",
+        "2",
+        "--group",
+        "2",
+    ]
+    measured = parsed(here("learned_order.py", run, "--data", tmp_path / "text.txt", *small))
+    assert [row["order"] for row in measured[::2]] == [
+        *("random", "confidence", "margin", "entropy", "learned")
+    ]
+    assert all(row["nats"] > 0 and row["rows"] > 1 for row in measured)
+
+
+@pytest.mark.slow
 def test_kills():
     command = [sys.executable, str(BENCHMARKS / "kills.py"), "--kills", "2", "--steps", "14"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -21,6 +21,7 @@ from unmask.runtime.cores import limit_threads
 # the commands of each module of `cli.commands`; a module is imported when one of its commands runs
 _COMMANDS = {
     "train": ("train", "config"),
+    "train_order": ("train-order",),
     "evaluate": ("evaluate",),
     "generate": ("generate", "fill", "edit"),
     "score_variants": ("score-variants",),

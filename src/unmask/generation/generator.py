@@ -178,6 +178,11 @@ class Generator:
             bundle.method,
             min(self.job.openings, bundle.length),
         )
+        digest = sampler.unwrapped().trained_for
+        if digest and digest != bundle.digest:
+            raise UnmaskError(
+                "the order policy was trained for another model: train one with 'unmask train-order MODEL'"
+            )
         if self.job.target_only and sampler.windowed:
             raise UnmaskError("a target is written in one row: give a sampler without windows")
         if longest > bundle.length or sampler.windowed:

@@ -1,7 +1,7 @@
 """Samplers from a text such as "NAME:field=value,…", and the choice of one for a method."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from unmask.config.values import read_option
 from unmask.errors import UnmaskError, unknown
@@ -9,8 +9,11 @@ from unmask.generation.sampling_params import SamplingParams
 from unmask.methods.method import METHODS, Method
 from unmask.options import Option, options_of
 from unmask.samplers.core.time_grid import given_times
+from unmask.samplers.order_policy import OrderPolicy
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
+
+_OF_MODEL = ("lead", "end", "policy")  # fields that a text cannot set
 
 
 def choose_sampler(sampling: SamplingParams, method: Method, openings: int) -> Sampler:
@@ -33,11 +36,20 @@ def choose_sampler(sampling: SamplingParams, method: Method, openings: int) -> S
         options = {"steps": sampling.steps, "grid": sampling.grid}
         grid_options = {name: value for name, value in options.items() if value is not None}
         chosen = read_sampler(chosen or default, grid_options, openings, default)
+    if sampling.order_policy is not None:
+        chosen = _with_policy(chosen, sampling.order_policy)
     if not _suits(chosen.unwrapped(), method):
         raise UnmaskError(
             f"the method {METHODS.name_of(method)} cannot use this sampler: give {default} or none"
         )
     return chosen
+
+
+def _with_policy(sampler: Sampler, policy: OrderPolicy) -> Sampler:
+    """The sampler learned_order with a policy; an error for another sampler."""
+    if SAMPLERS.name_of(sampler) != "learned_order":
+        raise UnmaskError("order_policy is for another sampler: give sampler learned_order")
+    return replace(cast(Any, sampler), policy=policy)
 
 
 def suitable_samplers(method: Method | type[Method]) -> list[str]:
@@ -95,8 +107,8 @@ def read_sampler(spec: str, grid_options: dict[str, Any], openings: int, default
 
 
 def sampler_options(name: str) -> list[Option]:
-    """The fields that "NAME:field=value" can set; the model sets `lead` and `end`."""
-    return [one for one in options_of(SAMPLERS[name]) if one.name not in ("lead", "end")]
+    """The fields that "NAME:field=value" can set; others belong to the model."""
+    return [one for one in options_of(SAMPLERS[name]) if one.name not in _OF_MODEL]
 
 
 def spelled_samplers() -> str:

@@ -19,14 +19,15 @@ from unmask.options import Option, check_options, option, options_of
 
 if TYPE_CHECKING:
     from unmask.bundle import Bundle
+    from unmask.samplers.order_policy import OrderPolicy
     from unmask.samplers.sampler import Sampler
 else:  # their modules import torch, and no surface parses values of these types
-    Bundle = Sampler = Any
+    Bundle = OrderPolicy = Sampler = Any
 
 Length = int | Literal["auto"] | None
 _OF_THE_SAMPLER = ("sampler", "steps")  # defaults that a given sampler replaces
 _OF_THE_LENGTH = ("length", "steps", "ending")  # defaults that do not apply to a given text
-_WRITING = ("prompts", "length", "stop")  # further arguments of `generate`
+_WRITING = ("prompts", "length", "stop", "context")  # further arguments of `generate`
 # further arguments of `edit`
 EDITING = ("remask", "remask_span", "remask_uncertain", "remask_style")
 
@@ -122,6 +123,12 @@ class SamplingParams:
         help="labelled model for classifier guidance, by its gradient",
         on=("cli",),
     )
+    order_policy: OrderPolicy | None = option(
+        None,
+        metavar="FILE",
+        help="policy of 'unmask train-order', which chooses the positions to write in each step",
+        on=("cli",),
+    )
     processors: Mapping[str, Mapping[str, Any]] = option(
         {}, help="fields of logits processors, by the processor's name", on=()
     )
@@ -200,6 +207,7 @@ class SamplingOptions(TypedDict, total=False):
     label: str | None
     guidance: float | None
     guide: Bundle | None
+    order_policy: OrderPolicy | None
     processors: Mapping[str, Mapping[str, Any]]
 
 

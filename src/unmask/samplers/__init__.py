@@ -14,8 +14,10 @@ from unmask.samplers.latent_samplers import (
     LatentDDIM,
     SimplexBlocks,
 )
+from unmask.samplers.learned_order import LearnedOrder
 from unmask.samplers.left_to_right import LeftToRight
 from unmask.samplers.length_first import LengthFirst
+from unmask.samplers.order_policy import OrderPolicy
 from unmask.samplers.remasking import PredictorCorrector, Remask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
@@ -39,9 +41,11 @@ __all__ = [
     "LatentAncestral",
     "LatentClamped",
     "LatentDDIM",
+    "LearnedOrder",
     "LeftToRight",
     "LengthFirst",
     "Margin",
+    "OrderPolicy",
     "PredictorCorrector",
     "Remask",
     "Sampler",

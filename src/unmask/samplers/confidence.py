@@ -31,7 +31,7 @@ LARGEST_NOISE = 1e6
 
 
 @dataclass(frozen=True)
-class _Counted(Sampler):
+class Counted(Sampler):
     """Writes as many tokens per step as the schedule reveals, at the highest scores.
 
     The score gets Gumbel noise, scaled by `noise` * t. So the noise decreases towards the end.
@@ -53,6 +53,12 @@ class _Counted(Sampler):
     @abstractmethod
     def score(self, view: View) -> Float[Tensor, "tokens"]:
         """Confidence of the network at each position of the view."""
+
+    def select(
+        self, state: SamplerState, view: View, count: Counts, noise: Scores | float
+    ) -> Places:
+        """True at the positions of a view at which a step writes, `count` of each row."""
+        return highest(dense(state, view, self.score(view)) + noise, count)
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Frames of the text. The network reads a row only in steps that write into it."""
@@ -76,14 +82,13 @@ class _Counted(Sampler):
                     kept = highest(dense(state, view, scores) + noise, count)
                     state.hide(part & ~kept)
                 else:
-                    scores = dense(state, view, self.score(view)) + noise
-                    state.write(part_of(view, highest(scores, count)), uniforms)
+                    state.write(part_of(view, self.select(state, view, count, noise)), uniforms)
             yield state.frame()
 
 
 @SAMPLERS.register("confidence")
 @dataclass(frozen=True)
-class Confidence(_Counted):
+class Confidence(Counted):
     """Writes at positions whose likeliest token has the highest probability (MaskGIT, LLaDA)."""
 
     drawn: bool = option(False, help="score the drawn token: low-confidence remasking")
@@ -98,7 +103,7 @@ class Confidence(_Counted):
 
 @SAMPLERS.register("margin")
 @dataclass(frozen=True)
-class Margin(_Counted):
+class Margin(Counted):
     """Writes at positions with the largest margin between the two likeliest tokens."""
 
     def score(self, view: View) -> Float[Tensor, "tokens"]:
@@ -108,7 +113,7 @@ class Margin(_Counted):
 
 @SAMPLERS.register("entropy")
 @dataclass(frozen=True)
-class Entropy(_Counted):
+class Entropy(Counted):
     """Writes at positions whose distribution has the lowest entropy."""
 
     def score(self, view: View) -> Float[Tensor, "tokens"]:

@@ -37,6 +37,11 @@ class Sampler(ABC):
             Frames of the text after each step. The last frame has no masks.
         """
 
+    @property
+    def trained_for(self) -> str:
+        """Digest of the model that the sampler was trained for; empty for any model."""
+        return ""
+
     def unwrapped(self) -> "Sampler":
         """The sampler that fills a window.
 

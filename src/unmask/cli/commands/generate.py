@@ -212,6 +212,11 @@ def _write(
     options |= given(args, *(one.name for one in sampling_options("cli")))
     if "guide" in options:
         options["guide"] = load(options["guide"], **given(args, "device"))
+    if "order_policy" in options:
+        from unmask.samplers.order_policy import OrderPolicy
+
+        options["order_policy"] = OrderPolicy.load(options["order_policy"])
+        options.setdefault("sampler", "learned_order")
     clock = Stopwatch()
     arguments = {"prompts" if verb == "generate" else verb: text}
     several = options.get("n", 1) > 1 or (isinstance(text, list) and len(text) > 1)

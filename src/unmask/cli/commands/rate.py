@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PORT = 8771
 _WITHOUT_PROMPTS = 20  # comparisons of each pair of models
-_OTHERS = ("n", "guide")  # sampling options of other commands
+_OTHERS = ("n", "guide", "order_policy")  # sampling options of other commands
 _REQUEST = ("prompts", "n", "length", "checks", "real")
 
 

@@ -1,0 +1,101 @@
+"""unmask train-order and the sampler learned_order on a tiny trained model."""
+
+import json
+
+import pytest
+import torch
+
+from unmask.cli import main
+from unmask.errors import UnmaskError
+from unmask.runs.train_policy import train_order_policy
+from unmask.samplers.order_policy import OrderPolicy, nearness
+from unmask.training.order_training import OrderTraining
+
+TEXT = "\n\n".join(f"the king {i} sat on the hill and the queen {i} ran." for i in range(40))
+SHORT = OrderTraining(steps=(2, 4), updates=3, batch=4, group=2)
+
+
+def test_nearness_is_the_inverse_distance_to_known_tokens():
+    known = torch.tensor([[False, True, False, False, True, False]])
+    left, right = nearness(known)[0].unbind(-1)
+    assert left[2:4].tolist() == [1.0, 0.5]
+    assert right[2:4].tolist() == [0.5, 1.0]
+    assert (float(left[0]), float(right[5])) == (0.0, 0.0)
+
+
+def test_the_command_trains_saves_and_generates(run, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text(TEXT)
+    out = tmp_path / "order.safetensors"
+    command = ["train-order", str(run), "--data", str(tmp_path / "text.txt"), "--steps", "2,4"]
+    command += ["--updates", "3", "--batch", "4", "--group", "2", "--out", str(out)]
+    assert main([*command, "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["steps"] for row in rows] == [2, 4]
+    assert all(row["before"] > 0 and row["after"] > 0 and row["error"] > 0 for row in rows)
+    generate = ["generate", str(run), "--length", "12", "--steps", "3", "--json", "--seed", "2"]
+    assert main([*generate, "--order-policy", str(out)]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["calls"] <= 3
+
+
+def test_a_saved_policy_writes_the_same_text(model, tmp_path):
+    policy, values = train_order_policy(model, [TEXT], SHORT)
+    assert len(values) == 2
+    policy.save(tmp_path / "order.safetensors")
+    again = OrderPolicy.load(tmp_path / "order.safetensors")
+    options = {"sampler": "learned_order", "length": 20, "steps": 4, "seed": 3}
+    [ours] = model.generate(order_policy=policy, **options)
+    [theirs] = model.generate(order_policy=again, **options)
+    assert ours.ids == theirs.ids
+    second, _ = train_order_policy(model, [TEXT], SHORT)
+    for weights, other in zip(policy.parameters(), second.parameters(), strict=True):
+        assert torch.equal(weights, other)  # the seed sets texts and orders
+
+
+def test_a_policy_of_another_model_and_another_sampler_are_refused(model):
+    foreign = OrderPolicy(digest="0" * 16)
+    with pytest.raises(UnmaskError, match="trained for another model"):
+        model.generate(sampler="learned_order", order_policy=foreign)
+    with pytest.raises(UnmaskError, match="give sampler learned_order"):
+        model.generate(sampler="margin", order_policy=OrderPolicy())
+
+
+def test_a_causal_model_has_no_order_to_learn(left_to_right):
+    with pytest.raises(UnmaskError, match="has no order to learn"):
+        train_order_policy(left_to_right, [TEXT], SHORT)
+
+
+def test_a_text_of_few_rows_is_refused(model):
+    with pytest.raises(UnmaskError, match="5 or more are needed"):
+        train_order_policy(model, ["a king"], SHORT)
+
+
+@pytest.mark.parametrize("content", [b"", b"no policy", None])
+def test_a_file_without_a_policy_is_one_line(content, run, tmp_path, capsys):
+    file = tmp_path / "order.safetensors"
+    if content is not None:
+        file.write_bytes(content)
+    assert main(["generate", str(run), "--order-policy", str(file)]) == 2
+    complaint = capsys.readouterr().err
+    assert "make one with 'unmask train-order MODEL'" in complaint
+    assert complaint.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--prior", "best"], "--prior is 'best'"),
+        (["--length", "1"], "--length must be 2 or more"),
+        (["--steps", "0"], "steps must be 1 or more"),
+        (["--out", "none/x.safetensors"], "there is no folder"),
+    ],
+)
+def test_mistakes_of_the_command_are_one_line(options, message, run, capsys):
+    assert main(["train-order", str(run), *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_new_policy_leaves_the_global_random_numbers_alone():
+    before = torch.get_rng_state()
+    OrderPolicy()
+    assert torch.equal(torch.get_rng_state(), before)
