@@ -55,6 +55,15 @@ def test_pydoc_is_english_text_sorted_by_topic(monkeypatch):
         documents("builtin:pydocs")
 
 
+def test_code_of_packages_is_read_by_name():
+    found = documents("python:yaml,jaxtyping")
+    assert any("def safe_load(" in text for text in found)
+    assert any("class AbstractArray" in text for text in found)
+    assert len(digest("python:yaml")) == 32
+    with pytest.raises(UnmaskError, match="python:no_such_package is no installed package"):
+        documents("python:no_such_package")
+
+
 def test_separators_of_plain_text(tmp_path):
     path = write(tmp_path / "a.txt", "one\ntwo\n<|endoftext|>\n\nthree\n<|endoftext|>\n")
     assert documents(path) == ["one\ntwo", "\nthree"]

@@ -5,6 +5,7 @@ Names of sources:
 - `builtin:pydoc`: the documentation of Python;
 - a file, a folder, or parallel files such as `train.{de,en}`;
 - `-`: standard input, plain text;
+- `python:stdlib,numpy`: source files of the standard library and of installed packages;
 - `hf:OWNER/NAME[/CONFIG][:SPLIT]`: a dataset of the hub; the default split is `train`;
 - a scheme of a plugin.
 """

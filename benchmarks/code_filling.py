@@ -1,0 +1,176 @@
+"""Masked lines of held-out Python functions: exact matches and share of fillings that parse.
+
+The functions are those of the files that a model of the recipe `code` held out. In each function 1, 3 or 10 lines in a row
+are masked; the number of their tokens is given. An MDLM reads the lines before and after the gap. The
+autoregressive baseline reads the lines before it. `--table FILE` prints the lines of earlier runs.
+
+    unmask train code && unmask train code-autoregressive
+    python benchmarks/code_filling.py runs/code --baseline runs/code-autoregressive --out code.jsonl
+"""
+
+import argparse
+import ast
+import random
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from machine import Report, read_rows
+
+from unmask import Model, load
+from unmask.data.documents.fields import Fields
+from unmask.data.sources.open_source import open_corpus
+from unmask.evaluation.metrics.bootstrap import share
+
+SHORTEST, LONGEST = 14, 45  # lines of a function
+ROOM = 8  # tokens of a row that are left free, for special tokens
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A function with masked lines."""
+
+    before: str
+    inside: str
+    after: str
+
+    def parses(self, filling: str) -> bool:
+        """True if the function with this filling is valid Python."""
+        try:
+            ast.parse(textwrap.dedent(self.before + filling + self.after))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return False
+        return True
+
+    def same(self, filling: str) -> bool:
+        """True if the filling has the lines of the original, but for spaces at their ends."""
+        lines = [[line.rstrip() for line in text.splitlines()] for text in (filling, self.inside)]
+        return lines[0] == lines[1]
+
+
+def functions(model: Model) -> Iterator[str]:
+    """The functions of the held-out files of a model, as text."""
+    data = model.config.data
+    assert isinstance(data.train, str)
+    corpus = open_corpus(data.train, Fields(data.separator, data.text_field))
+    for text in corpus.part(data.holdout, held=True):
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError):
+            continue
+        lines = text.splitlines(keepends=True)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found = lines[node.lineno - 1 : node.end_lineno]
+                if SHORTEST <= len(found) <= LONGEST:
+                    yield "".join(found)
+
+
+def gaps(model: Model, masked: int, n: int) -> list[Gap]:
+    """One gap of so many lines in each of `n` functions, which a seed selects."""
+    draw = random.Random(masked)
+    found = list(dict.fromkeys(functions(model)))
+    draw.shuffle(found)
+    chosen = []
+    for text in found:
+        lines = text.splitlines(keepends=True)
+        first = draw.randrange(1, len(lines) - masked)
+        stop = first + masked
+        gap = Gap(*("".join(part) for part in (lines[:first], lines[first:stop], lines[stop:])))
+        tokens = sum(
+            len(model.tokenizer.encode(part)) for part in (gap.before, gap.inside, gap.after)
+        )
+        if gap.inside.strip() and tokens <= model.config.data.length - ROOM:
+            chosen.append(gap)
+        if len(chosen) == n:
+            break
+    return chosen
+
+
+def fill(model: Model, gap: Gap, **options: Any) -> str:
+    """The text of a filling with as many tokens as the original; at most its lines if only the left is read."""
+    encode, mask = model.tokenizer.encode, model.tokenizer.vocabulary.mask_id
+    before, inside = encode(gap.before), encode(gap.inside)
+    if not model.method.capabilities.infill:
+        length = len(before) + len(inside)
+        [result] = model.generate(gap.before, length=length, stop=False, **options)
+        lines = result.text[len(gap.before) :].splitlines(keepends=True)
+        return "".join(lines[: len(gap.inside.splitlines())])
+    [result] = model.fill([*before, *[mask] * len(inside), *encode(gap.after)], **options)
+    assert result.text.startswith(gap.before) and result.text.endswith(gap.after)
+    return result.text[len(gap.before) : len(result.text) - len(gap.after)]
+
+
+def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """One row for each number of lines, model and sampler."""
+    model = load(args.model, args.device)
+    ways = [(f"MDLM, {name}", model, name) for name in args.samplers]
+    if args.baseline:
+        other = load(args.baseline, args.device)
+        ways.append(("autoregressive", other, "left_to_right"))
+    for masked in args.lines:
+        chosen = gaps(model, masked, args.functions)
+        kept = {"lines": masked, "n": len(chosen)}
+        deleted = share([gap.parses("") for gap in chosen])
+        yield {
+            "row": f"deleted/{masked}",
+            "way": "lines deleted",
+            **kept,
+            **_cells("parse", deleted),
+        }
+        for name, own, sampler in ways:
+            found = [fill(own, gap, sampler=sampler, temperature=0.0, seed=0) for gap in chosen]
+            pairs = list(zip(chosen, found, strict=True))
+            exact = share([gap.same(text) for gap, text in pairs])
+            parse = share([gap.parses(text) for gap, text in pairs])
+            cells = {**_cells("exact", exact), **_cells("parse", parse)}
+            yield {"row": f"{name}/{masked}", "way": name, **kept, **cells}
+
+
+def _cells(name: str, figure: Any) -> dict[str, float]:
+    return {name: figure.value, f"{name}_low": figure.low, f"{name}_high": figure.high}
+
+
+def table(found: list[dict[str, Any]]) -> Iterator[str]:
+    """A line for each way; exact matches and parse rates in percent with 95% intervals."""
+    lines = sorted({row["lines"] for row in found})
+    yield "| filled by | " + " | ".join(f"{n} lines: exact | parse" for n in lines) + " |"
+    yield "|---" + "|---:" * (2 * len(lines)) + "|"
+    for way in dict.fromkeys(row["way"] for row in found):
+        by = {row["lines"]: row for row in found if row["way"] == way}
+        cells = [_percent(by.get(n, {}), name) for n in lines for name in ("exact", "parse")]
+        yield f"| {way} | {' | '.join(cells)} |"
+
+
+def _percent(row: dict[str, Any], name: str) -> str:
+    if name not in row:
+        return "–"
+    value, low, high = (100 * row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    return f"{value:.0f} [{low:.0f}, {high:.0f}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", nargs="?", help="a model of the recipe code")
+    parser.add_argument("--baseline", help="an autoregressive model of the same rows")
+    parser.add_argument("--samplers", nargs="+", default=["confidence", "left_to_right"])
+    parser.add_argument("--lines", type=int, nargs="+", default=[1, 3, 10])
+    parser.add_argument("--functions", type=int, default=200)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, help="a file to which rows are added")
+    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="print such files")
+    args = parser.parse_args()
+    if args.table:
+        print("\n".join(table(read_rows(*args.table))))
+        return
+    if not args.model:
+        parser.error("give a model of the recipe code")
+    report = Report(args.out)
+    for row in rows(args):
+        report.write(row)
+
+
+if __name__ == "__main__":
+    main()
