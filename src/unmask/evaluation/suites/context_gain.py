@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite, column
-from unmask.methods.method import METHODS, methods_that
 from unmask.options import option
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class RetrievalRow:
 
 @SUITES.register("retrieval")
 class Retrieval(Suite):
-    """Gain of retrieved passages in bits per byte of held-out paragraphs."""
+    """Gain of retrieved passages, in bits per byte."""
 
     Options = RetrievalOptions
     Row = RetrievalRow
@@ -74,6 +73,7 @@ class Retrieval(Suite):
         import numpy as np
 
         from unmask.data.retrieval import Retriever
+        from unmask.methods.method import METHODS, methods_that
 
         model.refuse_pairs("it reads a source and no passages; measure it with 'unmask evaluate'")
         if not model.method.capabilities.score or not model.method.capabilities.generate:
