@@ -565,3 +565,30 @@ def test_baselines_table(here, tmp_path, rows):
     ):
         assert line in shown
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_failure_modes(here, run, tmp_path):
+    """Names are known within one story and unknown in the next; a token that is written alone loses nothing."""
+    names = [f"{first}{second}m" for first in "ABCDEFGH" for second in "aeiou"]
+    story = "and {0} " * 5  # 40 tokens of one byte
+    stories, file = tmp_path / "stories.txt", tmp_path / "rows.jsonl"
+    stories.write_text("\n<|endoftext|>\n".join(map(story.format, names)))
+    options = ["--tiny", "--models", run, run, "--real", stories, "--out", file]
+    found = {row["row"]: row for row in parsed(here("failure_modes.py", *options))}
+    assert {row["mode"] for row in found.values()} == {
+        *("repetition", "context", "early", "dependence")
+    }
+    assert found["repetition/real stories"]["repetition"] > 0
+    one, several = (found[f"context/{name}"] for name in ("one real story", "several real stories"))
+    assert one["known"][-1][0] == 1 and several["known"][-1][0] < 1
+    alone, together = (
+        found[f"dependence/{name}, temperature 1"]
+        for name in ("entropy_bound:gamma=0", "entropy_bound:gamma=1000")
+    )
+    assert alone["together"] == 1 and alone["gain"] == 0
+    assert together["calls"] == 1 and together["together"] > 8
+    assert parsed(here("failure_modes.py", *options)) == []
+    picture = tmp_path / "failure.png"
+    shown = here("failure_modes.py", "--table", file, "--plot", picture)
+    assert sum(line.startswith("|") for line in shown.splitlines()) == 4 * 2 + len(found)
+    assert picture.read_bytes().startswith(b"\x89PNG")
