@@ -43,8 +43,9 @@ from unmask.diffusion.schedule import SCHEDULES
 from unmask.likelihood.bound import student_quantile
 from unmask.likelihood.schedule_variance import variance_by_schedule
 
+# depth, width, heads
 SIZES = {"40M": (10, 576, 9), "1M": (5, 128, 2), "13M": (7, 384, 6), "4M": (5, 256, 4)}
-TINY_SHAPE = (1, 16, 2)  # depth, width, heads, as above
+TINY_SIZES = {"40M": (2, 32, 2), "1M": (1, 16, 2), "13M": (1, 32, 2), "4M": (2, 16, 2)}
 ENDS = ("1M", "40M")  # sizes with several seeds
 STRATEGIES = ("ancestral", "confidence", "margin", "entropy", "predictor_corrector")
 FIXED = ("loglinear", "cosine", "cosine_squared", "polynomial", "linear", "geometric")
@@ -87,7 +88,7 @@ class Sizes(Study):
     def network(self, name: str) -> dict[str, Any]:
         """The fields of the method and the network of a row."""
         row = ROWS[name]
-        shape = TINY_SHAPE if self.args.tiny else SIZES[row.size]
+        shape = (TINY_SIZES if self.args.tiny else SIZES)[row.size]
         parts = (f"backbone.{part}" for part in ("depth", "width", "heads"))
         return {**row.settings, **dict(zip(parts, shape, strict=True))}
 
@@ -116,14 +117,12 @@ class Sizes(Study):
         """Bound and loss variance of the log-linear schedule's weights under each schedule."""
         if name != STANDARD or self.done("schedules", name):
             return
-        args, rows = self.args, Part(self.corpus.valid, 0, self.args.rows)
-        schedules = {schedule: SCHEDULES.build(schedule) for schedule in FIXED}
         found = variance_by_schedule(
             self.model(name).method,
-            rows,
-            schedules,
-            draws=max(2, args.draws),
-            batch=args.rows_per_pass,
+            Part(self.corpus.valid, 0, self.args.rows),
+            {schedule: SCHEDULES.build(schedule) for schedule in FIXED},
+            draws=4 * self.args.draws,  # the times of the draws are independent of each other
+            batch=self.args.rows_per_pass,
         )
         spreads = {schedule: asdict(spread) for schedule, spread in found.items()}
         self.write("schedules", name, spreads=spreads)
@@ -234,13 +233,15 @@ def schedule_table(found: Found, rows: list[dict[str, Any]]) -> Iterator[str]:
     """Each schedule: the bound after training with it; then the same weights under all schedules."""
     measured = [row["spreads"] for row in rows if row["table"] == "schedules"]
     spreads = measured[-1] if measured else {}
-    names = [name for name in FIXED if f"schedule-{name}" in found]
+    names = [name for name in FIXED if name in spreads or f"schedule-{name}" in found]
     if not names:
         return
     yield "\n| schedule | bound after training with it | bound of the log-linear weights | their loss variance, nats² |"
     yield "|---|---:|---:|---:|"
     for name in names:
-        cells = [name, f"≤ {nats(found, f'schedule-{name}')}", "", ""]
+        cells = [name, "–", "–", "–"]
+        if (row := f"schedule-{name}") in found:
+            cells[1] = f"≤ {nats(found, row)}"
         if spread := spreads.get(name):
             half = student_quantile(spread["freedom"], 0.95) * spread["error"]
             wide = student_quantile(spread["variance_freedom"], 0.95) * spread["variance_error"]

@@ -582,6 +582,8 @@ def test_sizes(here, tmp_path):
     certificates = {row["row"]: row["certificate"] for row in found if row["table"] == 1}
     assert certificates["ar-1M"] == "exact" and certificates["mdlm-1M"] == "upper"
     assert len({row["tokens"] for row in found if row["table"] == 1}) == 1
+    parameters = {row["row"]: row["non_embedding"] for row in found if row["table"] == 1}
+    assert parameters["mdlm-40M"] > 2 * parameters["mdlm-1M"]
     texts = [(row["row"], row["sampler"]) for row in found if row["table"] == "texts"]
     assert texts.count(("mdlm-40M", "predictor_corrector")) == 1 and len(texts) == 2 * (5 + 1) + 2
     assert parsed(here("sizes.py", *options)) == []
@@ -590,6 +592,6 @@ def test_sizes(here, tmp_path):
     lines = [line for line in shown.splitlines() if line.startswith("| ")]
     first = [line.split(" | ")[0].removeprefix("| ") for line in lines]
     assert first[:3] == ["size", "1M", "40M"]
-    assert {"loglinear", "cosine", "confidence", "left_to_right"} <= set(first)
+    assert {"loglinear", "geometric", "confidence", "left_to_right"} <= set(first)
     assert "MDLM − AR at 40M minus that at 1M: " in shown and "Real text: " in shown
     assert picture.read_bytes().startswith(b"\x89PNG")
