@@ -296,7 +296,7 @@ def plot(out: Path, picture: Path) -> None:
     sizes = by_size(found)
     figure = Figure(figsize=(4 + 2.6 * len(sizes), 3.8), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, 1 + len(sizes))
+    panels = figure.subplots(1, 1 + len(sizes), squeeze=False)[0]
     for method, title in {"ar": "autoregressive, exact", "mdlm": "MDLM, bound"}.items():
         names = [f"{method}-{size}" for size in sizes]
         x = [next(iter(found[name].values()))["non_embedding"] for name in names]
@@ -304,7 +304,10 @@ def plot(out: Path, picture: Path) -> None:
         half = [one.half for one in y]
         panels[0].errorbar(x, [one.mean for one in y], half, marker="o", capsize=3, label=title)
     panels[0].set(xscale="log", xlabel="non-embedding parameters", ylabel="nats per token")
-    panels[0].legend(frameon=False)
+    panels[0].legend(frameon=False, loc="lower left", fontsize=9)
+    for axes in panels[2:]:
+        axes.sharey(panels[1])
+        axes.tick_params(labelleft=False, which="both")
     for axes, size in zip(panels[1:], sizes, strict=True):
         for number, sampler in enumerate((*STRATEGIES, "left_to_right")):
             method = "ar" if sampler == "left_to_right" else "mdlm"
@@ -314,17 +317,16 @@ def plot(out: Path, picture: Path) -> None:
                 if (one.row["row"], one.row["sampler"]) == (f"{method}-{size}", sampler)
             )
             style: dict[str, Any] = {"color": f"C{number}", "marker": "os^Dv*"[number]}
-            label = sampler if axes is panels[1] else None
-            axes.plot([x for x, _ in points], [y for _, y in points], label=label, **style)
-        axes.set(title=size, xlabel="network calls", xscale="log", yscale="log")
+            axes.plot([x for x, _ in points], [y for _, y in points], label=sampler, **style)
+        axes.set(title=size, xlabel="network calls", yscale="log")
+        axes.set_xscale("log", base=2)
     for axes in panels:
         axes.grid(alpha=0.2)
         axes.spines[["top", "right"]].set_visible(False)
-    if texts:
-        for axes in panels[2:]:
-            axes.sharey(panels[1])
+    if texts and sizes:
         panels[1].set_ylabel(f"perplexity under {texts[0].scores['judge']}")
-    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+        shown = panels[1].get_legend_handles_labels()
+        figure.legend(*shown, loc="outside right upper", frameon=False, fontsize=9)
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=140)
 
