@@ -53,6 +53,7 @@ from unmask.likelihood.estimate import likelihood
 from unmask.likelihood.measured_rows import token_counts
 from unmask.methods.method import METHODS, Method
 from unmask.model import Model
+from unmask.runs.run_folder import count_parameters
 
 FACTORS = (0.3, 0.7, 1.5)  # on both learning rates; every row tries all of them
 LR, MUON_LR = 4e-3, 0.02
@@ -136,14 +137,22 @@ class Study:
 
     # training
 
-    def config(self, name: str, factor: float, steps: int) -> RunConfig:
-        """The configuration of a row."""
+    def network(self, name: str) -> dict[str, Any]:
+        """The fields of the method and the network of a row."""
         depth, width, heads = SHAPES[self.args.shape]
         fields = {
             "backbone.depth": depth,
             "backbone.width": width,
             "backbone.heads": heads,
             "backbone.zero_out": "true",
+            **ROWS[name].settings,
+        }
+        return fields if fields.get("backbone") == "causal" else {**fields, "backbone.gate": 1}
+
+    def config(self, name: str, factor: float, steps: int) -> RunConfig:
+        """The configuration of a row."""
+        fields = {
+            **self.network(name),
             "data.length": self.corpus.train.length,
             "training.steps": steps,
             "training.batch": self.args.batch,
@@ -158,10 +167,7 @@ class Study:
             "training.cuda_graph": name not in self.eager,
             "training.device": DEVICE.type,
             "training.log_every": 50,
-            **ROWS[name].settings,
         }
-        if fields.get("backbone") != "causal":
-            fields["backbone.gate"] = 1
         return resolve({}, {field: str(value) for field, value in fields.items()})
 
     def method(self, config: RunConfig) -> Method:
@@ -205,30 +211,38 @@ class Study:
     def learn(self, name: str, seed: int) -> None:
         """Chooses the learning rate if that is missing, then trains and measures one seed."""
         args = self.args
-        for factor in args.factors:
+        for factor in args.factors if len(args.factors) > 1 else ():
             if factor not in [row["factor"] for row in self.done("tuning", name)]:
                 self.write("tuning", name, factor=factor, nats=self.tuning_loss(name, factor))
         if seed in [row["seed"] for row in self.done(1, name)]:
             return
         factor = self.best_factor(name)
         trainer = self.train(name, seed, factor, args.steps)
+        counted = count_parameters(self.config(name, factor, args.steps), self.corpus.vocabulary)
         weights = trainer.method.state_dict()
         if seed == FIRST_SEED:
             self.trainers[name] = trainer
-            save_file({key: x.cpu().contiguous() for key, x in weights.items()}, self.file(name))
+            self.save(name, weights)
         seconds = trainer.state.seconds - trainer.start_seconds
         about = {
             "seed": seed,
             "factor": factor,
             "steps": args.steps,
             "tokens": trainer.state.tokens,
-            "parameters": sum(p.numel() for p in trainer.method.parameters()),
+            "parameters": counted.total,
+            "non_embedding": counted.non_embedding,
             "seconds": seconds,
             "start_seconds": trainer.start_seconds,
             "skipped": trainer.state.skipped,
         }
         for measured in self.bounds(self.twin(name, weights)):
             self.write(1, name, **about, **measured)
+
+    def steps_of(self, name: str) -> int:
+        """All training steps of a row."""
+        args = self.args
+        tuned = len(args.factors) if len(args.factors) > 1 else 0
+        return int(tuned * args.tuning_steps + args.seeds * args.steps)
 
     def tuning_loss(self, name: str, factor: float) -> float:
         """The held-out loss after a short run; infinite if the run diverged."""
@@ -243,6 +257,8 @@ class Study:
 
     def best_factor(self, name: str) -> float:
         """The factor with the lowest held-out loss; a loss that is not finite loses."""
+        if len(self.args.factors) == 1:
+            return float(self.args.factors[0])
         tried = self.done("tuning", name)
         finite = [row for row in tried if math.isfinite(row["nats"])] or tried
         return float(min(finite, key=lambda row: row["nats"])["factor"])
@@ -269,6 +285,14 @@ class Study:
     def file(self, name: str) -> Path:
         """The weights of the first seed."""
         return Path(self.args.weights / f"{name}.safetensors")
+
+    def save(self, name: str, weights: dict[str, torch.Tensor]) -> None:
+        """Writes the weights of the first seed."""
+        whole = torch.contiguous_format
+        # a clone, because the file format has no tensors that share memory, as a tied head does
+        save_file(
+            {k: x.cpu().clone(memory_format=whole) for k, x in weights.items()}, self.file(name)
+        )
 
     # texts and time, with the device to themselves
 
@@ -314,8 +338,7 @@ class Study:
         if name not in self.models:
             if not self.file(name).exists():
                 trainer = self.train(name, FIRST_SEED, self.best_factor(name), self.args.steps)
-                weights = trainer.method.state_dict()
-                save_file({k: x.cpu().contiguous() for k, x in weights.items()}, self.file(name))
+                self.save(name, trainer.method.state_dict())
             method = self.twin(name, load_file(self.file(name)))
             method.serve()
             self.models[name] = Model(method, self.tokenizer, self.config(name, 1.0, 1))
@@ -378,7 +401,7 @@ def work(args: argparse.Namespace, task: str, name: str, *more: Any) -> None:
     if time.time() > args.ends:
         return
     if args.out not in _studies:
-        _studies[args.out] = Study(args)
+        _studies[args.out] = args.study(args)
     study = _studies[args.out]
     study.args = args
     try:
@@ -468,9 +491,9 @@ def plan(args: argparse.Namespace) -> None:
     total = 0.0
     with TemporaryDirectory() as folder:
         args = argparse.Namespace(**{**vars(args), "out": Path(folder), "weights": Path(folder)})
-        study, steps = Study(args), len(args.factors) * args.tuning_steps + args.seeds * args.steps
+        study = args.study(args)
         for name in args.rows_of_table:
-            begun = time.perf_counter()
+            steps, begun = study.steps_of(name), time.perf_counter()
             study.pace(name, 0)
             (found,) = study.done("speed", name)
             start = time.perf_counter() - begun - args.timed * found["ms"] / 1e3
@@ -793,6 +816,7 @@ def main() -> None:
         vars(args).update(TINY, data=args.data or tiny_data(args.out / "data"))
     if args.data is None:
         options.error("--data is missing: give the folder that --prepare wrote")
+    args.study = Study
     args.rows_of_table = args.only or list(ROWS)
     args.weights = args.weights or args.out / "weights"
     args.ends = time.time() + args.seconds

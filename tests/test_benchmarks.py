@@ -592,3 +592,33 @@ def test_failure_modes(here, run, tmp_path):
     shown = here("failure_modes.py", "--table", file, "--plot", picture)
     assert sum(line.startswith("|") for line in shown.splitlines()) == 4 * 2 + len(found)
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_sizes(here, tmp_path):
+    """Two sizes of both methods and two schedules, once; further seeds at the ends; then tables and picture."""
+    from tiny_judge import save_judge
+
+    rows = [f"{method}-{size}" for size in ("40M", "1M") for method in ("mdlm", "ar")]
+    schedules = ["schedule-loglinear", "schedule-cosine"]
+    options = ["--tiny", "--out", tmp_path, "--only", *rows, *schedules]
+    found = parsed(here("sizes.py", *options))
+    seeds = [(row["row"], row["seed"]) for row in found if row["table"] == 1]
+    assert sorted(seeds) == sorted(
+        [*((r, s) for r in rows for s in (1, 2)), *((s, 1) for s in schedules)]
+    )
+    certificates = {row["row"]: row["certificate"] for row in found if row["table"] == 1}
+    assert certificates["ar-1M"] == "exact" and certificates["mdlm-1M"] == "upper"
+    assert len({row["tokens"] for row in found if row["table"] == 1}) == 1
+    parameters = {row["row"]: row["non_embedding"] for row in found if row["table"] == 1}
+    assert parameters["mdlm-40M"] > 2 * parameters["mdlm-1M"]
+    texts = [(row["row"], row["sampler"]) for row in found if row["table"] == "texts"]
+    assert texts.count(("mdlm-40M", "predictor_corrector")) == 1 and len(texts) == 2 * (5 + 1) + 2
+    assert parsed(here("sizes.py", *options)) == []
+    picture, judge = tmp_path / "sizes.png", save_judge(tmp_path / "judge")
+    shown = here("sizes.py", "--out", tmp_path, "--judge", judge, "--table", "--plot", picture)
+    lines = [line for line in shown.splitlines() if line.startswith("| ")]
+    first = [line.split(" | ")[0].removeprefix("| ") for line in lines]
+    assert first[:3] == ["size", "1M", "40M"]
+    assert {"loglinear", "geometric", "confidence", "left_to_right"} <= set(first)
+    assert "MDLM − AR at 40M minus that at 1M: " in shown and "Real text: " in shown
+    assert picture.read_bytes().startswith(b"\x89PNG")
