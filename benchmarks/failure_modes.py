@@ -58,8 +58,8 @@ class Setting:
 
     @property
     def curve(self) -> str:
-        """The name without steps and fields."""
-        return f"{self.sampler.partition(':')[0]}, temperature {self.temperature:g}"
+        """The name without steps and gamma, which differ along a curve."""
+        return f"{self.sampler.partition(':gamma')[0]}, temperature {self.temperature:g}"
 
     @property
     def name(self) -> str:
@@ -105,6 +105,7 @@ class Study:
                 Setting("ancestral", steps),
                 Setting("ancestral", steps, 0.7),
                 Setting("confidence", steps, 0.7),
+                Setting("confidence:drawn=true", steps, 0.7),
                 Setting("predictor_corrector", max(1, steps // 2), 0.7),  # two calls a step
             ):
                 yield setting.name, partial(self._curve, setting)
@@ -437,8 +438,8 @@ def _draw_repetition(axes: Axes, rows: list[dict[str, Any]]) -> None:
     others = [row for row in rows if "curve" not in row]
     for row, style in zip(others, ("-", "--", ":"), strict=False):
         axes.axhline(row["repetition"], color="black", linestyle=style, label=row["name"])
+    _logarithmic(axes)
     axes.set(
-        xscale="log",
         xlabel="network calls of a text",
         ylabel="share of repeated 4-grams",
         title="Repetition",
@@ -484,12 +485,17 @@ def _draw_dependence(axes: Axes, rows: list[dict[str, Any]]) -> None:
     for label, mine in _curves(rows):
         _line(axes, mine, "together", "gain", label)
     axes.axhline(0, color="black", linewidth=0.8)
+    _logarithmic(axes)
     axes.set(
-        xscale="log",
         xlabel="tokens written together, mean over tokens",
         ylabel="log p given the others − log p without them",
         title="Dependence of tokens written together",
     )
+
+
+def _logarithmic(axes: Axes) -> None:
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
 
 
 PANELS = (_draw_repetition, _draw_context, _draw_early, _draw_dependence)
