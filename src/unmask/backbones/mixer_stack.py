@@ -1,5 +1,6 @@
 """Base of the networks without attention: embedding, blocks, norm and head."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, fields
 from functools import partial
@@ -45,7 +46,7 @@ class MixerConfig:
                 raise UnmaskError(f"{name} must lie between 1 and {most:,}, not {value}")
 
 
-class MixerBlock(Compilable):
+class MixerBlock(Compilable, ABC):
     """A block with residual connections; with time conditioning, adaLN-Zero modulates its parts."""
 
     recomputed: bool = False  # activation checkpointing: the backward pass reruns the block
@@ -82,11 +83,11 @@ class MixerBlock(Compilable):
         args = (x, layer, valid, c, memory)
         return checkpoint(self.mixed, *args, use_reentrant=False, preserve_rng_state=False)
 
+    @abstractmethod
     def mixed(
         self, x: Features, layer: int, valid: Mask | None, c: Tensor | None, memory: Memory | None
     ) -> Features:
         """The block itself; `forward` recomputes it in the backward pass if wanted."""
-        raise NotImplementedError
 
     def condition(self, c: Tensor | None) -> tuple[Any, ...]:
         """Shift, scale and gate of each part; those that change nothing without adaLN."""
@@ -113,13 +114,13 @@ class MixerStack(Backbone):
             self.modulation = zero_linear(config.condition_width, 2 * config.width)
         self.head = head(config, self.embedding)
 
+    @abstractmethod
     def block(self) -> MixerBlock:
         """A new block."""
-        raise NotImplementedError
 
+    @abstractmethod
     def last_norm(self) -> nn.Module:
         """The norm before the head."""
-        raise NotImplementedError
 
     def adapted(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Weights of an initial network; one without time conditioning gets adaLN that changes nothing."""
