@@ -11,7 +11,9 @@ resumes from its checkpoint.
 
 Training leaves out every interval of the benchmark's test parts and the held-out intervals: every 16th block of
 131,072 bases. An autoregressive row trains for as many tokens as pretraining and fine-tuning have together. The
-network of SEDD has time conditioning, which the method needs; the others have none, as in the paper.
+network of SEDD has time conditioning, which the method needs; the others have none, as in the paper. Plaid
+diffuses vectors, which have no complement: its network is one strand of Caduceus with the pretrained layers, a new
+first and a new last layer, and it trains on both strands of the data.
 """
 
 import argparse
@@ -74,6 +76,13 @@ ROWS = {
         "tuning",
     ),
     "caduceus-mdlm": Row("caduceus-mlm", {"method": "mdlm", "backbone": "caduceus"}, "tuning"),
+    "caduceus-plaid": Row(
+        "caduceus-mlm",
+        {"method": "plaid", "backbone": "bimamba", "backbone.width": 118}
+        | {"backbone.time_conditioning": True, "backbone.condition_width": 16}
+        | {"data.reverse_complement": 0.5},
+        "tuning",
+    ),
 }
 TINY_NETWORK = {
     "backbone.width": 16,

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from builders import small_method
@@ -13,6 +14,7 @@ from unmask.errors import UnmaskError
 from unmask.generation.sampler_spec import suitable_samplers
 from unmask.methods.method import METHODS
 from unmask.randomness import RowStream
+from unmask.representation.classifier import classifier_of, rows_for
 from unmask.training.trainer import Trainer
 
 LATENT = [name for name in METHODS if METHODS[name].capabilities.latent]
@@ -63,6 +65,16 @@ def model(request, tmp_path_factory) -> unmask.Model:
 def same(one: unmask.Model, other: unmask.Model) -> bool:
     ours, theirs = one.method.state_dict(), other.method.state_dict()
     return ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
+
+
+def test_its_network_classifies_and_embeds(model):
+    classifier, method = classifier_of(model, 2, pooling="mean"), model.method
+    rows = rows_for(classifier, TEXTS[:3])
+    _, x, valid = next(iter(rows.batches(3)))
+    level = torch.zeros(len(x)) if method.backbone.time_conditioning else None
+    h = method.backbone.hidden(method.clean_inputs(x), level, valid=valid)
+    assert torch.allclose(h, classifier.method.backbone.hidden(x, level, valid=valid), atol=1e-5)
+    assert np.isfinite(model.embed(TEXTS[:3])).all()
 
 
 # parameters of its own, a schedule of each token, neither

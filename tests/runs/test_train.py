@@ -92,6 +92,17 @@ def test_a_run_goes_on_from_another_models_weights_and_tokens(settings, model, t
     assert fresh.tokenizer.fingerprint != model.tokenizer.fingerprint
 
 
+def test_a_method_of_vectors_takes_the_layers_between_the_first_and_the_last(
+    settings, model, tmp_path
+):
+    vectors = {"method": "plaid", "backbone.time_conditioning": "true"}
+    begun = train(settings | vectors, tmp_path / "run").method.state_dict()
+    for name, weight in model.method.state_dict().items():
+        if ".embedding." not in name and ".head." not in name:
+            assert torch.allclose(weight, begun[name], atol=1e-9), name
+    assert begun["backbone.embedding.weight"].shape == (32, 32)  # two codes of 16 -> the width
+
+
 def test_a_resumed_run_needs_its_start_no_more(settings, run, tmp_path):
     first = shutil.copytree(run, tmp_path / "first")
     settings |= {"init_from": str(first)}

@@ -287,6 +287,17 @@ class Method(nn.Module, ABC):
         fixed = self.device.type == "cuda" or (compile and self.device.type == "cpu")
         self.serving = Serving(dtype, fixed)
 
+    def clean_inputs(self, x: Tokens) -> Tensor:
+        """The network's inputs for tokens without noise.
+
+        Args:
+            x: Token ids.
+
+        Returns:
+            The token ids; vectors if the method diffuses vectors.
+        """
+        return x
+
     @property
     def device(self) -> torch.device:
         """The device of the parameters."""

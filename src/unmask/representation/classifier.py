@@ -13,6 +13,7 @@ from unmask.config.components import build_method
 from unmask.config.run_config import Choice
 from unmask.data.rows.sentence_rows import Sentence, SentenceRows, sentence_rows
 from unmask.errors import UnmaskError
+from unmask.methods.method import Method
 from unmask.methods.sequence_classifier import SequenceClassifier, as_classifier
 from unmask.training.fine_tune import FineTuning, Fitted, fit, predict
 from unmask.training.lora import add_adapters, merged, remove_adapters
@@ -61,13 +62,24 @@ def classifier_of(bundle: Bundle, classes: int, *, seed: int = 0, **settings: An
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         method = build_method(config, bundle.tokenizer.vocabulary)
-    start = bundle.method.state_dict()
+    start = _start(bundle.method)
     own = {
         name: start.get(name, tensor) if not name.startswith(_HEAD) else tensor
         for name, tensor in method.state_dict().items()
     }
     method.load_state_dict(own)
     return Bundle(method.to(bundle.device), bundle.tokenizer, config, bundle.defaults)
+
+
+@torch.no_grad()
+def _start(method: Method) -> dict[str, Tensor]:
+    """The weights of a model; the first layer of one that reads vectors becomes an embedding of tokens."""
+    found = method.state_dict()
+    if method.capabilities.latent:
+        tokens = torch.arange(method.vocabulary.size, device=method.device)
+        inputs = method.clean_inputs(tokens[None])[0]
+        found["backbone.embedding.weight"] = method.backbone.embedding(inputs)
+    return found
 
 
 def rows_for(

@@ -57,6 +57,8 @@ def embed_rows(
     with method.arithmetic():
         for _, x, valid in rows.to(device).batches(batch):
             level = torch.zeros(len(x), device=device) if backbone.time_conditioning else None
-            h = pooled(backbone.hidden(x, level, valid=valid).float(), valid, pooling)
+            h = pooled(
+                backbone.hidden(method.clean_inputs(x), level, valid=valid).float(), valid, pooling
+            )
             found.append(F.normalize(h, dim=-1) if normalize else h)
     return torch.cat(found).cpu().numpy()

@@ -51,6 +51,7 @@ from unmask.training.trainer import Trainer
 
 Say = Callable[[str], None]
 _NETWORK = "backbone."
+_ENDS = ("backbone.embedding.", "backbone.head.")
 
 
 def train(
@@ -260,20 +261,21 @@ def _initial_model(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
             f"init_from {config.init_from} has another tokenizer than the one given: give none"
         )
     method = build_method(config, found.tokenizer.vocabulary)
-    own = {name for name, _ in method.named_buffers() if not name.startswith(_NETWORK)}
-    weights = {
-        # buffers of the method, which a model of another method does not have
-        **{name: t for name, t in method.state_dict().items() if name in own},
-        **{
-            name: t
-            for name, t in found.method.state_dict().items()
-            if not name.startswith(_NETWORK)
-        },
-        **{
-            f"{_NETWORK}{name}": tensor
-            for name, tensor in method.backbone.adapted(found.method.backbone.state_dict()).items()
-        },
+    fresh, network = (
+        method.state_dict(),
+        method.backbone.adapted(found.method.backbone.state_dict()),
+    )
+    given = {
+        **{n: t for n, t in found.method.state_dict().items() if not n.startswith(_NETWORK)},
+        **{f"{_NETWORK}{name}": tensor for name, tensor in network.items()},
     }
+    # buffers of the method, which a model of another method does not have
+    own = {name for name, _ in method.named_buffers() if not name.startswith(_NETWORK)}
+    if method.capabilities.latent != found.method.capabilities.latent:
+        # tokens and vectors have different first and last layers: only the layers between are taken
+        own |= {name for name in fresh if not name.startswith(_NETWORK) or name.startswith(_ENDS)}
+        given = {name: tensor for name, tensor in given.items() if name in fresh.keys() - own}
+    weights = {name: fresh[name] for name in own} | given
     load_weights(method, weights, f"init_from {config.init_from}")
     return Model(method, found.tokenizer, config, found.defaults)
 

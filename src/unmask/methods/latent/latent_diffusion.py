@@ -173,6 +173,11 @@ class LatentDiffusion(Method):
 
     # The network
 
+    def clean_inputs(self, x: Tokens) -> Float[Tensor, "rows length inputs"]:
+        """The codes of tokens in place of z_t and of the guess, as at gamma = -infinity."""
+        codes = nn.functional.embedding(x, self.codes / self.codes.square().mean().sqrt())
+        return torch.cat([codes, codes], -1)
+
     def network(
         self, z: Vectors, gamma: Float[Tensor, "rows"], guess: Vectors, valid: Valid | None
     ) -> Outputs:

@@ -66,6 +66,10 @@ class SSDLM(LatentDiffusion):
     def adapter(self, width: int, features: int) -> nn.Module:
         return nn.Linear(width, features)
 
+    def clean_inputs(self, x: Tokens) -> Float[Tensor, "rows length vocabulary"]:
+        """One-hot vectors of tokens."""
+        return (nn.functional.embedding(x, self.codes) + 1) / 2
+
     def predict(
         self, z: Vectors, gamma: Float[Tensor, "rows"], guess: Vectors, valid: Valid | None = None
     ) -> Outputs:
