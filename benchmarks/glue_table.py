@@ -1,11 +1,12 @@
 """Table 4 of the MDLM paper in small: GLUE before and after diffusion fine-tuning of an encoder.
 
 The first command trains and measures what is missing. The second compares the speed with transformers' Trainer.
-The third prints the tables as Markdown.
+The third reads the generated texts with a judge. The fourth prints the tables as Markdown.
 
 ```
 python benchmarks/glue_table.py --data DATA --encoder ENCODER --runs runs/glue
 python benchmarks/glue_table.py --data DATA --encoder ENCODER --runs runs/glue --speed
+python benchmarks/glue_table.py --encoder ENCODER --runs runs/glue --judge smollm2.gguf
 python benchmarks/glue_table.py --runs runs/glue --table
 ```
 
@@ -27,6 +28,7 @@ same texts.
 
 import argparse
 import json
+import math
 import os
 import statistics
 import time
@@ -194,6 +196,32 @@ class Study:
             self.write(kind="glue", row=row, task=data.task.name, seed=seed, seconds=seconds)
 
 
+def judge(study: Study, spec: str) -> None:
+    """Perplexity under a judge and entropy of the generated texts of each row."""
+    import torch
+
+    from unmask.evaluation.judges.judge import Sample
+    from unmask.evaluation.judges.load_judge import causal_judge
+    from unmask.evaluation.metrics.text_quality import measure
+
+    tokenizer = read_bundle(study.args.encoder).tokenizer
+    reader = causal_judge(spec, torch.device("cpu"))
+    for path in sorted(study.runs.glob("*.samples.jsonl")):
+        row = path.name.removesuffix(".samples.jsonl")
+        if study.has("judged", row):
+            continue
+        lines = path.read_text(encoding="utf-8").splitlines()
+        texts = [json.loads(line)["text"] for line in lines]
+        samples = [Sample(tokenizer.encode(text), text) for text in texts if text.strip()]
+        found = measure(samples, reader)
+        nats = [found.nats.value, found.nats.low, found.nats.high]
+        study.write(
+            kind="judged", row=row, judge=Path(spec).name, texts=len(samples),
+            tokens=statistics.fmean(len(sample.ids) for sample in samples),
+            perplexity=[math.exp(value) for value in nats], entropy=found.entropy.value,
+        )  # fmt: skip
+
+
 def figures(bound: Any) -> dict[str, Any]:
     """The figures of a bound that the table shows."""
     names = ("nats", "error", "perplexity", "bits_per_byte", "certificate", "tokens")
@@ -342,6 +370,19 @@ def table(study: Study) -> str:
     for each in sorted(mouth, key=lambda each: ROWS.index(each["row"])):
         pseudo, upper = each["perplexity"], each["upper"]["perplexity"]
         lines.append(f"| {each['row']} | {each['tokens']:,} | {pseudo:.1f} | {upper:.1f} |")
+    judged = [each for each in study.done() if each["kind"] == "judged"]
+    if judged:
+        lines += [
+            "",
+            f"| generated texts of | texts | tokens a text | perplexity under {judged[0]['judge']} | entropy |",
+            "|---|---:|---:|---:|---:|",
+        ]
+    for each in sorted(judged, key=lambda each: ROWS.index(each["row"])):
+        middle, low, high = each["perplexity"]
+        lines.append(
+            f"| {each['row']} | {each['texts']} | {each['tokens']:.0f} "
+            f"| {middle:.0f} [{low:.0f}, {high:.0f}] | {each['entropy']:.2f} |"
+        )
     lines += ["", "Difference from the encoder: mean over seeds, 95% interval over examples."]
     lines += ["", f"| model | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
     for row in ROWS:
@@ -412,6 +453,7 @@ def main() -> None:
     parser.add_argument("--speed", action="store_true", help="compare with transformers' Trainer")
     parser.add_argument("--speed-task", default="MRPC")
     parser.add_argument("--speed-runs", type=int, default=3)
+    parser.add_argument("--judge", help="reads the generated texts; as in unmask evaluate")
     parser.add_argument("--table", action="store_true", help="print the table of the results")
     parser.add_argument("--tiny", action="store_true", help="a few steps, for a CPU")
     args = parser.parse_args()
@@ -424,6 +466,9 @@ def main() -> None:
     study = Study(args)
     if args.table:
         print(table(study))
+        return
+    if args.judge:
+        judge(study, args.judge)
         return
     if args.speed:
         speed(study)
