@@ -301,7 +301,6 @@ class Study:
         suite = SUITES.build("genomic-benchmarks")
         args = self.args
         options = {"data": args.data, "seeds": 1, "epochs": args.epochs}
-        options |= {"cuda_graph": args.cuda_graph}
         if args.tiny:
             options |= {"limit": 16, "epochs": 1}
         # all rows of a task come before the next task, and all tasks before the next seed
@@ -369,7 +368,6 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256, help="windows of a step")
     parser.add_argument("--seeds", type=int, default=5, help="seeds of fine-tuning")
     parser.add_argument("--epochs", type=int, default=10, help="epochs of table 7")
-    parser.add_argument("--cuda-graph", action="store_true", help="table 7: steps as CUDA graphs")
     parser.add_argument("--tables", type=int, nargs="+", default=[6, 7], help="6, 7 or both")
     parser.add_argument("--draws", type=int, default=8, help="noise draws of a bound")
     parser.add_argument("--precision", default="bf16", help="of training")

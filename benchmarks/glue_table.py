@@ -177,7 +177,6 @@ class Study:
             epochs=args.epochs,
             length=args.glue_length,
             training_precision=args.precision,
-            cuda_graph=args.cuda_graph,
         )
         for seed, row, data in product(range(args.seeds), args.rows, tasks):
             path = self.runs / "predictions" / f"{row}.{data.task.name}.{seed}.npz"
@@ -444,7 +443,6 @@ def main() -> None:
     parser.add_argument("--ar-steps", type=int, default=5000)
     parser.add_argument("--ar-lr", type=float, default=1e-3, help="of the network from nothing")
     parser.add_argument("--precision", default="bf16", choices=("fp32", "bf16"))
-    parser.add_argument("--cuda-graph", action="store_true", help="of a step of fine-tuning")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="then no task begins")
     parser.add_argument("--texts", type=int, default=2000, help="test texts of the perplexity")
     parser.add_argument("--pseudo-texts", type=int, default=200)

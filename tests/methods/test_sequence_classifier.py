@@ -117,12 +117,12 @@ def test_fine_tuning_trains_what_it_should(model, how):
     assert torch.equal(model.method.backbone.embedding.weight, before["backbone.embedding.weight"])
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
-def test_steps_of_a_graph_have_the_losses_of_plain_steps(model, device):
+@needs_gpu
+def test_steps_of_a_graph_have_the_losses_of_plain_steps(model):
     fitted = []
     for graph in (False, True):
         found = classifier_of(model, 2)
-        found.method.to(device).backbone.thaw()
+        found.method.to("cuda").backbone.thaw()
         settings = FineTuning(lr=0.01, epochs=8, batch=4, cuda_graph=graph)
         rows = rows_for(found, [*TEXTS, "the dog"])  # batches of several shapes
         fitted.append(fit(found.method, rows, [*KINDS, 1], settings))

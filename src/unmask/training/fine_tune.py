@@ -33,7 +33,7 @@ class FineTuning:
     clip: float = option(1.0, ge=0, help="largest norm of a gradient; 0 is no limit")
     patience: int = option(0, ge=0, help="epochs without a better score before the end; 0 is off")
     precision: str = option("fp32", help="fp32, or bf16 for the matrix products")
-    cuda_graph: bool = option(False, help="a GPU runs a step as one CUDA graph")
+    cuda_graph: bool = option(True, help="a GPU runs a step as one CUDA graph")
     seed: int = option(0, help="seed of the new head, the order of examples and the dropout")
 
     def __post_init__(self) -> None:
@@ -107,8 +107,9 @@ def fit(
         optimizer.step(lr, never)
         return loss.detach().sum()
 
-    aligned = _GRAPH_ALIGNED if settings.cuda_graph else ALIGNED
-    update = _GraphSteps(take_step) if settings.cuda_graph else take_step
+    graph = settings.cuda_graph and device.type == "cuda"
+    aligned = _GRAPH_ALIGNED if graph else ALIGNED
+    update = _GraphSteps(take_step) if graph else take_step
     with emulation(device, settings.precision):
         for _ in range(settings.epochs):
             method.train()
@@ -143,7 +144,7 @@ def fit(
 
 
 class _GraphSteps:
-    """An optimizer step as a CUDA graph for each shape of a batch; on a CPU a plain call."""
+    """An optimizer step as a CUDA graph for each shape of a batch."""
 
     def __init__(self, take_step: Callable[..., Tensor]) -> None:
         def step(*inputs: Tensor) -> Tensor:

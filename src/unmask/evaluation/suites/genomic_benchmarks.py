@@ -59,7 +59,6 @@ class GenomicBenchmarks(Suite):
         epochs: int = option(10, ge=1, help="passes over the training rows")
         batch: int = option(128, ge=1, help="sequences of an optimizer step")
         lr: float = option(1e-3, gt=0, help="learning rate")
-        cuda_graph: bool = option(False, help="a GPU runs a training step as one CUDA graph")
         limit: int = option(0, ge=0, help="most training rows and most test rows; 0 takes all")
 
         def __post_init__(self) -> None:
@@ -143,7 +142,6 @@ def _accuracy(model: "Model", examples: Examples, options: Any, seed: int) -> tu
         batch=options.batch,
         warmup=0.1,
         precision=model.precision,
-        cuda_graph=options.cuda_graph,
         seed=seed,
     )
     texts, targets = zip(*train, strict=True)

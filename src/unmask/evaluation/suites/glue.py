@@ -43,7 +43,6 @@ class GlueOptions:
     training_precision: Literal["fp32", "bf16"] = option(
         "fp32", help="precision of the matrix products in training"
     )
-    cuda_graph: bool = option(False, help="a GPU runs a training step as one CUDA graph")
 
 
 @dataclass(frozen=True)
@@ -177,7 +176,6 @@ def predictions(
         epochs=options.epochs,
         batch=options.batch,
         precision=options.training_precision,
-        cuda_graph=options.cuda_graph,
         seed=seed,
     )
     fine_tune(classifier, data.train.sentences, data.train.targets, training, length=options.length)
