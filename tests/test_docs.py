@@ -49,6 +49,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINKED = [
     *PAGES,
     *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "examples/README.md")),
+    *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
 COMPONENTS = [METHODS, SCHEDULES, TIME_SAMPLERS, BACKBONES]
 COMPLETE = shipped.names() == list(shipped.NAMES)

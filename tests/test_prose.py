@@ -16,7 +16,7 @@ import pytest
 PROJECT = Path(__file__).parents[1]
 ROOT = PROJECT / "src" / "unmask"
 PAGES = [*sorted((PROJECT / "docs").rglob("*.md")), PROJECT / "examples" / "README.md"]
-PAGES.append(PROJECT / "README.md")
+PAGES += [PROJECT / "README.md", *sorted((PROJECT / "benchmarks").glob("*.md"))]
 OPENINGS = ("What", "Whether", "How", "That", "Which")
 BANNED = ("told", "nobody", "somebody", "company", "in the box")
 LONGEST = 30  # words of a sentence
