@@ -205,8 +205,10 @@ def test_generate_prints_json_lines(model, capsys):
     assert [line["text"] for line in lines] == ["once [bold]upon[/bold]", "a time"]
 
 
-def test_fill_prints_the_text(model, capsys):
-    assert main(["fill", "m", "The [MASK] sat.", "--n", "4"]) == 0
+@pytest.mark.parametrize("text", ["The [MASK] sat.", "-"])
+def test_fill_prints_the_text(text, model, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"The [MASK] sat.\n")))
+    assert main(["fill", "m", text, "--n", "4"]) == 0
     assert model.asked == {"text": "The [MASK] sat.", "n": 4}
     assert capsys.readouterr().out == "The cat sat.\n"
 

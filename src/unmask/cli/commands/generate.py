@@ -89,7 +89,9 @@ def _add_fill(commands: Commands) -> None:
     parser = commands.add_parser("fill", help=summary, description=summary)
     add_model(parser)
     parser.add_argument(
-        "text", metavar="TEXT", help='text with gaps, as "The [MASK] sat on the [MASK:4]."'
+        "text",
+        metavar="TEXT",
+        help='text with gaps, as "The [MASK] sat on the [MASK:4]."; - for standard input',
     )
     add_sampling(parser)
     _add_output(parser)
@@ -170,13 +172,15 @@ def generate(args: Namespace) -> None:
 def fill(args: Namespace) -> None:
     from rich.text import Text
 
+    text = _text("-") if args.text == "-" else args.text
+
     def marked(result: object) -> Text:
         line = Text(str(result))
-        for start, end in filled_spans(args.text, str(result)):
+        for start, end in filled_spans(text, str(result)):
             line.stylize("bold green", start, end)
         return line
 
-    _write(args, "fill", args.text, {}, marked, separator="")
+    _write(args, "fill", text, {}, marked, separator="")
 
 
 def edit(args: Namespace) -> None:
