@@ -70,8 +70,8 @@ def test_kernels_are_the_sequential_loop(step, monkeypatch):
     length = 203
     if DEVICE == "cpu":  # the interpreter needs seconds for a block of full size
         length = 13
-        monkeypatch.setattr(recurrence, "TILE", 8)
-        monkeypatch.setattr(recurrence, "BLOCK", 4)
+        monkeypatch.setattr(recurrence, "TILE", 4)
+        monkeypatch.setattr(recurrence, "PER", 4)
     parts = inputs(length, step, rows=1)
     expected = results(sequential, parts)
     single = [part.detach().to(DEVICE, torch.float32).requires_grad_() for part in parts]

@@ -40,10 +40,10 @@ def _scan() -> None:
     from unmask.runtime.kernels import recurrence
 
     one = torch.zeros(1, 1, 1, device="cuda")
-    recurrence.last_state(one, one, one[0], one, 0)
-    *_, firsts = recurrence.scan(one, one, one[0], one, one, one, 0)
-    recurrence.first_gradient(one, one[0], one, one, 0)
-    recurrence.gradients(one, one, one[0], one, one, firsts, one, one, 0)
+    inputs = (one, one, one[0], one, one)
+    for chunks in (1, 2):
+        *_, firsts = recurrence.forward(*inputs, one, chunks)
+        recurrence.backward(*inputs, firsts, one, one, chunks)
     torch.cuda.synchronize()
 
 
