@@ -39,11 +39,10 @@ def _draw() -> None:
 def _scan() -> None:
     from unmask.runtime.kernels import recurrence
 
-    one = torch.zeros(1, 1, 1, device="cuda")
-    inputs = (one, one, one[0], one, one)
-    for chunks in (1, 2):
-        *_, firsts = recurrence.forward(*inputs, one, chunks)
-        recurrence.backward(*inputs, firsts, one, one, chunks)
+    # as many states and channels as let other calls use the same compiled kernels
+    x = torch.zeros(1, 16, 16, device="cuda")
+    *_, firsts = recurrence.forward(x, x, x[0], x, x, x, 2)
+    recurrence.backward(x, x, x[0], x, x, firsts, x, x, 2)
     torch.cuda.synchronize()
 
 
