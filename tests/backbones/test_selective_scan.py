@@ -115,6 +115,14 @@ def test_no_tensor_of_all_states_is_kept():
     assert y.requires_grad
 
 
+def test_gradients_of_gradients_are_refused():
+    u, *rest = inputs(5, 1.0)
+    y, _ = selective_scan(u, *rest)
+    (d_u,) = torch.autograd.grad(y.square().sum(), u, create_graph=True)
+    with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+        d_u.sum().backward()
+
+
 def test_mambapy_computes_the_same():
     pscan = pytest.importorskip("mambapy.pscan").pscan
     u, delta, A, B, C, _ = (part.detach() for part in inputs(37, 1.0))

@@ -135,10 +135,11 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 
 def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    u, _, A, *_ = ctx.saved_tensors
+    saved = ctx.saved_tensors  # once: activation checkpointing allows no second read
+    u, _, A, *_ = saved
     d_y = u.new_zeros(u.shape) if grads[0] is None else grads[0]
     d_last = A.new_zeros(u.shape[0], *A.shape) if grads[1] is None else grads[1]
-    found = _scan_backward(*ctx.saved_tensors, d_y, d_last, ctx.chunks, ctx.kernels)
+    found = _scan_backward(*saved, d_y, d_last, ctx.chunks, ctx.kernels)
     return *found, None, None
 
 
