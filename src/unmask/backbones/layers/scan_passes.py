@@ -29,13 +29,13 @@ Firsts = Float[Tensor, "tiles parts states channels"]
 
 def chosen_chunks(u: Rows, A: Rates) -> int:
     """The number of chunks of a row, at most the square root of its length."""
-    chunks = min((_GPU if u.is_cuda else _CPU) // (len(u) * A.numel()), math.isqrt(u.shape[1]))
+    chunks = min((_GPU if u.is_cuda else _CPU) // (u.shape[0] * A.numel()), math.isqrt(u.shape[1]))
     return chunks if chunks >= _FEWEST else 1
 
 
 def firsts_shape(u: Rows, A: Rates, chunks: int) -> tuple[int, ...]:
     """Shape of the states before each tile, which the backward pass needs."""
-    size, parts = -(-u.shape[1] // chunks), len(u) * chunks
+    size, parts = -(-u.shape[1] // chunks), u.shape[0] * chunks
     return (-(-size // _tile(u, A, chunks)), parts, *A.shape)
 
 
@@ -216,5 +216,5 @@ def _join(x: Tensor, u: Rows) -> Tensor:
 
 def _tile(u: Rows, A: Rates, chunks: int) -> int:
     """Positions of a tile, whose states are in memory together."""
-    most = _TILE_STATES.get(u.device.type, 1 << 19) // (len(u) * chunks * A.numel())
+    most = _TILE_STATES.get(u.device.type, 1 << 19) // (u.shape[0] * chunks * A.numel())
     return max(_TILE, min(most, math.isqrt(-(-u.shape[1] // chunks))))

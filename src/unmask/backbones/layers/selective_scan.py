@@ -110,22 +110,15 @@ def _scan_backward(
     """Gradients of u, Δ, A, B, C and of the states before the first position."""
     passes = _passes(kernels)
     chunks = chunks or passes.chosen_chunks(u, A)
-    *found, d_state = passes.backward(u, delta, A, B, C, firsts, d_y, d_last, chunks)
-    kinds = zip(found, (u, delta, A, B, C), strict=True)
-    # tensors of their own: an operator cannot return two views of one tensor
-    return *(_owned(part, like.dtype) for part, like in kinds), _owned(d_state, A.dtype)
+    found = passes.backward(u, delta, A, B, C, firsts, d_y, d_last, chunks)
+    likes = (u, delta, A, B, C, d_last)
+    return tuple(d.to(x.dtype).contiguous() for d, x in zip(found, likes, strict=True))
 
 
 @_scan_backward.register_fake
 def _(*args: Any) -> tuple[Tensor, ...]:
     d_last = args[7]
     return tuple(part.new_empty(part.shape) for part in (*args[:5], d_last))
-
-
-def _owned(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """A contiguous tensor that is no view of a larger one."""
-    x = x.to(dtype).contiguous()
-    return x.clone() if x._base is not None else x
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -41,7 +41,7 @@ Firsts = Float32[Tensor, "rows tiles states channels"]
 
 def chosen_chunks(u: Rows, A: Rates) -> int:
     """The number of chunks of a row, so that programs fill a GPU."""
-    programs = len(u) * triton.cdiv(u.shape[2], 2 * PER)
+    programs = u.shape[0] * triton.cdiv(u.shape[2], 2 * PER)
     chunks = min(_PROGRAMS // max(1, programs), u.shape[1] // _SHORTEST)
     return chunks if chunks >= _FEWEST else 1
 
@@ -94,7 +94,8 @@ def backward(
     )
     if chunks == 1:
         d_state = d_first[:, 0]
-    d_B, d_C = d_weights.sum(0).unbind(2)
+    # copies: an operator cannot return two views of one tensor
+    d_B, d_C = (part.to(B.dtype, copy=True) for part in d_weights.sum(0).unbind(2))
     return d_u, d_delta, d_A.sum((0, 1)), d_B, d_C, d_state
 
 
