@@ -55,7 +55,8 @@ def forward(
     u: Rows, delta: Rows, A: Rates, B: Selected, C: Selected, state: States, chunks: int
 ) -> tuple[Rows, States, Firsts]:
     """Outputs, states after the last position, and states before each tile."""
-    u, delta, B, C, first = (x.contiguous() for x in (u, delta, B, C, state))
+    u, delta, first = (x.contiguous() for x in (u, delta, state))
+    B, C = (x.float().contiguous() for x in (B, C))  # else every thread would convert them
     y, firsts = torch.empty_like(u), A.new_empty(firsts_shape(u, A, chunks))
     last = A.new_empty(len(u), chunks, *A.shape)
     grid, sizes = _launch(u, A, chunks)
@@ -79,7 +80,8 @@ def backward(
     chunks: int,
 ) -> tuple[Rows, Rows, Rates, Selected, Selected, States]:
     """Gradients of u, Δ, A, B, C and of the states before the first position."""
-    u, delta, B, C, d_y, d_last = (x.contiguous() for x in (u, delta, B, C, d_y, d_last))
+    u, delta, d_y, d_last = (x.contiguous() for x in (u, delta, d_y, d_last))
+    B, C = (x.float().contiguous() for x in (B, C))
     d_u, d_delta = torch.empty_like(u), torch.empty_like(delta)
     d_A, d_first = (A.new_empty(len(u), chunks, *A.shape) for _ in range(2))
     grid, sizes = _launch(u, A, chunks)
@@ -95,7 +97,7 @@ def backward(
     if chunks == 1:
         d_state = d_first[:, 0]
     # copies: an operator cannot return two views of one tensor
-    d_B, d_C = (part.to(B.dtype, copy=True) for part in d_weights.sum(0).unbind(2))
+    d_B, d_C = (part.clone() for part in d_weights.sum(0).unbind(2))
     return d_u, d_delta, d_A.sum((0, 1)), d_B, d_C, d_state
 
 
