@@ -9,6 +9,7 @@ Rows of JSON, one a measurement:
 
 FORM is `kernels` (Triton, on a GPU) or `torch`. NETWORK is `mamba` (with kernels on a GPU), `mamba-torch`,
 `caduceus`, `hyena`, `dit` or `causal` with about as many parameters, or `mambapy` if it is installed.
+On a GPU, `mamba-compiled` and `caduceus-compiled` train at the first length, as with `training.compile`.
 
     python benchmarks/dna_speed.py --out dna_speed.jsonl
     python benchmarks/dna_speed.py --tiny
@@ -28,6 +29,7 @@ from machine import DEVICE, Report, alone, machine_row, peak_gib, reset_peak, wa
 from torch import Tensor, nn
 
 from unmask.backbones.backbone import BACKBONES, Backbone
+from unmask.backbones.compile import compile_blocks
 from unmask.backbones.layers import selective_scan as scans
 from unmask.runtime.device import autocast, emulation
 from unmask.vocabulary import Vocabulary
@@ -35,6 +37,7 @@ from unmask.vocabulary import Vocabulary
 VOCABULARY = Vocabulary(12, 3, complement_ids=(0, 1, 2, 3, 4, 5, 6, 10, 9, 8, 7, 11))
 CHANNELS, STATES = 256, 16  # of a Mamba of width 128
 TRAINED = ("mamba", "mamba-torch", "caduceus", "hyena", "dit", "mambapy")
+COMPILED = ("mamba-compiled", "caduceus-compiled")
 DECODED = ("mamba", "mamba-torch", "causal")
 
 
@@ -71,7 +74,7 @@ class MambaPy(nn.Module):
 
 def network(name: str, length: int, tiny: bool) -> Any:
     """A network; transformers get the shape with the number of parameters nearest to Mamba's."""
-    kind = name.removesuffix("-torch")
+    kind = name.removesuffix("-torch").removesuffix("-compiled")
     width, depth = (16, 1) if tiny else (128, 4)
     if kind == "mambapy":
         return MambaPy(width, depth)
@@ -136,6 +139,8 @@ def train_row(length: int, name: str, args: argparse.Namespace) -> dict[str, Any
     """Forward and backward pass of a network over `args.tokens` tokens."""
     rows = max(1, args.tokens // length)
     built = network(name, length, args.tiny).to(DEVICE).train()
+    if name in COMPILED:
+        compile_blocks(built)
     x = torch.randint(7, 11, (rows, length), device=DEVICE)
     reset_peak()
 
@@ -191,9 +196,11 @@ def main() -> None:
     kernels = DEVICE.type == "cuda" and scans.scan_kernels_available()
     forms = ("kernels", "torch") if kernels else ("torch",)
     for length in args.lengths:
+        # compilation is slow, so only one length has compiled networks
+        compiled = COMPILED if kernels and length == args.lengths[0] else ()
         parts = {
             "scan": {name: partial(scan_row, length, name, args, bandwidth) for name in forms},
-            "train": {name: partial(train_row, length, name, args) for name in TRAINED},
+            "train": {name: partial(train_row, length, name, args) for name in TRAINED + compiled},
             "decode": {name: partial(decode_row, length, name, args) for name in DECODED},
         }
         work = {f"{p}-{length}-{name}": parts[p][name] for p in args.parts for name in parts[p]}

@@ -60,22 +60,24 @@ def test_chunks_are_the_sequential_loop(length, chunks, step):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("step", [0.1, 100.0])
-def test_kernels_are_the_sequential_loop(step, monkeypatch):
+@pytest.mark.parametrize(
+    ("step", "chunks", "channels", "states"), [(0.1, 1, 9, 16), (100.0, 2, 5, 3), (1.0, 3, 3, 17)]
+)
+def test_kernels_are_the_sequential_loop(step, chunks, channels, states, monkeypatch):
     """On a GPU, or in Triton's interpreter."""
     pytest.importorskip("triton")
     from unmask.runtime.kernels import recurrence
 
     monkeypatch.setattr(scans, "_passes", lambda kernels: recurrence)
     length = 203
-    if DEVICE == "cpu":  # the interpreter needs seconds for a block of full size
+    if DEVICE == "cpu":  # the interpreter needs seconds for tiles of full size
         length = 13
-        monkeypatch.setattr(recurrence, "TILE", 8)
-        monkeypatch.setattr(recurrence, "BLOCK", 4)
-    parts = inputs(length, step, rows=1)
+        monkeypatch.setattr(recurrence, "TILE", 4)
+        monkeypatch.setattr(recurrence, "PER", 4)
+    parts = inputs(length, step, 1 if DEVICE == "cpu" else 2, channels, states)
     expected = results(sequential, parts)
     single = [part.detach().to(DEVICE, torch.float32).requires_grad_() for part in parts]
-    found = results(lambda *args: selective_scan(*args, chunks=2), single)
+    found = results(lambda *args: selective_scan(*args, chunks=chunks), single)
     for ours, theirs in zip(found, expected, strict=True):
         scale = 1e-5 * float(theirs.detach().abs().max())
         torch.testing.assert_close(ours.double().cpu(), theirs, rtol=1e-4, atol=scale)
@@ -111,6 +113,14 @@ def test_no_tensor_of_all_states_is_kept():
         y, _ = selective_scan(*parts)
     assert sum(kept) < rows * length * channels * states / 2
     assert y.requires_grad
+
+
+def test_gradients_of_gradients_are_refused():
+    u, *rest = inputs(5, 1.0)
+    y, _ = selective_scan(u, *rest)
+    (d_u,) = torch.autograd.grad(y.square().sum(), u, create_graph=True)
+    with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+        d_u.sum().backward()
 
 
 def test_mambapy_computes_the_same():

@@ -115,10 +115,10 @@ def test_without_a_c_compiler_torch_does_the_work_of_kernels(monkeypatch):
 
 
 def test_a_scan_whose_kernels_fail_runs_in_torch(monkeypatch):
-    def last_state(*_: object) -> None:
+    def forward(*_: object) -> None:
         raise RuntimeError("PassManager::run failed")
 
-    monkeypatch.setattr(recurrence, "last_state", last_state)
+    monkeypatch.setattr(recurrence, "forward", forward)
     monkeypatch.setattr(availability, "kernels_available", lambda: True)
     monkeypatch.setattr(availability.torch, "zeros", lambda *shape, device: torch.ones(shape))
     with pytest.warns(UnmaskWarning, match=r"do not run \(PassManager::run failed\), so plain"):

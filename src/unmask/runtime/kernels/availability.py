@@ -39,11 +39,10 @@ def _draw() -> None:
 def _scan() -> None:
     from unmask.runtime.kernels import recurrence
 
-    one = torch.zeros(1, 1, 1, device="cuda")
-    recurrence.last_state(one, one, one[0], one, 0)
-    *_, firsts = recurrence.scan(one, one, one[0], one, one, one, 0)
-    recurrence.first_gradient(one, one[0], one, one, 0)
-    recurrence.gradients(one, one, one[0], one, one, firsts, one, one, 0)
+    # as many states and channels as let other calls use the same compiled kernels
+    x = torch.zeros(1, 16, 16, device="cuda")
+    *_, firsts = recurrence.forward(x, x, x[0], x, x, x, 2)
+    recurrence.backward(x, x, x[0], x, x, firsts, x, x, 2)
     torch.cuda.synchronize()
 
 
