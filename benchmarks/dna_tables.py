@@ -158,6 +158,7 @@ class Study:
             "training.decay": "cosine",
             "training.ema": 0.999,
             "training.precision": self.args.precision,
+            "training.compile": self.args.compile,
             "training.validate_every": max(1, self.steps[row.steps] // 4),
             "training.save_every": 500,
             "training.keep": 1,
@@ -371,6 +372,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, nargs="+", default=[6, 7], help="6, 7 or both")
     parser.add_argument("--draws", type=int, default=8, help="noise draws of a bound")
     parser.add_argument("--precision", default="bf16", help="of training")
+    parser.add_argument("--compile", action="store_true", help="train with torch.compile")
     parser.add_argument("--tiny", action="store_true", help="tries the script out anywhere")
     parser.add_argument("--plan", action="store_true", help="prints the minutes of each row")
     parser.add_argument("--table", action="store_true", help="prints both tables")
