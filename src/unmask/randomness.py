@@ -106,15 +106,11 @@ def keyed_normals(
     """
     element = torch.arange(length * width, dtype=torch.int32, device=keys.device)
     first, second = (
-        (
-            (keyed_bits(element, *(key[:, None] for key in site_keys(keys, 2 * site + part)))).to(
-                dtype
-            )
-            + (2**31 + 0.5)
-        )
-        / 2**32
+        keyed_bits(element, *(key[:, None] for key in site_keys(keys, 2 * site + part))).to(dtype)
         for part in (0, 1)
     )
+    # float32 rounds 65 of the 2^32 values of `bits` to -2^31; without the limit, log(0) is infinite
+    first, second = ((bits + (2**31 + 0.5)).clamp(min=0.5) / 2**32 for bits in (first, second))
     radius = (-2 * first.log()).sqrt()
     return (radius * torch.cos(2 * torch.pi * second)).view(len(keys), length, width)
 
