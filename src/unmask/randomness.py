@@ -98,13 +98,21 @@ def row_keys(seeds: Sequence[int], name: str) -> Keys:
 
 
 def keyed_normals(
-    keys: Keys, site: int, length: int, width: int, dtype: torch.dtype
+    keys: Keys,
+    site: int,
+    length: int,
+    width: int,
+    dtype: torch.dtype,
+    first_position: Int64[Tensor, "rows"] | None = None,
 ) -> Float[Tensor, "rows length width"]:
     """Normal numbers as a function of (row key, site, position), by the Box-Muller transform.
 
     The numbers of a position do not depend on the length. They are computed on the keys' device.
+    The positions of a row begin at `first_position`, or at 0.
     """
     element = torch.arange(length * width, dtype=torch.int32, device=keys.device)
+    if first_position is not None:
+        element = element + (width * first_position.int())[:, None]
     first, second = (
         keyed_bits(element, *(key[:, None] for key in site_keys(keys, 2 * site + part))).to(dtype)
         for part in (0, 1)

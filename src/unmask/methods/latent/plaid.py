@@ -102,7 +102,7 @@ class Plaid(LatentDiffusion):
         """Noise of the bound, with some rows at t = 0, which train the reconstruction term instead."""
         noise, share = self.uniform_noise(stream), self.config.reconstructed
         start = stream.uniform("start", 1)[:, 0] < share
-        importance = torch.where(start, 1 / share, 1 / (1 - share))
+        importance = torch.where(start, noise.importance / share, noise.importance / (1 - share))
         return replace(noise, t=noise.t.where(~start, 0.0), start=start, importance=importance)
 
     def divergence(self, batch: LatentBatch) -> Float[Tensor, "rows length"]:
