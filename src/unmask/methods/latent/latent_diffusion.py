@@ -158,6 +158,10 @@ class LatentDiffusion(Method):
         """The estimate of the code vectors in a prediction."""
         return prediction
 
+    def step_estimate(self, prediction: Outputs, batch: LatentBatch) -> Vectors:
+        """The estimate of the code vectors in the reverse steps of the bound: by default `estimate`."""
+        return self.estimate(prediction)
+
     @abstractmethod
     def log_tokens(self, prediction: Outputs) -> TokenLogProbs:
         """log p(token | z_t) in a prediction; MASK has probability 0."""
@@ -357,7 +361,8 @@ class LatentDiffusion(Method):
     def divergence(self, batch: LatentBatch) -> Float[Tensor, "rows length"]:
         """An estimate of the sum of the divergences of all T steps, from one step of each row."""
         gamma_s, gamma_t = (batch.gamma_of(self.gammas, t) for t in (batch.noise.s, batch.noise.t))
-        error = self.squared_error(batch, gamma_t)
+        prediction = self.self_conditioned(self.noised(batch, gamma_t), gamma_t, batch)
+        error = (batch.codes - self.step_estimate(prediction, batch)).square().sum(-1)
         width = batch.codes.shape[-1]
         per_step = step_divergence(error, width, gamma_s[:, None], gamma_t[:, None], self.variance)
         return batch.by_row(batch.noise.importance) * per_step
