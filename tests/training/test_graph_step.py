@@ -6,10 +6,13 @@ from functools import partial
 import pytest
 import torch
 from test_resume import assert_same
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 from training_stand_in import VOCABULARY, TinyLoader, TinyMethod, trainer
 
 from unmask.backbones.causal import Causal
 from unmask.backbones.dit import DiT
+from unmask.backbones.layers import ops
 from unmask.backbones.layers.dropout import dropout_keys
 from unmask.diffusion.schedule import Learned, LogLinear
 from unmask.diffusion.time_sampler import Stratified
@@ -137,6 +140,32 @@ def test_loss_and_gradients_are_those_of_forward(name, rows):
     assert plain[0] > 0 and len(plain) > 2
     for one, other in zip(graph, plain, strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+
+
+class OnDevice(TorchDispatchMode):
+    """Refuses operations that copy between the CPU and a GPU, or whose shape depends on values."""
+
+    refused = ("_local_scalar_dense", "lift_fresh", "nonzero", "masked_select", "unique")
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        assert not any(name in op.name() for name in self.refused), op.name()
+        indices = args[1] if op.name().partition(".")[0] == "aten::index" else ()
+        assert all(each is None or each.dtype != torch.bool for each in indices), "a mask as index"
+        return op(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_loss_and_gradient_stay_on_the_device(name, monkeypatch):
+    monkeypatch.setattr(ops, "gelu", partial(F.gelu, approximate="tanh"))  # as on a GPU
+    method, (x, _) = small(name), TinyLoader().batch(3, range(8))
+    stream, valid = RowStream(0, 0, range(8), 8), torch.ones_like(x, dtype=torch.bool)
+    method.backbone.dropout_keys = dropout_keys(stream, torch.device("cpu"))
+    tensors = method.loss_tensors(x, valid, None, stream)
+    method.loss_of(tensors)  # tables of positions are made once
+    with OnDevice():
+        method.loss_of(tensors).backward()
+    with pytest.raises(AssertionError), OnDevice():
+        torch.tensor([1.0])
 
 
 @pytest.mark.parametrize("name", TOKENS_AND_VECTORS)

@@ -87,9 +87,9 @@ class Plaid(LatentDiffusion):
         logits = self.network(z, gamma, guess, valid)
         alpha, sigma = signal(gamma[:, None, None])
         with full_precision(z):
-            near = alpha / sigma**2 * (z @ self.codes.to(z.dtype).t())
-            logits = logits + self.config.output_prior * near
-            return zero_masked(logits, self.vocabulary.mask_id).log_softmax(-1)
+            # scaled before the product, which is much larger than z
+            near = (self.config.output_prior * alpha / sigma**2 * z) @ self.codes.to(z.dtype).t()
+            return zero_masked(logits + near, self.vocabulary.mask_id).log_softmax(-1)
 
     def estimate(self, prediction: Outputs) -> Vectors:
         with full_precision(prediction):
