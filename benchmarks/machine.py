@@ -5,7 +5,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +111,13 @@ class Report:
 
 
 def read_rows(*files: Path) -> list[dict[str, Any]]:
-    """The rows of such files."""
+    """The rows of such files. A line that an interruption has cut is left out."""
     lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
-    return [json.loads(line) for line in lines if line.startswith("{")]
+    rows = []
+    for line in lines:
+        with suppress(json.JSONDecodeError):
+            rows += [json.loads(line)] if line.startswith("{") else []
+    return rows
 
 
 def machine_row(tiny: bool) -> dict[str, Any]:

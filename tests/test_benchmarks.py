@@ -552,6 +552,13 @@ def test_baselines_table(here, tmp_path, rows):
     certificates = {row["row"]: row["certificate"] for row in found if row["table"] == 1}
     assert certificates["mdlm"] == "upper" and certificates["ssd-lm"] == "none"
     assert parsed(here("baselines_table.py", *options)) == []
+    # as after an interruption between training and measurement, in the middle of a line
+    file, lost = tmp_path / "results.jsonl", {"table": 1, "row": "mdlm", "seed": 1}
+    lines = file.read_text("utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if not lost.items() <= json.loads(line).items()]
+    file.write_text("".join(kept) + '{"table": 1, "row": "mdlm", "se\n', "utf-8")
+    (again,) = parsed(here("baselines_table.py", *options))
+    assert again in found
     picture = tmp_path / "frontier.png"
     judge = ["--judge", save_judge(tmp_path / "judge"), "--table", "--plot", picture]
     shown = here("baselines_table.py", "--out", tmp_path, *judge, "--samples", 1)

@@ -98,23 +98,27 @@ def row_keys(seeds: Sequence[int], name: str) -> Keys:
 
 
 def keyed_normals(
-    keys: Keys, site: int, length: int, width: int, dtype: torch.dtype
+    keys: Keys,
+    site: int,
+    length: int,
+    width: int,
+    dtype: torch.dtype,
+    first_position: Int64[Tensor, "rows"] | None = None,
 ) -> Float[Tensor, "rows length width"]:
     """Normal numbers as a function of (row key, site, position), by the Box-Muller transform.
 
     The numbers of a position do not depend on the length. They are computed on the keys' device.
+    The positions of a row begin at `first_position`, or at 0.
     """
     element = torch.arange(length * width, dtype=torch.int32, device=keys.device)
+    if first_position is not None:
+        element = element + (width * first_position.int())[:, None]
     first, second = (
-        (
-            (keyed_bits(element, *(key[:, None] for key in site_keys(keys, 2 * site + part)))).to(
-                dtype
-            )
-            + (2**31 + 0.5)
-        )
-        / 2**32
+        keyed_bits(element, *(key[:, None] for key in site_keys(keys, 2 * site + part))).to(dtype)
         for part in (0, 1)
     )
+    # float32 rounds 65 of the 2^32 values of `bits` to -2^31; without the limit, log(0) is infinite
+    first, second = ((bits + (2**31 + 0.5)).clamp(min=0.5) / 2**32 for bits in (first, second))
     radius = (-2 * first.log()).sqrt()
     return (radius * torch.cos(2 * torch.pi * second)).view(len(keys), length, width)
 

@@ -140,6 +140,19 @@ def test_bounds_of_steps_are_above_the_entropy_and_fall_with_the_steps(name):
     assert few > many > ONE.entropy
 
 
+def test_clamping_spares_diffusion_lm_the_cost_of_small_errors():
+    bounds = {}
+    for clamped in (0.0, 0.15):
+        method = exact("diffusion_lm", ONE, width=2, steps=64, clamped=clamped)
+        bounds["exact", clamped] = expected_bound(method, ONE)
+        rough = method.predict
+        method.predict = lambda *inputs, rough=rough: rough(*inputs) + 0.2
+        bounds["rough", clamped] = expected_bound(method, ONE)
+    assert min(bounds.values()) > ONE.entropy
+    assert bounds["rough", 0.0] > bounds["exact", 0.0] + 1
+    assert bounds["rough", 0.15] < bounds["exact", 0.15] + 0.2 < bounds["exact", 0.0] + 0.5
+
+
 def test_analog_bits_cost_little_more_than_the_entropy():
     assert expected_bound(exact("analog_bits", ONE, steps=200), ONE) < ONE.entropy + 0.02
 

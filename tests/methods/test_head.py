@@ -126,3 +126,21 @@ def test_no_step_ever_holds_all_logits(name, monkeypatch):
     with Largest() as largest:
         method.nll(x, valid, noise, full_bound=True).total.backward()
     assert chunk * size <= largest.numel < rows * length * size / 4
+
+
+@pytest.mark.parametrize("name", ["udlm", "d3pm_uniform", "diffusion_bert"])
+def test_a_loss_of_whole_distributions_is_the_dense_one(name):
+    """A head with a hook is called as a module, and autograd computes the gradient."""
+    method, x = small_method(name), torch.arange(40).view(4, 10) % (SIZE - 1)
+    batch = (x, torch.ones_like(x, dtype=torch.bool), None, RowStream(0, 0, range(4), 4))
+    found = []
+    for hook in (None, method.backbone.head.register_forward_hook):
+        if hook:
+            hook(lambda module, inputs, output: None)
+        method.zero_grad()
+        total = method(*batch)
+        total.backward()
+        found.append([total.detach(), *(p.grad for p in method.parameters() if p.grad is not None)])
+    for ours, dense in zip(*found, strict=True):
+        torch.testing.assert_close(ours, dense, atol=1e-5, rtol=1e-4)
+    assert method.loss_tensors(*batch) is None  # a graph would not call the hook

@@ -6,17 +6,31 @@ from functools import partial
 import pytest
 import torch
 from test_resume import assert_same
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 from training_stand_in import VOCABULARY, TinyLoader, TinyMethod, trainer
 
 from unmask.backbones.causal import Causal
 from unmask.backbones.dit import DiT
+from unmask.backbones.layers import ops
+from unmask.backbones.layers.dropout import dropout_keys
 from unmask.diffusion.schedule import Learned, LogLinear
 from unmask.diffusion.time_sampler import Stratified
 from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.d3pm import D3PM
+from unmask.methods.d3pm_uniform import D3PMUniform
+from unmask.methods.diffusion_bert import DiffusionBERT
+from unmask.methods.latent.analog_bits import AnalogBits
+from unmask.methods.latent.diffusion_lm import DiffusionLM
+from unmask.methods.latent.plaid import Plaid
+from unmask.methods.latent.ssd_lm import SSDLM
 from unmask.methods.masked_diffusion import COUNTS, masked_first
 from unmask.methods.mdlm import MDLM
+from unmask.methods.mlm import MLM
 from unmask.methods.sedd import SEDD
+from unmask.methods.sundae import SUNDAE
+from unmask.methods.udlm import UDLM
+from unmask.randomness import RowStream
 from unmask.training import muon
 from unmask.training.graph_step import GraphStep
 from unmask.training.signals import Interrupted
@@ -29,9 +43,20 @@ METHODS = {
     "uniform": (MDLM, MDLM.Config(loss_weight="uniform")),
     "sedd": (SEDD, SEDD.Config()),
     "d3pm": (D3PM, D3PM.Config(steps=10, carry_over=True)),
+    "d3pm, copied": (D3PM, D3PM.Config(steps=10, copied=0.5)),
+    "mlm": (MLM, MLM.Config()),
+    "diffusion_bert": (DiffusionBERT, DiffusionBERT.Config()),
+    "udlm": (UDLM, UDLM.Config()),
+    "d3pm_uniform": (D3PMUniform, D3PMUniform.Config(steps=10)),
+    "sundae": (SUNDAE, SUNDAE.Config()),
+    "plaid": (Plaid, Plaid.Config()),
+    "diffusion_lm": (DiffusionLM, DiffusionLM.Config()),
+    "analog_bits": (AnalogBits, AnalogBits.Config()),
+    "ssd_lm": (SSDLM, SSDLM.Config(block=3)),
     "autoregressive": (Autoregressive, Autoregressive.Config()),
     "given first": (Autoregressive, Autoregressive.Config(given_first=True)),
 }
+TOKENS_AND_VECTORS = [name for name in METHODS if METHODS[name][0] is not Autoregressive]
 
 
 class FullRows(TinyLoader):
@@ -49,7 +74,10 @@ def small(name: str, schedule=None):
         network = Causal(Causal.Config("", 16, 2, 2), vocabulary)
     else:
         network = DiT(
-            DiT.Config("", 16, 2, 2, condition_width=8, time_conditioning=kind is SEDD), vocabulary
+            DiT.Config(
+                "", 16, 2, 2, condition_width=8, time_conditioning=kind.capabilities.noise_level
+            ),
+            vocabulary,
         )
     with torch.no_grad():
         for parameter in network.parameters():
@@ -91,11 +119,63 @@ def test_the_weights_are_those_of_plain_steps(tmp_path, name, optimizer, device)
     )
 
 
-def test_padding_and_given_tokens_are_left_out_of_the_loss(tmp_path):
-    plain = fitted(tmp_path / "a", small("mdlm"), False)  # every third row is half padding
-    graph = fitted(tmp_path / "b", small("mdlm"), True)
-    for key, value in plain.trained.state_dict().items():
-        torch.testing.assert_close(graph.trained.state_dict()[key], value, atol=2e-5, rtol=1e-4)
+def gradients(method, loss) -> list[torch.Tensor]:
+    """The loss and its gradients."""
+    method.zero_grad()
+    total = loss()
+    total.backward()
+    return [total.detach(), *(p.grad.clone() for p in method.parameters() if p.grad is not None)]
+
+
+@pytest.mark.parametrize("rows", ["whole", "padded", "given"])
+@pytest.mark.parametrize("name", TOKENS_AND_VECTORS)
+def test_loss_and_gradients_are_those_of_forward(name, rows):
+    method, (x, valid) = small(name), TinyLoader().batch(3, range(8))
+    valid = valid | (rows == "whole")
+    given = (torch.arange(x.shape[1]) < 2) & valid if rows == "given" else None
+    batch = (x, valid, given, RowStream(0, 0, range(8), 8))
+    method.backbone.dropout_keys = dropout_keys(batch[-1], torch.device("cpu"))
+    plain = gradients(method, lambda: method(*batch))
+    graph = gradients(method, lambda: method.loss_of(method.loss_tensors(*batch)))
+    assert plain[0] > 0 and len(plain) > 2
+    for one, other in zip(graph, plain, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+
+
+class OnDevice(TorchDispatchMode):
+    """Refuses operations that copy between the CPU and a GPU, or whose shape depends on values."""
+
+    refused = ("_local_scalar_dense", "lift_fresh", "nonzero", "masked_select", "unique")
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        assert not any(name in op.name() for name in self.refused), op.name()
+        indices = args[1] if op.name().partition(".")[0] == "aten::index" else ()
+        assert all(each is None or each.dtype != torch.bool for each in indices), "a mask as index"
+        return op(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_loss_and_gradient_stay_on_the_device(name, monkeypatch):
+    monkeypatch.setattr(ops, "gelu", partial(F.gelu, approximate="tanh"))  # as on a GPU
+    method, (x, _) = small(name), TinyLoader().batch(3, range(8))
+    stream, valid = RowStream(0, 0, range(8), 8), torch.ones_like(x, dtype=torch.bool)
+    method.backbone.dropout_keys = dropout_keys(stream, torch.device("cpu"))
+    tensors = method.loss_tensors(x, valid, None, stream)
+    method.loss_of(tensors)  # tables of positions are made once
+    with OnDevice():
+        method.loss_of(tensors).backward()
+    with pytest.raises(AssertionError), OnDevice():
+        torch.tensor([1.0])
+
+
+@pytest.mark.parametrize("name", TOKENS_AND_VECTORS)
+def test_the_shapes_of_a_run_are_few(name):
+    method, valid = small(name), torch.ones(64, 16, dtype=torch.bool)
+    x, shapes = torch.randint(0, 5, valid.shape), set()
+    for step in range(40):
+        tensors = method.loss_tensors(x, valid, None, RowStream(0, step, range(64), 64))
+        shapes.add(tuple(tensor.shape for tensor in tensors.values()))
+    assert len(shapes) <= 6
 
 
 def test_batches_that_no_graph_can_hold_are_trained_step_by_step(tmp_path):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Float64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -151,10 +151,18 @@ class GaussianNoise(RowNoise):
     guessed: Bool[Tensor, "rows"]  # True at rows with self-conditioning
     keys: Keys
 
-    def normal(self, site: int, like: Float[Tensor, "rows length width"]) -> Tensor:
-        """Normal numbers of the shape, dtype and device of `like`, of their own for each site."""
+    def normal(
+        self,
+        site: int,
+        like: Float[Tensor, "rows length width"],
+        first: Int64[Tensor, "rows"] | None = None,
+    ) -> Tensor:
+        """Normal numbers of the shape, dtype and device of `like`, of their own for each site.
+
+        The vectors of a row begin at position `first`, or at 0.
+        """
         keys = to_device(self.keys, like.device)
-        return keyed_normals(keys, site, like.shape[1], like.shape[2], like.dtype)
+        return keyed_normals(keys, site, like.shape[1], like.shape[2], like.dtype, first)
 
 
 class GammaSchedule(ABC):

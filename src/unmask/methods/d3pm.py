@@ -1,10 +1,11 @@
 """D3PM with an absorbing state: T-step bound of a network that may predict MASK."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from unmask.diffusion.nelbo import d3pm_divergence, step_alphas
@@ -12,11 +13,12 @@ from unmask.diffusion.process import q_sample
 from unmask.diffusion.time_sampler import Noise, RowNoise
 from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import RowLoss
-from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy
+from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy, token_tensors
 from unmask.methods.method import METHODS, Losses, targets
-from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
 from unmask.shapes import Tokens, Valid
+
+COPIED = "copied "  # begins the names of the tensors of the reconstruction term
 
 
 def divergence(
@@ -67,12 +69,33 @@ class D3PM(MaskedDiffusion):
         rows = len(x) if full_bound else self._copied_rows(len(x))
         return self._with_reconstruction(losses, x, valid, noise, rows, given)
 
-    def loss_tensors(
-        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
-    ) -> dict[str, Tensor] | None:
-        if not self.carry_over:
-            return None  # the reconstruction term is a second forward pass
-        return super().loss_tensors(x, valid, given, stream)
+    def noise_tensors(
+        self, x: Tokens, valid: Valid, scored: Valid, noise: RowNoise | None
+    ) -> dict[str, Tensor]:
+        tensors = super().noise_tensors(x, valid, scored, noise)
+        if self.carry_over:
+            return tensors
+        assert isinstance(noise, Noise)
+        rows = self._copied_rows(len(x))
+        x, unfinished, scored, valid = (
+            part[:rows] for part in (x, noise.unfinished, scored, valid)
+        )
+        z_0 = q_sample(x, unfinished, self.vocabulary.mask_id)
+        start = torch.zeros(rows, dtype=torch.float64)
+        weight = torch.full_like(start, len(noise.t) / rows)
+        sigma = self.condition(start, x.device)
+        second = token_tensors(x, z_0, scored, [weight], valid, sigma)
+        return tensors | {COPIED + name: value for name, value in second.items()}
+
+    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+        """The loss of `forward`: without carry-over, a second pass adds the reconstruction term."""
+        second = {
+            name.removeprefix(COPIED): value
+            for name, value in tensors.items()
+            if name.startswith(COPIED)
+        }
+        total = super().loss_of(tensors)
+        return total + self._loss_of(second, cross_entropy) if second else total
 
     def passes(self, rows: int) -> set[int]:
         return {rows} if self.carry_over else {rows, self._copied_rows(rows)}

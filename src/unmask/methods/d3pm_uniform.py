@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from unmask.diffusion.nelbo import step_alphas, uniform_step_divergence
+from unmask.diffusion.nelbo import UniformMarginals, step_alphas, uniform_step_divergence
 from unmask.errors import UnmaskError
 from unmask.methods.method import METHODS
-from unmask.methods.uniform_diffusion import UniformDiffusion
+from unmask.methods.uniform_diffusion import LEAST_NOISE, UniformDiffusion
 
 
 @METHODS.register("d3pm_uniform")
@@ -29,16 +29,17 @@ class D3PMUniform(UniformDiffusion):
         alpha_s = alpha_s.where(
             t > 1.5 / self.steps, 1.0
         )  # the first step starts at the text itself
-        levels = [alpha_s, alpha_t, 1 - alpha_s, 1 - alpha_t, (alpha_s - alpha_t) / alpha_s]
-        return [torch.full_like(t, self.steps), *levels]
+        noise_s, noise_t = (1 - alpha_s).clamp(min=LEAST_NOISE), 1 - alpha_t
+        ratio = self.process.states * alpha_s / noise_s
+        levels = [alpha_s, alpha_t, noise_s, noise_t, (alpha_s - alpha_t) / alpha_s]
+        return [ratio, torch.full_like(t, self.steps), *levels]
 
     def token_loss(
         self,
-        mu: Float[Tensor, "tokens vocabulary"],
-        x: Int[Tensor, "tokens"],
-        z_t: Int[Tensor, "tokens"],
+        marginals: UniformMarginals,
+        same: Bool[Tensor, "tokens"],
         *inputs: Float[Tensor, "tokens"],
     ) -> Float[Tensor, "tokens"]:
         steps, alpha_s, alpha_t, noise_s, noise_t, changed = inputs
         alphas, noises = (alpha_s, alpha_t), (noise_s, noise_t)
-        return steps * uniform_step_divergence(self.process, mu, x, z_t, alphas, noises, changed)
+        return steps * uniform_step_divergence(marginals, same, alphas, noises, changed)

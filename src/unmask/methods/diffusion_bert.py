@@ -1,20 +1,21 @@
 """DiffusionBERT (arXiv 2211.15029) in a valid form: each token has a noise schedule by its frequency."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.schedule import spindle_alpha, spindle_rate
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.errors import UnmaskError
-from unmask.methods.compute.chunked_loss import RowLoss, distribution_loss
-from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy
-from unmask.methods.method import METHODS, Losses, padding, targets
+from unmask.methods.compute.chunked_loss import RowLoss, projection_loss
+from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy, token_tensors
+from unmask.methods.method import METHODS, Losses, padding, spread, targets
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
 from unmask.shapes import At, LogProbabilities, Tokens, Valid
@@ -38,6 +39,20 @@ class TokenFrequencies(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.register_buffer("nats", torch.full((size,), math.log(size)))
+        self._copy: tuple[Any, Tensor] | None = None
+
+    def on_host(self) -> Float[Tensor, "vocabulary"]:
+        """`nats` on the CPU; copied only after a change, since a copy waits for the device."""
+        state = self.nats.data_ptr(), self.nats._version, self.nats.dtype
+        if self._copy is None or self._copy[0] != state:
+            self._copy = state, self.nats.cpu()
+        return self._copy[1]
+
+
+def information_of(nats: Float[Tensor, "vocabulary"]) -> Float[Tensor, "vocabulary"]:
+    """1 - mean / -log p of each token, with the mean over the corpus, in [-1, 1]."""
+    mean = (torch.exp(-nats) * nats).sum()
+    return (1 - mean / nats).clamp(-1, 1)
 
 
 @METHODS.register("diffusion_bert")
@@ -77,9 +92,7 @@ class DiffusionBERT(MaskedDiffusion):
     @property
     def information(self) -> Float[Tensor, "vocabulary"]:
         """I_v of each token: positive if the token is rarer than the mean token of the corpus."""
-        nats = self.frequencies.nats
-        mean = (torch.exp(-nats) * nats).sum()
-        return (1 - mean / nats).clamp(-1, 1)
+        return information_of(self.frequencies.nats)
 
     def noise(  # type: ignore[override]
         self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None
@@ -108,16 +121,7 @@ class DiffusionBERT(MaskedDiffusion):
         given: Valid | None = None,
     ) -> Losses:
         """w_x (-log mu_x) - w_x + sum_v w_v mu_v at each masked token, with w = -alpha' / (1 - alpha)."""
-        information = self.information
-
-        def token_loss(mu: Tensor, x: Tensor, masked: Tensor, t: Tensor, own: Tensor) -> Tensor:
-            rates = spindle_rate(t[:, None], information.to(mu), self.config.weight)
-            rate = rates.gather(1, x[:, None])[:, 0]
-            log_mu = mu.gather(1, x[:, None])[:, 0].clamp(min=1e-38).log()
-            return masked * ((rates * mu).sum(1) - rate * (1 + log_mu))
-
-        own = information[x]
-        return self._loss(x, valid, noise, given, own, token_loss, "diffusion")
+        return self._losses(x, valid, noise, given, self.information[x], "diffusion")
 
     def published_elbo(self, x: Tokens, valid: Valid, noise: RowNoise | None) -> Losses:
         """The published ELBO, whose certificate is `none`: it can fall below the entropy of the text.
@@ -132,13 +136,8 @@ class DiffusionBERT(MaskedDiffusion):
         Returns:
             The value and its terms per token.
         """
-
-        def token_loss(mu: Tensor, x: Tensor, masked: Tensor, t: Tensor, own: Tensor) -> Tensor:
-            rate = spindle_rate(t, own, self.config.weight)
-            return masked * -rate * mu.gather(1, x[:, None])[:, 0].clamp(min=1e-38).log()
-
         own = self.row_information(x, to_device(valid, x.device))
-        return self._loss(x, valid, noise, None, own, token_loss, "published elbo")
+        return self._losses(x, valid, noise, None, own, "published elbo")
 
     def row_information(self, x: Tokens, valid: Valid) -> Float[Tensor, "rows length"]:
         """1 - mean / -log p of each token, with the mean over its row, as in the paper.
@@ -154,41 +153,88 @@ class DiffusionBERT(MaskedDiffusion):
         mean = (nats * valid).sum(1, keepdim=True) / valid.sum(1, keepdim=True).clamp(min=1)
         return (1 - mean / nats).clamp(-1, 1)
 
-    def _loss(
+    def _losses(
         self,
         x: Tokens,
         valid: Valid,
         noise: RowNoise | None,
         given: Valid | None,
         own: Float[Tensor, "rows length"],
-        token_loss: Any,
         name: str,
     ) -> Losses:
         """Losses of the tokens that are masked under schedules with the information `own`."""
         assert isinstance(noise, MaskUniforms)
-        times = to_device(noise.t, x.device, own.dtype)
-        alpha = spindle_alpha(times[:, None], own, self.config.weight)
-        masked = to_device(noise.uniforms, x.device, own.dtype) < 1 - alpha
+        t = to_device(noise.t, x.device, own.dtype)
+        masked = self._masked(to_device(noise.uniforms, x.device, own.dtype), t, own)
         z_t = x.masked_fill(masked, self.vocabulary.mask_id)
-        rows, columns = targets(valid, given).cpu().nonzero(as_tuple=True)
-        at = to_device(rows * x.shape[1] + columns, x.device)
-        t, importance = (
-            to_device(part[rows], x.device, own.dtype) for part in (noise.t, noise.importance)
-        )
-        sigma = self.condition(noise.t, x.device)
-        h = self.backbone.features(z_t, sigma, valid=padding(valid, x.device), at=at)
-        parts = [each.flatten()[at] for each in (x, masked, own)]
-        values = distribution_loss(
-            self.backbone, self.vocabulary.mask_id, h, token_loss, *parts[:2], t, parts[2]
-        )
-        values = values * importance.to(values)
-        by_token = values.new_zeros(x.numel()).index_copy(0, at, values.detach()).view(x.shape)
-        return Losses(values.sum(), {name: by_token})
+        at = to_device(targets(valid, given).cpu().flatten().nonzero()[:, 0], x.device)
+        importance = to_device(noise.importance, x.device, own.dtype)[:, None] * masked
+        rate = spindle_rate(t[:, None], own, self.config.weight)
+        by_token = [each.flatten()[at] for each in (importance, rate)]
+        sigma, seen = self.condition(noise.t, x.device), padding(valid, x.device)
+        rates = None if name != "diffusion" else self._rates(t)
+        total, values = self._loss(x, z_t, sigma, seen, at, by_token, rates)
+        return Losses(total, {name: spread(values, at, x)})
 
-    def loss_tensors(
-        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
-    ) -> dict[str, Tensor] | None:
-        return None  # the loss reads whole distributions
+    def noise_tensors(
+        self, x: Tokens, valid: Valid, scored: Valid, noise: RowNoise | None
+    ) -> dict[str, Tensor]:
+        assert isinstance(noise, MaskUniforms)
+        own = information_of(self.frequencies.on_host())[x]
+        t = noise.t.to(own.dtype)
+        masked = self._masked(noise.uniforms.to(own.dtype), t, own)
+        z_t = x.masked_fill(masked, self.vocabulary.mask_id)
+        sigma = self.condition(noise.t, x.device)
+        tensors = token_tensors(x, z_t, masked, [noise.importance], valid, sigma)
+        rate = spindle_rate(t[:, None], own, self.config.weight).flatten()[tensors["at"]]
+        by_token = torch.stack([tensors["by_token"][0], rate.float()])
+        return tensors | {"by_token": by_token, "t": t}
+
+    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+        x, z_t, at, by_token = (tensors[name] for name in ("x", "z_t", "at", "by_token"))
+        sigma, seen, rates = tensors.get("sigma"), tensors.get("valid"), self._rates(tensors["t"])
+        return self._loss(x, z_t, sigma, seen, at, by_token.unbind(), rates)[0]
+
+    def _masked(
+        self, uniforms: Float[Tensor, "rows length"], t: Float[Tensor, "rows"], own: Tensor
+    ) -> Valid:
+        """True at the tokens that are masked, whose information is `own`."""
+        return uniforms < 1 - spindle_alpha(t[:, None], own, self.config.weight)
+
+    def _rates(self, t: Float[Tensor, "rows"]) -> Float[Tensor, "rows vocabulary"]:
+        """w_v of each token of the vocabulary at the time of each row."""
+        return spindle_rate(t[:, None], self.information.to(t), self.config.weight)
+
+    def _loss(
+        self,
+        x: Tokens,
+        z_t: Tokens,
+        sigma: Tensor | None,
+        valid: Valid | None,
+        at: Int[Tensor, "tokens"],
+        by_token: Sequence[Tensor],
+        rates: Float[Tensor, "rows vocabulary"] | None,
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
+        """Sum and values of the loss at some tokens, each with a weight and its rate w_x.
+
+        Without `rates`, it is the published loss.
+        """
+        h = self.backbone.features(z_t, sigma, valid=valid, at=at)
+        head, mask_id, ids = self.backbone.head, self.vocabulary.mask_id, x.flatten()[at][:, None]
+        if rates is None:
+            weight, rate = by_token
+            return projection_loss(head, mask_id, h, ids, cross_entropy, weight * rate)
+
+        def mean_rate(mu: Tensor, weight: Tensor, rate: Tensor, row: Tensor) -> Any:
+            wide = nn.functional.pad(rates, (0, mu.shape[1] - rates.shape[1]))
+            share = mu * wide.to(mu)[row]
+            return share.sum(1), share
+
+        def loss(mean: Tensor, log_mu: Tensor, weight: Tensor, rate: Tensor, _: Tensor) -> Tensor:
+            return weight * (mean - rate * (1 + log_mu[:, 0]))
+
+        rows = (*by_token, at // x.shape[1])
+        return projection_loss(head, mask_id, h, ids, loss, *rows, statistic=mean_rate)
 
     def row_loss(self) -> RowLoss:
         return cross_entropy

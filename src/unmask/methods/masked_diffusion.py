@@ -60,6 +60,36 @@ def masked_first(masked: Valid) -> tuple[Int[Tensor, "tokens"], int]:
     return torch.cat([at, others]), count
 
 
+def token_tensors(
+    x: Tokens,
+    z_t: Tokens,
+    chosen: Valid,
+    inputs: Sequence[Float64[Tensor, "rows"]],
+    valid: Valid,
+    sigma: Tensor | None,
+) -> dict[str, Tensor]:
+    """Inputs of `loss_of` for a loss at chosen tokens, whose numbers are rounded up to few.
+
+    Args:
+        x: Token ids.
+        z_t: Token ids with noise, which the network reads.
+        chosen: True at the tokens of the loss.
+        inputs: Inputs of the loss by row, the weight first. It is 0 at the tokens that fill up.
+        valid: True at tokens that are not padding.
+        sigma: Noise levels; None for a network without time conditioning.
+
+    Returns:
+        Tensors by name, on the CPU.
+    """
+    at, count = masked_first(chosen)
+    by_token = torch.stack(list(inputs)).detach().float()[:, at // x.shape[1]]
+    by_token[0, count:] = 0.0
+    tensors = {"x": x, "z_t": z_t, "at": at, "by_token": by_token}
+    if sigma is not None:
+        tensors["sigma"] = sigma
+    return tensors if bool(valid.all()) else tensors | {"valid": valid}
+
+
 def cross_entropy(total: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
     """weight * -log <x_theta, x>."""
     return weight * (total - chosen[:, 0])
@@ -171,30 +201,47 @@ class MaskedDiffusion(Method):
         if not is_plain(self.backbone.head):
             return None  # a hook would run only once, when the graph is captured
         check_lengths(self.backbone, valid, given)
-        noise = self.training_noise(stream, targets(valid, given))
+        scored = targets(valid, given)
+        tensors = self.noise_tensors(x, valid, scored, self.training_noise(stream, scored))
+        return tensors | ({"lengths": scored.sum(1)} if self.backbone.predicts_length else {})
+
+    def noise_tensors(
+        self, x: Tokens, valid: Valid, scored: Valid, noise: RowNoise | None
+    ) -> dict[str, Tensor]:
+        """Inputs of `loss_of` for a draw of the noise.
+
+        Args:
+            x: Token ids, on the CPU.
+            valid: True at tokens that are not padding.
+            scored: True at tokens that count in the loss.
+            noise: Randomness from `training_noise`.
+
+        Returns:
+            Tensors by name, on the CPU.
+        """
         assert isinstance(noise, Noise)
         weight, *inputs = self.loss_inputs(noise.t)
-        at, count = masked_first(noise.masked)
-        by_row = torch.stack([weight * noise.importance, *inputs]).detach().float()
-        by_token = by_row[:, at // x.shape[1]]
-        by_token[0, count:] = 0.0
-        tensors = {"x": x, "masked": noise.masked, "at": at, "by_token": by_token}
-        sigma = self.condition(noise.t, x.device)
-        if sigma is not None:
-            tensors["sigma"] = sigma
-        if self.backbone.predicts_length:
-            tensors["lengths"] = targets(valid, given).sum(1)
-        return tensors if bool(valid.all()) else tensors | {"valid": valid}
+        z_t, sigma = (
+            q_sample(x, noise.masked, self.vocabulary.mask_id),
+            self.condition(noise.t, x.device),
+        )
+        return token_tensors(
+            x, z_t, noise.masked, [weight * noise.importance, *inputs], valid, sigma
+        )
 
     def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
-        x = tensors["x"]
-        z_t = q_sample(x, tensors["masked"], self.vocabulary.mask_id)
-        at, valid, sigma = tensors["at"], tensors.get("valid"), tensors.get("sigma")
-        state = self._encoded(x, valid)
-        h = self.backbone.features(z_t, sigma, valid=valid, state=state, at=at)
-        by_token = tensors["by_token"].unbind()
-        total = self._head_loss(h, x.flatten()[at], self.row_loss(), by_token)[0]
+        state = self._encoded(tensors["x"], tensors.get("valid"))
+        total = self._loss_of(tensors, self.row_loss(), state)
         return total if state is None else total + length_nats(state, tensors["lengths"]).sum()
+
+    def _loss_of(
+        self, tensors: Mapping[str, Tensor], row_loss: RowLoss, state: State | None = None
+    ) -> Float[Tensor, ""]:
+        """The sum of a loss at the tokens of `token_tensors`."""
+        x, at, valid = tensors["x"], tensors["at"], tensors.get("valid")
+        sigma = tensors.get("sigma")
+        h = self.backbone.features(tensors["z_t"], sigma, valid=valid, state=state, at=at)
+        return self._head_loss(h, x.flatten()[at], row_loss, tensors["by_token"].unbind())[0]
 
     def log_x_theta(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         """log x_theta at chosen positions of z_t; MASK has probability 0."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import RowLoss
-from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy
+from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy, token_tensors
 from unmask.methods.method import METHODS, Losses
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
@@ -63,7 +63,7 @@ class MLM(MaskedDiffusion):
         length = valid.shape[1]
         predicted = (stream.uniform("mask", length) < self.config.ratio) & valid
         kind = stream.uniform("corruption", length)
-        ids = torch.tensor(self._ordinary())
+        ids = self._ordinary()
         chosen = (stream.uniform("replacement", length) * len(ids)).long()
         alpha = torch.full((len(valid),), 1 - self.config.ratio, dtype=torch.float64)
         return Corruption(
@@ -84,21 +84,29 @@ class MLM(MaskedDiffusion):
     ) -> Losses:
         """The loss at the predicted tokens. It has no other terms."""
         assert isinstance(noise, Corruption)
-        z = torch.where(to_device(noise.replaced, x.device), to_device(noise.other, x.device), x)
-        z = z.masked_fill(to_device(noise.masked, x.device), self.vocabulary.mask_id)
-        inputs = self.loss_inputs(noise.t)
+        z, inputs = self._corrupted(x, noise), self.loss_inputs(noise.t)
         total, by_token = self._masked_loss(
             x, valid, noise.predicted, noise.t, self.row_loss(), inputs, z_t=z
         )
         return Losses(total, {"masked tokens": by_token})
 
-    def loss_tensors(
-        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
-    ) -> dict[str, Tensor] | None:
-        return None  # the number of predicted tokens differs from batch to batch
+    def noise_tensors(
+        self, x: Tokens, valid: Valid, scored: Valid, noise: RowNoise | None
+    ) -> dict[str, Tensor]:
+        assert isinstance(noise, Corruption)
+        z, inputs = self._corrupted(x, noise), self.loss_inputs(noise.t)
+        sigma = self.condition(noise.t, x.device)
+        return token_tensors(x, z, noise.predicted, inputs, valid, sigma)
 
-    def _ordinary(self) -> list[int]:
+    def _corrupted(self, x: Tokens, noise: Corruption) -> Tokens:
+        """The network's input: masks, random ids and true ones."""
+        z = torch.where(to_device(noise.replaced, x.device), to_device(noise.other, x.device), x)
+        return z.masked_fill(to_device(noise.masked, x.device), self.vocabulary.mask_id)
+
+    def _ordinary(self) -> Int64[Tensor, "ids"]:
         """The ids that are not special, from which replacements are drawn."""
         v = self.vocabulary
-        special = {v.mask_id, v.pad_id, v.bos_id, v.eos_id, *v.label_ids}
-        return [token for token in range(v.size) if token not in special]
+        named = (v.mask_id, v.pad_id, v.bos_id, v.eos_id, *v.label_ids)
+        special = torch.tensor([token for token in named if token is not None])
+        ids = torch.arange(v.size)
+        return ids[~torch.isin(ids, special)]

@@ -1,15 +1,17 @@
 """SUNDAE (arXiv 2112.06749): a step-unrolled denoising autoencoder of tokens."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
+from unmask.backbones.layers.inference_weights import is_plain
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import drawn_tokens, projection_loss
-from unmask.methods.masked_diffusion import cross_entropy
+from unmask.methods.masked_diffusion import cross_entropy, token_tensors
 from unmask.methods.method import METHODS, Capabilities, Losses, padding, spread, targets
 from unmask.methods.uniform_diffusion import Replacements, UniformTokens
 from unmask.randomness import RowStream
@@ -73,12 +75,42 @@ class SUNDAE(UniformTokens):
         rows, columns = targets(valid, given).cpu().nonzero(as_tuple=True)
         at = to_device(rows * x.shape[1] + columns, x.device)
         draws = to_device(noise.draws[rows, columns], x.device)
-        ids, mask_id = x.flatten()[at], self.vocabulary.mask_id
-        seen, sigma = padding(valid, x.device), self.condition(noise.t, x.device)
         weight = torch.full((len(at),), 1 / self.config.unrolled, device=x.device)
+        total, values = self._loss(x, z, padding(valid, x.device), at, weight, draws)
+        return Losses(total, {"unrolled": spread(values, at, x)})
+
+    def loss_tensors(
+        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
+    ) -> dict[str, Tensor] | None:
+        if not is_plain(self.backbone.head):
+            return None  # a hook would run only once, when the graph is captured
+        noise = self.noise(stream, targets(valid, given))
+        z = torch.where(noise.replaced, noise.other, x)
+        weight = torch.full_like(noise.t, 1 / self.config.unrolled)
+        tensors = token_tensors(x, z, targets(valid, given), [weight], valid, None)
+        return tensors | {"draws": noise.draws.flatten(0, 1)[tensors["at"]]}
+
+    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+        x, z, at, by_token, draws = (
+            tensors[name] for name in ("x", "z_t", "at", "by_token", "draws")
+        )
+        return self._loss(x, z, tensors.get("valid"), at, by_token[0], draws)[0]
+
+    def _loss(
+        self,
+        x: Tokens,
+        z: Tokens,
+        valid: Valid | None,
+        at: Int[Tensor, "tokens"],
+        weight: Float[Tensor, "tokens"],
+        draws: Float64[Tensor, "tokens steps"],
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
+        """Sum and values of the weighted cross-entropies of all steps at some tokens."""
+        ids, mask_id = x.flatten()[at], self.vocabulary.mask_id
+        sigma = self.condition(weight.new_zeros(len(x)), x.device)
         totals, values = [], []
         for step in range(self.config.unrolled):
-            h = self.backbone.features(z, sigma, valid=seen, at=at)
+            h = self.backbone.features(z, sigma, valid=valid, at=at)
             total, losses = projection_loss(
                 self.backbone.head, mask_id, h, ids[:, None], cross_entropy, weight
             )
@@ -86,9 +118,9 @@ class SUNDAE(UniformTokens):
             values.append(losses)
             if step < self.config.unrolled - 1:
                 drawn = drawn_tokens(self.backbone, mask_id, h.detach(), draws[:, step])
+                drawn = torch.where(weight > 0, drawn, z.flatten()[at])  # only targets change
                 z = z.flatten().index_copy(0, at, drawn).view(x.shape)
-        by_token = spread(torch.stack(values).sum(0), at, x)
-        return Losses(torch.stack(totals).sum(), {"unrolled": by_token})
+        return torch.stack(totals).sum(), torch.stack(values).sum(0)
 
     def condition(self, t: Float[Tensor, "rows"], device: torch.device) -> Tensor | None:
         """A constant for a network that reads noise levels: the share of replaced tokens is unknown."""

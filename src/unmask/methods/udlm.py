@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from unmask.diffusion.nelbo import uniform_rate_divergence
+from unmask.diffusion.nelbo import UniformMarginals, uniform_rate_divergence
 from unmask.errors import UnmaskError
 from unmask.methods.method import METHODS
-from unmask.methods.uniform_diffusion import Replacements, UniformDiffusion
+from unmask.methods.uniform_diffusion import LEAST_NOISE, Replacements, UniformDiffusion
 from unmask.randomness import RowStream
 from unmask.shapes import Valid
 
@@ -31,13 +31,13 @@ class UDLM(UniformDiffusion):
 
     def loss_inputs(self, t: Float64[Tensor, "rows"]) -> list[Float64[Tensor, "rows"]]:
         alpha = self.schedule.alpha(t)
-        return [self.schedule.sigma_prime(t), alpha, 1 - alpha]
+        noise = (1 - alpha).clamp(min=LEAST_NOISE)
+        return [self.process.states * alpha / noise, self.schedule.sigma_prime(t), noise]
 
     def token_loss(
         self,
-        mu: Float[Tensor, "tokens vocabulary"],
-        x: Int[Tensor, "tokens"],
-        z_t: Int[Tensor, "tokens"],
+        marginals: UniformMarginals,
+        same: Bool[Tensor, "tokens"],
         *inputs: Float[Tensor, "tokens"],
     ) -> Float[Tensor, "tokens"]:
-        return uniform_rate_divergence(self.process, mu, x, z_t, *inputs)
+        return uniform_rate_divergence(marginals, same, *inputs)

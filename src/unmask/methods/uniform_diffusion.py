@@ -4,6 +4,7 @@ A token can change in every reverse step, so that later steps correct earlier on
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,21 +13,23 @@ from jaxtyping import Bool, Float, Float64, Int, Int64
 from torch import Tensor
 
 from unmask.backbones.backbone import Backbone
+from unmask.backbones.layers.inference_weights import is_plain
 from unmask.diffusion.denoiser import Denoiser
-from unmask.diffusion.nelbo import uniform_prior
+from unmask.diffusion.nelbo import UniformMarginals, uniform_prior
 from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.process import UniformProcess
 from unmask.diffusion.schedule import Learned, Schedule
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.errors import UnmaskError
-from unmask.methods.compute.chunked_loss import distribution_loss
-from unmask.methods.masked_diffusion import LARGEST_SIGMA
-from unmask.methods.method import Capabilities, Losses, Method, padding, targets
+from unmask.methods.compute.chunked_loss import projection_loss
+from unmask.methods.masked_diffusion import LARGEST_SIGMA, token_tensors
+from unmask.methods.method import Capabilities, Losses, Method, padding, spread, targets
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
 from unmask.shapes import At, LogProbabilities, Tokens, Valid
 from unmask.vocabulary import Vocabulary
 
+LEAST_NOISE = 1e-20  # of 1 - alpha, which divides
 FILLER = 7919  # a prime: tokens that stand for masks differ from column to column
 
 
@@ -97,17 +100,16 @@ class UniformDiffusion(UniformTokens):
 
     @abstractmethod
     def loss_inputs(self, t: Float64[Tensor, "rows"]) -> list[Float64[Tensor, "rows"]]:
-        """Inputs of `token_loss` that depend on the time, by row."""
+        """N alpha / noise of the marginals that the loss reads, then inputs of `token_loss`, by row."""
 
     @abstractmethod
     def token_loss(
         self,
-        mu: Float[Tensor, "tokens vocabulary"],
-        x: Int[Tensor, "tokens"],
-        z_t: Int[Tensor, "tokens"],
+        marginals: UniformMarginals,
+        same: Bool[Tensor, "tokens"],
         *inputs: Float[Tensor, "tokens"],
     ) -> Float[Tensor, "tokens"]:
-        """The divergence of each token from the network's distributions."""
+        """The divergence of each token from the network's marginals; `same` is True if z_t is x."""
 
     def noise(
         self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None
@@ -142,26 +144,72 @@ class UniformDiffusion(UniformTokens):
         z_t = torch.where(replaced, to_device(noise.other, x.device), x)
         rows, columns = targets(valid, given).cpu().nonzero(as_tuple=True)
         at = to_device(rows * x.shape[1] + columns, x.device)
-        importance, *inputs = (
+        by_token = [
             to_device(part.detach()[rows], x.device)
             for part in (noise.importance, *self.loss_inputs(noise.t))
-        )
-        sigma = self.condition(noise.t, x.device)
-        h = self.backbone.features(z_t, sigma, valid=padding(valid, x.device), at=at)
-        x_at, z_at = x.flatten()[at], z_t.flatten()[at]
-        values = distribution_loss(
-            self.backbone, self.vocabulary.mask_id, h, self.token_loss, x_at, z_at, *inputs
-        )
-        values = values * importance.to(values)
-        by_token = values.new_zeros(x.numel()).index_copy(0, at, values.detach()).view(x.shape)
-        terms = {"diffusion": by_token}
-        total = values.sum()
+        ]
+        sigma, seen = self.condition(noise.t, x.device), padding(valid, x.device)
+        total, values = self._loss(x, z_t, sigma, seen, at, by_token)
+        terms = {"diffusion": spread(values, at, x)}
         if full_bound:
             one = torch.ones(1, dtype=torch.float64)
             cost = float(uniform_prior(self.process.states, self.schedule.alpha(one)))
             terms["prior"] = cost * to_device(targets(valid, given), x.device).to(values)
             total = total + terms["prior"].sum()
         return Losses(total, terms)
+
+    def loss_tensors(
+        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
+    ) -> dict[str, Tensor] | None:
+        if not is_plain(self.backbone.head):
+            return None  # a hook would run only once, when the graph is captured
+        scored = targets(valid, given)
+        noise = self.training_noise(stream, scored)
+        assert isinstance(noise, Replacements)
+        z_t, inputs = torch.where(noise.replaced, noise.other, x), self.loss_inputs(noise.t)
+        sigma = self.condition(noise.t, x.device)
+        return token_tensors(x, z_t, scored, [noise.importance, *inputs], valid, sigma)
+
+    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+        x, z_t, at, by_token = (tensors[name] for name in ("x", "z_t", "at", "by_token"))
+        seen = tensors.get("valid")
+        return self._loss(x, z_t, tensors["sigma"], seen, at, by_token.unbind())[0]
+
+    def _loss(
+        self,
+        x: Tokens,
+        z_t: Tokens,
+        sigma: Tensor | None,
+        valid: Valid | None,
+        at: Int[Tensor, "tokens"],
+        by_token: Sequence[Tensor],
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
+        """Sum and values of the divergence at some tokens, with a weight and `loss_inputs` of each."""
+        h = self.backbone.features(z_t, sigma, valid=valid, at=at)
+        ids = torch.stack([x.flatten()[at], z_t.flatten()[at]], 1)
+        dtype = torch.float64 if h.dtype == torch.float64 else torch.float32
+        inputs = [part.to(dtype) for part in by_token]
+
+        def log_sum(mu: Tensor, same: Tensor, weight: Tensor, ratio: Tensor, *_: Tensor) -> Any:
+            relative = mu * ratio[:, None]
+            return relative.log1p().sum(1), relative / (1 + relative)
+
+        def loss(
+            total: Tensor,
+            log_mu: Tensor,
+            same: Tensor,
+            weight: Tensor,
+            ratio: Tensor,
+            *rest: Tensor,
+        ) -> Tensor:
+            marginals = UniformMarginals(self.process.states, ratio, total, *log_mu.exp().unbind(1))
+            return weight * self.token_loss(marginals, same, *rest)
+
+        return projection_loss(
+            *(self.backbone.head, self.vocabulary.mask_id, h, ids, loss),
+            *(ids[:, 0] == ids[:, 1], *inputs),
+            statistic=log_sum,
+        )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from unmask.backbones.layers.inference_weights import is_plain
 from unmask.backbones.layers.ops import ALIGNED
@@ -18,6 +17,9 @@ from unmask.runtime.kernels.availability import kernels_available
 
 # (logsumexp of logits [chunk], logits at `ids` [chunk, ids], further tensors [chunk]) -> loss [chunk]
 RowLoss = Callable[..., Tensor]
+# (distributions p [chunk, V], further tensors [chunk]) -> a sum over the vocabulary [chunk], and
+# p times its derivative in p [chunk, V]. On a GPU, zeros may follow the vocabulary in p.
+Statistic = Callable[..., tuple[Tensor, Tensor]]
 
 CHUNK_BYTES = 1 << 29  # most bytes of a chunk of logits
 CPU_CHUNK = 128  # tokens of a chunk on a CPU, which reuses small memory blocks at once
@@ -30,6 +32,7 @@ def projection_loss(
     ids: Int[Tensor, "tokens chosen"],
     row_loss: RowLoss,
     *rows: Tensor,
+    statistic: Statistic | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
     """`head_loss` of a network's head; a head with an adapter or a hook is called as a module.
 
@@ -40,17 +43,23 @@ def projection_loss(
         ids: Token ids whose logits the loss reads.
         row_loss: The loss of a token.
         rows: Further arguments of `row_loss`, one value per token.
+        statistic: A sum over the vocabulary that the loss reads in place of the logsumexp. The loss
+            then reads log-probabilities in place of logits.
 
     Returns:
         The sum and the loss of each token.
     """
     if is_plain(head):
         bias = head.bias if mask_id is None else zero_masked(head.bias, mask_id)
-        return head_loss(h, head.weight, bias, ids, row_loss, *rows)
-    logits = head(h).float()
+        return head_loss(h, head.weight, bias, ids, row_loss, *rows, statistic=statistic)
+    logits = head(h)
+    logits = logits.to(_wide(logits.dtype))
     if mask_id is not None:
         logits = zero_masked(logits, mask_id)
-    losses = row_loss(logits.logsumexp(-1), logits.gather(-1, ids), *rows)
+    total, chosen = logits.logsumexp(-1), logits.gather(-1, ids)
+    if statistic is not None:
+        total, chosen = statistic(logits.softmax(-1), *rows)[0], chosen - total[:, None]
+    losses = row_loss(total, chosen, *rows)
     return losses.sum(), losses.detach()
 
 
@@ -62,6 +71,7 @@ def head_loss(
     row_loss: RowLoss,
     *per_token: Tensor,
     chunk: int = 0,
+    statistic: Statistic | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
     """Sum of a loss over tokens, differentiable, and the detached loss of each token.
 
@@ -78,13 +88,16 @@ def head_loss(
         row_loss: The loss of a token.
         per_token: Further arguments of `row_loss`, one value per token.
         chunk: Tokens of a chunk; 0 chooses by device and vocabulary size.
+        statistic: As in `projection_loss`.
 
     Returns:
         The sum and the loss of each token.
     """
     training = torch.is_grad_enabled() and any(x.requires_grad for x in (h, weight, bias))
-    chunk = chunk or _chunk(h, weight.shape[0])
-    return _HeadLoss.apply(h, weight, bias, ids, row_loss, per_token, chunk, training)
+    # beside the logits of a statistic are two copies in float32
+    chunk = chunk or _chunk(h, weight.shape[0] * (1 if statistic is None else 4))
+    loss = (row_loss, statistic)
+    return _HeadLoss.apply(h, weight, bias, ids, loss, per_token, chunk, training)
 
 
 class _HeadLoss(torch.autograd.Function):
@@ -95,27 +108,32 @@ class _HeadLoss(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor,
         ids: Tensor,
-        row_loss: RowLoss,
+        loss_and_statistic: tuple[RowLoss, Statistic | None],
         per_token: tuple[Tensor, ...],
         chunk: int,
         training: bool,
     ) -> tuple[Tensor, Tensor]:
-        dtype = _compute_dtype(h)
-        size = len(weight)
+        dtype, size = _compute_dtype(h), len(weight)
+        wide, (row_loss, statistic) = _wide(dtype), loss_and_statistic
         weight, bias = _aligned(weight.to(dtype), bias.to(dtype))
-        losses = h.new_empty(len(h), dtype=torch.float32)
+        losses = h.new_empty(len(h), dtype=wide)
         if training:
             d_h = torch.empty_like(h)
-            d_weight = torch.zeros_like(weight, dtype=torch.float32)
-            d_bias = torch.zeros_like(bias, dtype=torch.float32)
+            d_weight = torch.zeros_like(weight, dtype=wide)
+            d_bias = torch.zeros_like(bias, dtype=wide)
         chunk_logits = _Fused if h.is_cuda and kernels_available() else _Plain
         for start in range(0, len(h), chunk):
             part = slice(start, start + chunk)
-            h_part = h[part].to(dtype)
-            logits = chunk_logits(F.linear(h_part, weight, bias), ids[part])
+            h_part, inputs = h[part].to(dtype), [values[part] for values in per_token]
+            scores = F.linear(h_part, weight, bias)
+            logits = (
+                chunk_logits(scores, ids[part])
+                if statistic is None
+                else _Distribution(scores, ids[part], statistic, inputs)
+            )
             with torch.set_grad_enabled(training):
                 total, chosen = (x.requires_grad_(training) for x in logits.summary)
-                loss = row_loss(total, chosen, *(values[part] for values in per_token))
+                loss = row_loss(total, chosen, *inputs)
             losses[part] = loss.detach()
             if training:
                 ones = torch.ones_like(loss)
@@ -140,7 +158,7 @@ class _Plain:
 
     def __init__(self, logits: Tensor, ids: Tensor) -> None:
         self.ids, self.dtype = ids, logits.dtype
-        logits = logits.float()
+        logits = logits.to(_wide(logits.dtype))
         self.p = logits.softmax(-1)
         # logsumexp; the largest probability is 1 / sum(exp(logits - largest)), never 0
         total = logits.amax(-1) - self.p.amax(-1).log()
@@ -149,6 +167,29 @@ class _Plain:
     def gradient(self, d_total: Tensor, d_chosen: Tensor, d_bias: Tensor) -> Tensor:
         """The gradient of the logits, in their precision. Adds its sum over tokens to `d_bias`."""
         d_logits = self.p.mul_(d_total[:, None]).scatter_add_(-1, self.ids, d_chosen)
+        d_bias += d_logits.sum(0)
+        return d_logits.to(self.dtype)
+
+
+class _Distribution:
+    """A statistic of the distribution and log-probabilities of a chunk, with their gradient."""
+
+    summary: tuple[Tensor, Tensor]
+
+    def __init__(
+        self, logits: Tensor, ids: Tensor, statistic: Statistic, inputs: list[Tensor]
+    ) -> None:
+        plain = _Plain(logits, ids)
+        total, chosen = plain.summary
+        self.ids, self.dtype, self.p = ids, logits.dtype, plain.p
+        found, self.share = statistic(self.p, *inputs)
+        self.summary = found, chosen - total[:, None]
+
+    def gradient(self, d_found: Tensor, d_chosen: Tensor, d_bias: Tensor) -> Tensor:
+        """The gradient of the logits, as that of `_Plain`."""
+        mean = d_found * self.share.sum(-1) + d_chosen.sum(-1)
+        d_logits = (self.share * d_found[:, None]).addcmul_(self.p, mean[:, None], value=-1)
+        d_logits.scatter_add_(-1, self.ids, d_chosen)
         d_bias += d_logits.sum(0)
         return d_logits.to(self.dtype)
 
@@ -200,47 +241,15 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         total += a @ b
 
 
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of losses and distributions: float32, unless the logits are in float64."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 def _compute_dtype(h: Tensor) -> torch.dtype:
     """The dtype of a linear layer under autocast."""
     kind = h.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else h.dtype
-
-
-def distribution_loss(
-    backbone: Any,
-    mask_id: int,
-    h: Float[Tensor, "tokens width"],
-    token_loss: Callable[..., Tensor],
-    *per_token: Tensor,
-) -> Float[Tensor, "tokens"]:
-    """A loss of each token that reads its whole distribution, differentiable, chunk by chunk.
-
-    The backward pass computes the logits of a chunk again, so that those of one chunk only are in memory.
-
-    Args:
-        backbone: The network, whose `logits` are the vocabulary projection.
-        mask_id: Token id with probability 0.
-        h: Features.
-        token_loss: A function (distributions [chunk, vocabulary], *per_token [chunk]) -> loss [chunk].
-        per_token: Further arguments of `token_loss`; numbers get the dtype of the distributions.
-
-    Returns:
-        The loss of each token.
-    """
-
-    def of_chunk(h: Tensor, *values: Tensor) -> Tensor:
-        logits = zero_masked(backbone.logits(h), mask_id)
-        wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
-        probabilities = torch.softmax(logits, -1, wide)
-        numbers = (value.to(wide) if value.is_floating_point() else value for value in values)
-        return token_loss(probabilities, *numbers)
-
-    size = _chunk(h, 2 * backbone.head.weight.shape[0]) if len(h) else 1  # float32 copies beside it
-    parts = [
-        checkpoint(of_chunk, *chunk, use_reentrant=False)
-        for chunk in zip(*(values.split(size) for values in (h, *per_token)), strict=True)
-    ]
-    return torch.cat(parts) if parts else h.new_zeros(0)
 
 
 @torch.no_grad()

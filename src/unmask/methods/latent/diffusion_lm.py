@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unmask.diffusion.gaussian import GaussianNoise, SquareRoot, Variance, signal
-from unmask.diffusion.parameterization import subs_log_probs
+from unmask.diffusion.parameterization import subs_log_probs, zero_masked
 from unmask.errors import UnmaskError, unknown
 from unmask.methods.latent.latent_diffusion import (
     LatentBatch,
@@ -17,6 +17,7 @@ from unmask.methods.latent.latent_diffusion import (
     Terms,
     TokenLogProbs,
     Vectors,
+    check_share,
     full_precision,
 )
 from unmask.methods.method import METHODS, ParameterGroup
@@ -41,6 +42,9 @@ class DiffusionLM(LatentDiffusion):
         steps: int = 2000  # T of the bound
         variance: str = "posterior"  # of the steps of the bound: posterior | released
         code_lr: float = 1.0  # factor on the learning rate, of the codes
+        clamped: float = (
+            0.0  # up to this time, steps of the bound use the code nearest to the estimate
+        )
 
         def __post_init__(self) -> None:
             if self.width < 1:
@@ -49,6 +53,7 @@ class DiffusionLM(LatentDiffusion):
                 raise UnmaskError(f"steps must be 1 or more, not {self.steps}")
             if self.variance not in VARIANCES:
                 raise unknown("variance", self.variance, VARIANCES)
+            check_share("clamped", self.clamped)
 
     def __init__(self, config: Config, *parts: Any) -> None:
         super().__init__(config, *parts)
@@ -64,6 +69,21 @@ class DiffusionLM(LatentDiffusion):
         nn.init.normal_(codes.weight)
         nn.init.zeros_(codes.bias)
         return codes
+
+    def step_estimate(self, prediction: Outputs, batch: LatentBatch) -> Vectors:
+        """The estimate, clamped to the nearest code at times up to `clamped`, as the paper's sampler does.
+
+        At little noise, the small errors of a plain estimate cost most of the bound. At much noise, a
+        clamped estimate is worse than a plain one.
+        """
+        if not self.config.clamped:
+            return prediction
+        late = batch.by_row(batch.noise.t)[..., None] <= self.config.clamped
+        codes = self.codes.detach().to(prediction)
+        with full_precision(prediction):
+            near = prediction @ codes.t() - codes.square().sum(-1) / 2
+        nearest = zero_masked(near, self.vocabulary.mask_id).argmax(-1)
+        return torch.where(late, codes[nearest], prediction)
 
     def log_tokens(self, prediction: Outputs) -> TokenLogProbs:
         return self._round(prediction)

@@ -5,9 +5,9 @@ terms: the prior at t = 1, the divergences of the reverse steps, and the tokens 
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from unmask.backbones.backbone import Backbone
+from unmask.backbones.layers.inference_weights import is_plain
 from unmask.backbones.layers.transformer_block import zero_linear
 from unmask.diffusion.gaussian import (
     GammaSchedule,
@@ -60,11 +61,12 @@ class LatentBatch:
 
     x: Tokens
     codes: Vectors
-    noise: GaussianNoise
+    noise: GaussianNoise  # on the CPU or on the device
     guess: Vectors  # codes at given tokens, 0 elsewhere
     known: Bool[Tensor, "rows length 1"]  # True at given tokens
     valid: Valid | None  # False at padding
     scored: Valid  # True at tokens that count in the loss
+    drafted: Int[Tensor, "drafts"] | None  # rows of the first pass of self-conditioning
 
     def gamma_of(self, schedule: GammaSchedule, t: Times) -> Float[Tensor, "rows"]:
         """The noise level at the time of each row."""
@@ -156,6 +158,10 @@ class LatentDiffusion(Method):
         """The estimate of the code vectors in a prediction."""
         return prediction
 
+    def step_estimate(self, prediction: Outputs, batch: LatentBatch) -> Vectors:
+        """The estimate of the code vectors in the reverse steps of the bound: by default `estimate`."""
+        return self.estimate(prediction)
+
     @abstractmethod
     def log_tokens(self, prediction: Outputs) -> TokenLogProbs:
         """log p(token | z_t) in a prediction; MASK has probability 0."""
@@ -205,16 +211,11 @@ class LatentDiffusion(Method):
     ) -> Outputs:
         """The prediction from z_t, and from a first estimate in the rows that are `guessed`.
 
-        The first pass has no gradient. It reads a few more rows than needed, so that few batch sizes occur.
+        The first pass has no gradient.
         """
-        guess, valid, guessed = batch.guess, batch.valid, batch.noise.guessed
-        if not self.self_conditioning:
+        guess, valid, rows = batch.guess, batch.valid, batch.drafted
+        if rows is None:
             return self.predict(z, gamma, guess, valid)
-        # at least one row, since FSDP needs the same passes in every process
-        count = max(1, int(guessed.sum()))  # on the CPU
-        step = max(1, len(z) // GUESS_SIZES)
-        order = guessed.int().argsort(descending=True, stable=True)
-        rows = to_device(order[: min(-(-count // step) * step, len(z))], z.device)
         some = None if valid is None else valid[rows]
         keys = self.backbone.dropout_keys
         try:
@@ -223,10 +224,18 @@ class LatentDiffusion(Method):
                 found = self.estimate(self.predict(z[rows], gamma[rows], guess[rows], some))
         finally:
             self.backbone.dropout_keys = keys
-        rows = rows[:count]
-        kept = batch.known[rows] | ~to_device(guessed, z.device)[rows, None, None]
-        found = torch.where(kept, guess[rows], found[:count])
+        guessed = to_device(batch.noise.guessed, z.device)[rows, None, None]
+        found = torch.where(batch.known[rows] | ~guessed, guess[rows], found)
         return self.predict(z, gamma, guess.index_copy(0, rows, found), valid)
+
+    def draft_rows(self, guessed: Bool[Tensor, "rows"]) -> Int[Tensor, "drafts"] | None:
+        """Rows of the first pass: those that are `guessed`, and others, so that few numbers occur."""
+        if not self.self_conditioning:
+            return None
+        # at least one row, since FSDP needs the same passes in every process
+        count, step = max(1, int(guessed.sum())), max(1, len(guessed) // GUESS_SIZES)
+        order = guessed.int().argsort(descending=True, stable=True)
+        return order[: min(-(-count // step) * step, len(guessed))]
 
     def passes(self, rows: int) -> set[int]:
         if not self.self_conditioning:
@@ -279,20 +288,68 @@ class LatentDiffusion(Method):
         Given tokens are noised like the others, and the network also gets their codes as a certain guess.
         """
         assert isinstance(noise, GaussianNoise)
-        scored = to_device(targets(valid, given), x.device)
-        known = torch.zeros_like(x, dtype=torch.bool) if given is None else given
-        known = to_device(known, x.device)[..., None]
-        codes = nn.functional.embedding(x, self.codes)
-        guess = torch.where(known, codes.detach(), 0.0)
-        batch = LatentBatch(x, codes, noise, guess, known, padding(valid, x.device), scored)
+        drafted, known = self.draft_rows(noise.guessed), given
+        drafted, known = (
+            None if part is None else to_device(part, x.device) for part in (drafted, known)
+        )
+        scored, seen = to_device(targets(valid, given), x.device), padding(valid, x.device)
+        batch = self._batch(x, noise, known, seen, scored, drafted)
         terms = self.bound_terms(batch) if full_bound else self.training_terms(batch)
         terms = {name: values.where(scored, 0.0) for name, values in terms.items()}
+        return Losses(self._total(terms), {name: values.detach() for name, values in terms.items()})
+
+    def loss_tensors(
+        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
+    ) -> dict[str, Tensor] | None:
+        if not is_plain(self.backbone.head):
+            return None  # a hook would run only once, when the graph is captured
+        noise = self.training_noise(stream, targets(valid, given))
+        if type(noise) is not GaussianNoise:
+            return None  # a method with other noise defines its own tensors
+        whole = given is None and bool(valid.all())
+        tensors = {
+            "x": x,
+            **vars(noise),
+            "drafted": self.draft_rows(noise.guessed),
+            "given": given,
+            "valid": None if bool(valid.all()) else valid,
+            "scored": None if whole else targets(valid, given),
+        }
+        return {name: value for name, value in tensors.items() if value is not None}
+
+    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+        x = tensors["x"]
+        noise = GaussianNoise(
+            **{field.name: tensors[field.name] for field in fields(GaussianNoise)}
+        )
+        given, seen, scored, drafted = (
+            tensors.get(name) for name in ("given", "valid", "scored", "drafted")
+        )
+        if scored is None:
+            scored = torch.ones_like(x, dtype=torch.bool)
+        terms = self.training_terms(self._batch(x, noise, given, seen, scored, drafted))
+        return self._total({name: values.where(scored, 0.0) for name, values in terms.items()})
+
+    def _batch(
+        self,
+        x: Tokens,
+        noise: GaussianNoise,
+        given: Valid | None,
+        valid: Valid | None,
+        scored: Valid,
+        drafted: Int[Tensor, "drafts"] | None,
+    ) -> LatentBatch:
+        """The batch of a loss, from tensors on the device."""
+        known = (torch.zeros_like(x, dtype=torch.bool) if given is None else given)[..., None]
+        codes = nn.functional.embedding(x, self.codes)
+        guess = torch.where(known, codes.detach(), 0.0)
+        return LatentBatch(x, codes, noise, guess, known, valid, scored, drafted)
+
+    def _total(self, terms: Terms) -> Float[Tensor, ""]:
+        """The sum of all terms. In training it is NaN if the parameters have failed."""
         total = torch.stack([values.sum() for values in terms.values()]).sum()
-        if self.training:
-            total = torch.where(
-                self.failed(), torch.nan, total
-            )  # skipped like any step that is not finite
-        return Losses(total, {name: values.detach() for name, values in terms.items()})
+        # skipped like any step that is not finite
+        return torch.where(self.failed(), torch.nan, total) if self.training else total
 
     def bound_terms(self, batch: LatentBatch) -> Terms:
         """Terms of the bound at each token: prior, diffusion, reconstruction."""
@@ -305,7 +362,8 @@ class LatentDiffusion(Method):
     def divergence(self, batch: LatentBatch) -> Float[Tensor, "rows length"]:
         """An estimate of the sum of the divergences of all T steps, from one step of each row."""
         gamma_s, gamma_t = (batch.gamma_of(self.gammas, t) for t in (batch.noise.s, batch.noise.t))
-        error = self.squared_error(batch, gamma_t)
+        prediction = self.self_conditioned(self.noised(batch, gamma_t), gamma_t, batch)
+        error = (batch.codes - self.step_estimate(prediction, batch)).square().sum(-1)
         width = batch.codes.shape[-1]
         per_step = step_divergence(error, width, gamma_s[:, None], gamma_t[:, None], self.variance)
         return batch.by_row(batch.noise.importance) * per_step
@@ -323,13 +381,11 @@ class LatentDiffusion(Method):
 
     def prior(self, batch: LatentBatch) -> Float[Tensor, "rows length"]:
         """KL(q(z_1 | x) || N(0, 1)) of each token."""
-        one = torch.ones(1, dtype=torch.float64)
-        return prior_divergence(batch.codes, batch.gamma_of(self.gammas, one)[0])
+        return prior_divergence(batch.codes, self.gammas.gamma(batch.codes.new_ones(1))[0])
 
     def reconstruction(self, batch: LatentBatch) -> Float[Tensor, "rows length"]:
         """-log p(x | z_0) of each token."""
-        zero = torch.zeros(len(batch.x), dtype=torch.float64)
-        gamma_0 = batch.gamma_of(self.gammas, zero)
+        gamma_0 = self.gammas.gamma(batch.codes.new_zeros(len(batch.x)))
         z_0 = noised(batch.codes, _by_row(gamma_0), batch.noise.normal(1, batch.codes))
         read = self.read(z_0, gamma_0)
         if read is None:
@@ -355,7 +411,7 @@ class LatentDiffusion(Method):
         codes = self.codes
         norm = codes.norm(dim=-1).mean()
         spread = (codes - codes.mean(0)).norm(dim=-1).mean()
-        ends = self.gammas.gamma(torch.tensor([0.0, 1.0], device=codes.device))
+        ends = self.gammas.gamma(torch.arange(2, dtype=torch.float32, device=codes.device))
         bad = (ends.abs() > LARGEST_GAMMA).any() | (ends[1] <= ends[0])
         return {
             "collapsed": ~(spread > SMALLEST_SPREAD * norm),

@@ -87,9 +87,9 @@ class Plaid(LatentDiffusion):
         logits = self.network(z, gamma, guess, valid)
         alpha, sigma = signal(gamma[:, None, None])
         with full_precision(z):
-            near = alpha / sigma**2 * (z @ self.codes.to(z.dtype).t())
-            logits = logits + self.config.output_prior * near
-            return zero_masked(logits, self.vocabulary.mask_id).log_softmax(-1)
+            # scaled before the product, which is much larger than z
+            near = (self.config.output_prior * alpha / sigma**2 * z) @ self.codes.to(z.dtype).t()
+            return zero_masked(logits + near, self.vocabulary.mask_id).log_softmax(-1)
 
     def estimate(self, prediction: Outputs) -> Vectors:
         with full_precision(prediction):
@@ -102,7 +102,7 @@ class Plaid(LatentDiffusion):
         """Noise of the bound, with some rows at t = 0, which train the reconstruction term instead."""
         noise, share = self.uniform_noise(stream), self.config.reconstructed
         start = stream.uniform("start", 1)[:, 0] < share
-        importance = torch.where(start, 1 / share, 1 / (1 - share))
+        importance = torch.where(start, noise.importance / share, noise.importance / (1 - share))
         return replace(noise, t=noise.t.where(~start, 0.0), start=start, importance=importance)
 
     def divergence(self, batch: LatentBatch) -> Float[Tensor, "rows length"]:

@@ -1,15 +1,18 @@
 """SSD-LM (arXiv 2210.17432): diffusion on the simplex of tokens, block by block after a context."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from unmask.diffusion.gaussian import CosineSignal, GaussianNoise
+from unmask.backbones.layers.inference_weights import is_plain
+from unmask.diffusion.gaussian import CosineSignal, GaussianNoise, noised
 from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.errors import UnmaskError
+from unmask.methods.compute.chunked_loss import projection_loss
 from unmask.methods.latent.latent_diffusion import (
     FixedCodes,
     LatentBatch,
@@ -19,10 +22,11 @@ from unmask.methods.latent.latent_diffusion import (
     Terms,
     TokenLogProbs,
     Vectors,
-    chosen,
 )
-from unmask.methods.method import METHODS, Losses
+from unmask.methods.masked_diffusion import cross_entropy
+from unmask.methods.method import METHODS, Losses, spread, targets
 from unmask.randomness import RowStream
+from unmask.runtime.device import to_device
 from unmask.shapes import Tokens, Valid
 
 
@@ -75,9 +79,12 @@ class SSDLM(LatentDiffusion):
     ) -> Outputs:
         """log p(token | z_t, context). The network reads softmax(K z), and one-hot vectors of the context."""
         context = (guess != 0).any(-1, keepdim=True)
-        simplex = torch.where(context, (guess + 1) / 2, (self.config.scale * z).softmax(-1))
-        logits = self.run_trunk(simplex, gamma, valid, z.dtype)
+        logits = self.run_trunk(self._simplex(z, guess, context), gamma, valid, z.dtype)
         return subs_log_probs(logits, self.vocabulary.mask_id)
+
+    def _simplex(self, z: Vectors, codes: Vectors, known: Bool[Tensor, "rows length 1"]) -> Vectors:
+        """softmax(K z), and one-hot vectors of known tokens."""
+        return torch.where(known, (codes + 1) / 2, (self.config.scale * z).softmax(-1))
 
     def estimate(self, prediction: Outputs) -> Vectors:
         return 2 * prediction.exp() - 1
@@ -105,24 +112,78 @@ class SSDLM(LatentDiffusion):
         full_bound: bool = False,
         given: Valid | None = None,
     ) -> Losses:
-        """The loss at the tokens of a block. The network sees the tokens before it, and none behind it."""
+        """The loss at the tokens of a block. The network sees the tokens before it, and none behind it.
+
+        This method has no bound: with `full_bound` it is the same loss.
+        """
         assert isinstance(noise, BlockNoise)
-        columns, block = torch.arange(x.shape[1]), noise.block[:, None]
-        context = (columns < block).to(valid.device)
-        seen = valid & (columns < block + self.config.block).to(valid.device)
-        return super().nll(
-            x, seen, noise, full_bound, context if given is None else given | context
+        parts = (
+            noise.t,
+            noise.importance,
+            noise.block,
+            noise.keys,
+            *self._seen(valid, given, noise),
         )
+        t, importance, block, keys, *seen = (to_device(part, x.device) for part in parts)
+        moved = replace(noise, t=t, importance=importance, block=block, keys=keys)
+        total, values, at = self._block_loss(x, moved, *seen)
+        return Losses(total, {"diffusion": spread(values, at, x)})
+
+    def loss_tensors(
+        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
+    ) -> dict[str, Tensor] | None:
+        if not is_plain(self.backbone.head):
+            return None  # a hook would run only once, when the graph is captured
+        noise = self.noise(stream, targets(valid, given))
+        seen, known, scored = self._seen(valid, given, noise)
+        return {"x": x, **vars(noise), "seen": seen, "known": known, "scored": scored}
+
+    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+        noise = BlockNoise(**{field.name: tensors[field.name] for field in fields(BlockNoise)})
+        seen = (tensors[name] for name in ("seen", "known", "scored"))
+        return self._block_loss(tensors["x"], noise, *seen)[0]
+
+    def _seen(
+        self, valid: Valid, given: Valid | None, noise: BlockNoise
+    ) -> tuple[Valid, Valid, Valid]:
+        """True at tokens that the network sees, at those that are known, and at those of the loss."""
+        columns, block = torch.arange(valid.shape[1]), noise.block[:, None]
+        known = (columns < block).to(valid.device)
+        known = known if given is None else given | known
+        seen = valid & (columns < block + self.config.block).to(valid.device)
+        return seen, known, seen & ~known
+
+    def _block_loss(
+        self, x: Tokens, noise: BlockNoise, seen: Valid, known: Valid, scored: Valid
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"], Int64[Tensor, "tokens"]]:
+        """Sum and values of the cross-entropy at the tokens of the blocks, and their indices.
+
+        Vectors [rows, block, vocabulary] are large, so only those of the block are computed.
+        """
+        (rows, length), vocabulary = x.shape, self.vocabulary.size
+        size = min(self.config.block, length)
+        first = noise.block.clamp(max=length - size)  # a block at the end begins in its context
+        columns = first[:, None] + torch.arange(size, device=x.device)
+        at = (columns + length * torch.arange(rows, device=x.device)[:, None]).flatten()
+        codes = nn.functional.embedding(x.gather(1, columns), self.codes)
+        gamma = self.gammas.gamma(noise.t.to(codes.dtype))
+        z = noised(codes, gamma[:, None, None], noise.normal(0, codes, first))
+        block = self._simplex(z, codes, known.gather(1, columns)[..., None])
+        context = torch.zeros(rows * length, vocabulary, dtype=z.dtype, device=z.device)
+        context.scatter_(1, x.view(-1, 1), known.view(-1, 1).to(z.dtype))
+        inputs = context.index_copy_(0, at, block.flatten(0, 1)).view(rows, length, -1)
+        weight = noise.importance[:, None] * scored.gather(1, columns)
+        own = self.backbone.head.weight.dtype
+        with self.arithmetic():
+            h = self.backbone.features(inputs.to(own), gamma.to(own), valid=seen, at=at)
+            total, values = projection_loss(
+                *(self.backbone.head, self.vocabulary.mask_id, h, x.flatten()[at][:, None]),
+                *(cross_entropy, weight.flatten().to(codes.dtype)),
+            )
+        return total, values, at
 
     def training_terms(self, batch: LatentBatch) -> Terms:
-        """Cross-entropy at the tokens of the block."""
-        gamma = batch.gamma_of(self.gammas, batch.noise.t)
-        prediction = self.predict(self.noised(batch, gamma), gamma, batch.guess, batch.valid)
-        return {"diffusion": -batch.by_row(batch.noise.importance) * chosen(prediction, batch.x)}
-
-    def bound_terms(self, batch: LatentBatch) -> Terms:
-        """The training loss: this method has no bound."""
-        return self.training_terms(batch)
+        raise NotImplementedError("the loss is that of `nll`, which reads one block of each row")
 
     def denoiser(self) -> "BlockDenoiser":
         return BlockDenoiser(self)
