@@ -113,9 +113,8 @@ class Run:
         torch.manual_seed(args.seed)
         vocabulary = self.corpus.vocabulary
         network = DiT(config, vocabulary)
-        with (
-            torch.no_grad()
-        ):  # zero gates and a zero head would hide differences in the first steps
+        # zero gates and a zero head would hide differences in the first steps
+        with torch.no_grad():
             for parameter in network.parameters():
                 parameter.add_(args.spread * torch.randn_like(parameter))
         if args.start:
