@@ -1,4 +1,4 @@
-"""What holds for every network: features and head apart, padding unseen, rules obeyed."""
+"""Properties of every network: separate features and head, ignored padding, attention rules."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
 
 NAMES = list(BACKBONES)
-ROTARY = ["causal", "dit"]  # the others have learned what each position means
+ROTARY = ["causal", "dit"]  # the others have learned positions
 CAUSAL = [name for name in NAMES if BACKBONES[name].causal]
 SIZE, ROWS, LENGTH = 11, 3, 8
 COMPLEMENTS = (*range(SIZE - 1)[::-1], SIZE - 1)

@@ -1,4 +1,4 @@
-"""Dropout's mask is a function of (key, site, place), and looks like independent coins."""
+"""The dropout mask is a function of (key, site, position), and its values look independent."""
 
 import inspect
 import sys
@@ -76,7 +76,7 @@ def test_a_gpu_and_a_compiler_draw_the_same_mask():
 
 
 def unchecked() -> ModuleType:
-    """The module without checks of shapes, which no compiler can follow."""
+    """The module without shape checks, which the compiler cannot trace."""
     file = sys.modules[inspect.unwrap(dropout).__module__].__file__
     spec = spec_from_file_location("unchecked_dropout", file)
     module = module_from_spec(spec)

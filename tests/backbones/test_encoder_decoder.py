@@ -1,4 +1,4 @@
-"""The encoder–decoder: a source is encoded once, and cached or not, the decoder gives the same."""
+"""The encoder–decoder encodes a source once, and the decoder has the same result with and without a cache."""
 
 import json
 from itertools import product

@@ -1,4 +1,4 @@
-"""What is worked out beforehand says what the weights say, and never outlives them."""
+"""Weights that are prepared for inference have the outputs of the original weights, and change with them."""
 
 import copy
 import pickle
@@ -65,7 +65,7 @@ def test_frozen_weights_say_the_same(name, timed):
 @pytest.mark.parametrize("name", ["dit", "modern dit"])
 def test_folded_or_row_by_row_the_network_and_its_gradients_are_the_same(name):
     folded, by_row = network(name), network(name, timed=True)
-    condition = torch.zeros(ROWS)  # what a network without time conditioning reads
+    condition = torch.zeros(ROWS)  # the condition of a network without time conditioning
     outputs = folded.features(tokens()), by_row.features(tokens(), condition)
     torch.testing.assert_close(*outputs)
     for output in outputs:
@@ -82,12 +82,12 @@ def test_some_tokens_are_those_of_all(name, timed, frozen):
     if frozen:
         built.freeze(torch.float64)
     torch.testing.assert_close(said(built, at=at), said(built).flatten(0, 1)[at])
-    alike = built.features(tokens())  # without a condition, all rows have the same
+    alike = built.features(tokens())  # without a condition all rows share one
     torch.testing.assert_close(built.features(tokens(), at=at), alike.flatten(0, 1)[at])
 
 
 class Doubled(torch.nn.Module):
-    """A layer around another one, as an adapter is."""
+    """A layer that wraps another one, like an adapter."""
 
     def __init__(self, base: torch.nn.Module) -> None:
         super().__init__()

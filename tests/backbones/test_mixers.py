@@ -121,7 +121,7 @@ def test_the_long_convolution_is_the_sum_of_its_definition():
     longer = block.filter(64, v.device, v.dtype)
     torch.testing.assert_close(
         longer[:21], k
-    )  # a filter's values do not depend on the row's length
+    )  # the values of a filter do not depend on the length of the row
 
 
 def test_hyena_has_no_state_and_reads_the_text_again():
@@ -212,7 +212,7 @@ def test_impossible_shapes_are_refused(kind, fields):
 
 @pytest.mark.parametrize("name", ["mamba", "hyena"])
 def test_a_timed_network_starts_as_the_untimed_one(name):
-    """Its adaLN changes nothing at first, at any noise level."""
+    """The initial adaLN is the identity at every noise level."""
     kind = BACKBONES[name]
     plain, timed = (
         kind(kind.Config(width=16, depth=2, time_conditioning=wanted), VOCABULARY).double()

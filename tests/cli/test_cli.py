@@ -1,4 +1,4 @@
-"""The command line: what it hands to the API, what it prints, and how it fails."""
+"""The command line: its calls of the API, its output and its errors."""
 
 import io
 import json
@@ -42,7 +42,7 @@ COMMANDS = [*WORKING, *LISTS]
 
 @dataclass
 class Written:
-    """Stands in for unmask.Result."""
+    """A fake of unmask.Result."""
 
     text: str
     ids: list[int] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Written:
 
 
 class FakeModel:
-    """Answers at once and remembers what it was asked."""
+    """A model that returns at once and records its arguments."""
 
     config = RunConfig()
     tokenizer = ByteTokenizer()
@@ -118,7 +118,7 @@ def test_every_command_has_examples_that_parse():
         page = command.format_help().partition("examples:")[2]
         examples = re.findall(r"^  (unmask .*)$", page, re.MULTILINE)
         assert len(examples) >= 2, name
-        for example in examples if name != "harness" else ():  # lm_eval parses its own
+        for example in examples if name != "harness" else ():  # lm_eval parses those of harness
             args = parser.parse_args(shlex.split(example.partition(" > ")[0])[1:])
             if hasattr(args, "overrides"):
                 resolve(load_recipe(args.recipe), args.overrides)
@@ -235,7 +235,7 @@ def test_evaluate_shows_a_bound_as_a_bound(model, capsys):
 
 @pytest.mark.parametrize(
     "certificate", ["exact", "none"]
-)  # a pseudo-likelihood has a bound beside it
+)  # a pseudo-likelihood is printed with a bound
 def test_what_is_no_upper_bound_is_not_shown_as_one(certificate, model, capsys):
     model.certificate = certificate
     assert main(["evaluate", "m"]) == 0
@@ -370,7 +370,7 @@ def test_characters_that_the_terminal_lacks_are_spelt(encoding, bound, monkeypat
 
     def execute(args: Any) -> None:
         Console().print("≤ 2.0 ± 0.1 ☺")
-        raise UnmaskError("no file \udcff…")  # a byte that the name of a file may hold
+        raise UnmaskError("no file \udcff…")  # a byte that a file name can contain
 
     monkeypatch.setattr("unmask.cli.commands.train.config", execute)
     assert main(["config", "demo"]) == 2

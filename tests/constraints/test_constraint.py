@@ -1,4 +1,4 @@
-"""Requests that cannot be are refused in one line; phrases are placed where they fit."""
+"""Impossible constraints are refused in one line, and phrases are placed where they fit."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from unmask.constraints.regex import regex
 from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
 
-# a character or two a token, then BOS, EOS, MASK
+# tokens of one or two characters, then BOS, EOS, MASK
 PIECES = [*(bytes([byte]) for byte in b"abcdefgh 0123456789\n"), b"ab", b" cafe", "é".encode()]
 BOS, EOS, MASK = range(len(PIECES), len(PIECES) + 3)
 VOCABULARY = Vocabulary(MASK + 1, MASK, None, BOS, EOS)
@@ -18,7 +18,7 @@ ALL = [*PIECES, None, None, None]
 
 
 def row(text: str, room: int, after: str = "") -> torch.Tensor:
-    """BOS, a fixed text of single characters, open places, more fixed text."""
+    """BOS, a fixed text of single characters, open positions, more fixed text."""
     ids = [[PIECES.index(c.encode()) for c in part] for part in (text, after)]
     return torch.tensor([[BOS, *ids[0], *[MASK] * room, *ids[1]]])
 
@@ -102,7 +102,7 @@ def test_machines_of_phrases():
 
 
 def test_machines_are_as_small_as_can_be():
-    assert len(regex("(a|b)*abb").table) == 5  # the textbook's four, and the dead one
+    assert len(regex("(a|b)*abb").table) == 5  # four states of the textbook, and the dead state
     assert len(product(banned([b"a"]), banned([b"ba", b"a"])).table) == 2
     assert len(product(containing([b"a"]), banned([b"a"])).table) == 1
 
@@ -129,7 +129,7 @@ def test_phrases_are_placed_evenly_where_they_fit():
     assert counts[:2] == [0, 0] and counts[5:] == [0, 0] and min(counts[2:5]) > 75
     assert ((placed == z) | (z == MASK)).all()
     assert compiled.machine.feasible(placed, 1).all()
-    # a row's place depends on its own numbers only
+    # the position in a row depends only on the random numbers of the row
     assert (place(compiled, z[:1], [[spell("abc")]]) == placed[:1]).all()
 
 

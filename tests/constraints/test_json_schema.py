@@ -1,4 +1,4 @@
-"""Texts that a JSON schema allows: all of them match it, and what cannot be obeyed is refused."""
+"""Constraints of a JSON schema: every allowed text matches it, and an unsupported schema is refused."""
 
 import json
 import re
@@ -49,7 +49,7 @@ SCHEMAS = {
 
 
 def some_texts(machine: ByteMachine, count: int) -> list[str]:
-    """Texts that the automaton accepts, by random steps that keep an end in reach."""
+    """Texts that the automaton accepts, by random steps from which an accepting state can be reached."""
     steps = np.full(len(machine.table), 10**6)  # to an accepting state
     steps[machine.accepting] = 0
     for _ in steps:

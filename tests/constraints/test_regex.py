@@ -1,4 +1,4 @@
-"""The machine of a pattern accepts what `re.fullmatch` does; what it cannot hold is refused by name."""
+"""The automaton of a pattern accepts the texts of `re.fullmatch`, and names unsupported syntax in its error."""
 
 import re
 

@@ -323,23 +323,23 @@ def test_datasets_of_the_hub(put_datasets, source, asked):
 
 
 def test_a_hub_that_is_not_there_is_not_waited_for(monkeypatch, put_datasets):
-    """The library asks six times, unless it is told that there is none: then it looks at what it keeps."""
+    """The library tries the network six times. In its offline mode it reads its cache at once."""
 
     def load_dataset(path, name, split):
-        told.append(sys.modules["datasets"].config.HF_HUB_OFFLINE)
+        modes.append(sys.modules["datasets"].config.HF_HUB_OFFLINE)
         return FakeDataset([{"text": "a"}])
 
     def nowhere(*address):
         raise OSError("Name or service not known")
 
-    told: list[bool] = []
+    modes: list[bool] = []
     monkeypatch.setattr("unmask.files.hub.getproxies", dict)
     for lookup, offline in [(nowhere, True), (lambda *address: ["an address"], False)]:
         monkeypatch.setattr("socket.getaddrinfo", lookup)
         put_datasets(load_dataset)
         sys.modules["datasets"].config.HF_HUB_OFFLINE = False
         assert documents("hf:a/b") == ["a"]
-        assert told.pop() is offline
+        assert modes.pop() is offline
         assert sys.modules["datasets"].config.HF_HUB_OFFLINE is False
 
 

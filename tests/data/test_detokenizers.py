@@ -1,4 +1,4 @@
-"""Detokenizers against examples worked by hand, oddities included, and the rules that hold for any text."""
+"""Detokenizers against examples worked by hand, with odd cases, and rules for any text."""
 
 import json
 from dataclasses import replace
@@ -14,7 +14,7 @@ from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 
 EXAMPLES = [
-    # clitics, numbers, unknown words; two Ns side by side are two numbers
+    # clitics, numbers, unknown words; two adjacent Ns are two numbers
     (
         "ptb",
         "mr. <unk> said the company 's profit rose N N to $ N million",
@@ -25,7 +25,7 @@ EXAMPLES = [
         "he did n't see the traders ' # N and\\/or less",
         "he didn't see the traders' #1 and/or less",
     ),
-    # an N at either end of a line has no space beside it, and stays
+    # an N at either end of a line has no adjacent space, and stays
     ("ptb", "N of nov. N", "N of nov. N"),
     ("wikitext", " = Old Mill = \n", " = Old Mill =\n"),
     ("wikitext", " = = History = = \n", " == History ==\n"),
@@ -41,9 +41,9 @@ EXAMPLES = [
         ' It was " restored " [ again ] , the owner \'s { own } idea . \n',
         ' It was "restored" [again], the owner\'s {own} idea.\n',
     ),
-    # two apostrophes are taken for quotes, and lose the space next to what they enclose
+    # two apostrophes are read as quotes, and lose the space next to the enclosed text
     ("wikitext", " the boys ' and girls ' idea", " the boys'and girls' idea"),
-    # a quotation behind a plural, and of two marks side by side only the second is closed up
+    # a quotation after a plural; of two adjacent marks only the second loses its space
     ("wikitext", "she sings ' Home ' at 12 ° N in a , .  b", "she sings'Home' at 12°N in a ,.  b"),
     # the letter N becomes a number here, too
     ("wikitext", "Richard N Smith", "Richard 1 Smith"),
@@ -57,7 +57,7 @@ EXAMPLES = [
     (
         "lm1b",
         "See https : / / a . b / c : it works ! No . Yes ; ' so ' !",
-        # a full stop is closed up behind a word that a space precedes
+        # a full stop after a word loses its space if a space precedes the word
         "See https://a . b/c: it works! No. Yes; 'so'!",
     ),
     # " a . b ." : each full stop, although they share a space
@@ -67,10 +67,10 @@ EXAMPLES = [
     (
         "scientific_papers",
         "the liver ( ald ) , 3 @-@ fold .\nwhy ? we do not know .",
-        # only the last full stop has no line behind it
+        # only the last full stop has no line after it
         "the liver (ald), 3-fold .\nwhy? we do not know.",
     ),
-    # WikiText's rules come first: the other way round it would be "so. ;'s"
+    # WikiText's rules come first: in the other order it would be "so. ;'s"
     ("scientific_papers", "so . ; 's", "so .;'s"),
     ("text8", "\nThe Café, 1940–45: [[two]]", "the caf one nine four zero four five two"),
 ]
@@ -149,7 +149,7 @@ def test_text_is_detokenized_before_anybody_sees_it(tmp_path):
     assert ids(ours.train) == ids(theirs.train)
     assert ids(ours.valid) == ids(theirs.valid)
     assert ours.train.bytes == theirs.train.bytes
-    # a source is detokenized, a text that somebody wrote is not
+    # a corpus is detokenized, a text of the user is not
     assert ids(rows_from(str(stored), ours.tokenizer, config)) == ids(
         rows_from(str(plain), ours.tokenizer, replace(config, detokenizer=""))
     )

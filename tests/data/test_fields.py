@@ -1,4 +1,4 @@
-"""The forms that benchmarks come in, their warts, and what is wrong with a broken file, in one line."""
+"""File formats of benchmarks with their odd cases, and one-line errors for broken files."""
 
 import json
 import lzma

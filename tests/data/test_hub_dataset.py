@@ -34,7 +34,7 @@ def test_bert_layouts(layout, request, bert_words):
     tokenizer = hugging_face(str(request.getfixturevalue(layout)))
     v = tokenizer.vocabulary
     assert (v.pad_id, v.bos_id, v.eos_id, v.mask_id, v.size) == (0, 3, 4, 5, len(bert_words))
-    # Neither cut nor filled, whatever the file says; "[MASK]" stays text.
+    # Truncation and padding of the file are ignored; "[MASK]" stays text.
     words = [bert_words[i] for i in tokenizer.encode("The cat [MASK] sat on the mats.")]
     assert words == ["the", "cat", "[", "mask", "]", "sat", "on", "the", "mat", "##s", "."]
     assert tokenizer.encode("the") == [bert_words.index("the")]

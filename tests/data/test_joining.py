@@ -1,4 +1,4 @@
-"""Rows without EOS between documents, and streams that end after some rows."""
+"""Rows without EOS between documents, and limits on the number of rows."""
 
 import numpy as np
 import pytest

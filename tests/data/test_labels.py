@@ -152,7 +152,7 @@ def test_plain_text_has_no_classes(config, tmp_path):
         for change in ({"train": source}, {"valid": source}):
             with pytest.raises(UnmaskError, match=message):
                 load_data(replace(config, **change))
-    # but a model of labelled text may read it
+    # a model of labelled text may still read it
     tokenizer = load_data(config).tokenizer
     x, _ = rows_from(str(tmp_path / "notes.txt"), tokenizer, config)[[0]]
     assert int(x[0, 0]) == tokenizer.vocabulary.bos_id

@@ -1,4 +1,4 @@
-"""Pairs: from every kind of file to rows in which the source is given."""
+"""Pairs of source and target: from every kind of file to rows in which the source is given."""
 
 import gzip
 import json
@@ -35,7 +35,7 @@ def complaint(train: Path | str, **options) -> str:
 
 
 def written(folder: Path, form: str) -> str:
-    """The pairs in a file of a form, or in two."""
+    """Writes the pairs into one or two files of a format."""
     if form.startswith("parallel"):
         gz = form.endswith(".gz")
         for name, side in zip(("de", "en"), zip(*PAIRS, strict=True), strict=True):
@@ -168,12 +168,12 @@ def test_the_cache_knows_the_direction(tmp_path):
     assert back.given([0])[0].sum() == len("a dog") + 2
     assert text.given([0]) is None
     assert len(list((tmp_path / "cache").glob("*.rows"))) == 3
-    load_data(paired(source, fill_target=False))  # the same rows, seen otherwise
+    load_data(paired(source, fill_target=False))  # the same rows with another rule for filling
     assert len(list((tmp_path / "cache").glob("*.rows"))) == 3
 
 
 def test_the_cache_knows_which_file_is_which(tmp_path):
-    """The same content under names that are swapped is another corpus."""
+    """The same content with swapped file names is another corpus."""
     for name, text in {"a.de": "x", "a.en": "yy", "b.en": "x", "b.de": "yy"}.items():
         (tmp_path / name).write_text(text + "\n")
     first = load_data(paired(tmp_path / "a.{de,en}")).train

@@ -1,4 +1,4 @@
-"""What cannot be read is passed over, counted and told, and an error where it is too much."""
+"""Unreadable records are skipped, counted and reported, and too many of them are an error."""
 
 import bz2
 import gzip

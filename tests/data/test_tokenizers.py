@@ -120,7 +120,7 @@ def test_fingerprints_tell_tokenizers_apart(tokenizers):
 
 
 def test_fingerprint_is_the_same_everywhere():
-    # Pinned: whatever changes it also throws away every cache.
+    # Pinned, because a change invalidates every cache.
     assert CharacterTokenizer("ollhé").fingerprint == "3f473b31ffd2b0cf7a3405dd31806737"
 
 

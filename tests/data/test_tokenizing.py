@@ -1,4 +1,4 @@
-"""Tokenising that is killed, shared out over processes, or done by two at once gives the same rows."""
+"""Tokenising gives the same rows if it is killed, split over processes, or run twice at once."""
 
 import errno
 import hashlib
@@ -48,7 +48,7 @@ def test_a_killed_tokenizing_goes_on(corpus, tmp_path, packing):
     assert not any(f"{name}.json'" in line for line in killed for name in "0123456789abcdef")
     assert ended.startswith("status 0 ")
     assert files(killed_in) == files(whole)
-    # it went on from the last note, at most two blocks before each kill, and read a little again
+    # it resumed from the last note, at most two blocks before each kill, and repeated those blocks
     assert int(made_at_last) <= int(made) - 15
 
 
@@ -125,7 +125,7 @@ def test_several_processes_give_the_rows_of_one_and_leave_with_their_parent(
     tokenizer.save(tmp_path / "tokenizer")
     script = tmp_path / "script.py"
     script.write_text(PARALLEL)
-    # the pipe ends when the last process that holds it is gone
+    # the pipe closes when the last process that holds it has ended
     done = subprocess.run(
         [sys.executable, script, corpus, tmp_path / "tokenizer"],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""What a network's scores mean, and that the meanings convert."""
+"""Parameterizations of a network's scores, and conversions between them."""
 
 import math
 

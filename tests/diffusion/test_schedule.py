@@ -1,4 +1,4 @@
-"""Schedules fall from clean to masked, and know their own derivative, inverse and noise."""
+"""Schedules fall from clean to masked; their derivative, inverse and noise are consistent."""
 
 import math
 
@@ -73,7 +73,7 @@ def test_inverse_finds_the_time(name, fields):
     alpha = built.alpha(T).detach()
     found = built.inverse(alpha)
     torch.testing.assert_close(built.alpha(found).detach(), alpha, rtol=0, atol=1e-12)
-    # where alpha is flat, its value says little about the time
+    # where alpha is flat, its value hardly determines the time
     steep = built.alpha_prime(T).detach().abs() > 1e-2
     torch.testing.assert_close(found[steep], T[steep], rtol=0, atol=1e-9)
 
