@@ -1,4 +1,4 @@
-"""Gaps of held-out text: chosen and scored by hand, and filled with and without sight of what follows."""
+"""Gaps of held-out text: their choice and scores by hand, and models that do or do not read the right side."""
 
 import math
 from dataclasses import replace
@@ -25,7 +25,7 @@ LABEL = 15
 
 @pytest.fixture(scope="module")
 def baseline(tmp_path_factory) -> unmask.Model:
-    """Reads from left to right, with the model's tokens."""
+    """An autoregressive model with the tokenizer of the model."""
     folder = tmp_path_factory.mktemp("baseline")
     return unmask.load(train_tiny(folder, "bpe", "autoregressive", "causal"))
 
@@ -59,7 +59,7 @@ def test_exact_is_all_tokens_of_a_gap():
     assert (found.exact.value, found.accuracy.value) == (0.5, 0.75)
     assert (found.gap, found.after) == (None, None)
     none = score(gaps, [[0, 0], [0, 0]], str, None)
-    assert none.accuracy == Figure(0.0, math.inf)  # two gaps do not say that there is never one
+    assert none.accuracy == Figure(0.0, math.inf)  # two wrong gaps do not prove a rate of 0
     assert 0.6 < none.exact.high < 0.7
 
 
@@ -110,7 +110,7 @@ def test_rows_are_real_text_the_model_and_the_baseline(model, baseline, judge):
 
 
 def test_only_a_model_of_both_sides_hears_what_follows(model, baseline):
-    """The same gaps with another right side."""
+    """The gaps are the same, the right side differs."""
     gaps = held_out_gaps(model, 3, 2, print)
     others = [
         Gap(

@@ -1,4 +1,4 @@
-"""MAUVE: 1 for the same texts, next to nothing for texts that share no cluster, and in between."""
+"""MAUVE: 1 for the same texts, near 0 for texts that share no cluster, and between for others."""
 
 import math
 import sys

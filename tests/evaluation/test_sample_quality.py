@@ -1,4 +1,4 @@
-"""Samplers side by side: the figures of the texts that the sampler writes, kept and taken up again."""
+"""Comparison of samplers: figures of their texts, stored in a file and resumed."""
 
 import json
 import math
@@ -34,13 +34,13 @@ SAMPLED = ["ancestral", "left_to_right"]
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory) -> Path:
-    """An autoregressive run with the tokenizer of the model's."""
+    """An autoregressive run with the tokenizer of the model."""
     return train_tiny(tmp_path_factory.mktemp("judge"), "bpe", "autoregressive", "causal")
 
 
 @pytest.fixture
 def calls(model, monkeypatch) -> list[dict]:
-    """What the model is asked to write, warming up left out."""
+    """Options of each call of `generate`, without those that warm up."""
     asked = []
     generate = model.generate
 
@@ -67,7 +67,7 @@ def spelled(model, texts: list[list[int]]) -> list[Sample]:
     return [Sample(text, model.tokenizer.decode(text)) for text in texts]
 
 
-# What is measured
+# Figures
 
 
 def test_a_row_is_the_texts_of_its_setting_as_the_judge_sees_them(model, judge):
@@ -161,11 +161,11 @@ def test_real_text_can_be_given(model, tmp_path):
         assert rows[0].nats != own[0].nats and rows[1].nats == own[1].nats
     lines = [json.loads(line)["conditions"] for line in file.read_text().splitlines()]
     assert [line.get("data") for line in lines[:4]] == [None, None, str(text), str(text)]
-    assert lines[0]["data"] is None and len(lines) == 6  # none was taken for another
+    assert lines[0]["data"] is None and len(lines) == 6  # no row was reused for another
 
 
 def test_windows_on_text_are_compared_at_one_length(model, tmp_path):
-    """Wrapped rows in which a text ends are left out if they are few, and no text is written to an end."""
+    """Wrapped rows in which a text ends are left out if they are few, and generated texts have no end."""
     data = replace(model.config.data, packing="wrap")
     wrapped = unmask.Model(model.method, model.tokenizer, replace(model.config, data=data))
     text = tmp_path / "text.txt"
@@ -173,14 +173,14 @@ def test_windows_on_text_are_compared_at_one_length(model, tmp_path):
     text.write_text("".join(short + long.format(who) for who in ("cat", "dog", "king", "queen")))
     real = real_texts(wrapped, 4, LENGTH, pytest.fail, str(text))
     assert real.whole == LENGTH - 2
-    for texts in (real.first, real.others):  # both from all over the text
+    for texts in (real.first, real.others):  # both parts are spread over the text
         assert [len(sample.ids) for sample in texts.samples] == [LENGTH - 2] * 4
         assert "cat" in texts.samples[0].text and "queen" in texts.samples[-1].text
     assert not {s.text for s in real.first.samples} & {s.text for s in real.others.samples}
     rows = run_compare(wrapped, samplers=["left_to_right"], n=4, data=str(text))
     assert [row.tokens for row in rows] == [4 * (LENGTH - 2)] * 2
     rows = run_compare(wrapped, samplers=["left_to_right"], n=4, data=str(text), length=9)
-    assert [row.tokens for row in rows] == [4 * (9 - 1)] * 2  # no EOS ends what is cut
+    assert [row.tokens for row in rows] == [4 * (9 - 1)] * 2  # a cut text has no EOS
     text.write_text(short * 40)  # texts end in every row: they are compared up to there
     real = real_texts(wrapped, 4, LENGTH, pytest.fail, str(text))
     assert real.whole is None
@@ -199,7 +199,7 @@ def test_two_sets_of_rows_are_spread_and_apart(count):
 
 
 def test_rows_beside_other_real_text_are_not_taken_for_these(model, tmp_path):
-    """Where the model's own text has gone or changed, so has how texts are written, and MAUVE."""
+    """If the model's own text is missing or changed, the length of texts and MAUVE differ."""
     file, text = tmp_path / "rows.jsonl", tmp_path / "text.txt"
     for content in ("The cat sat on the log.\n", "The dog sat on the mat.\n"):
         text.write_text(content * 4)
@@ -321,7 +321,7 @@ def test_a_model_is_its_weights_its_tokenizer_and_its_configuration(model, run, 
 def test_a_line_that_was_cut_short_costs_its_row_only(model, calls, tmp_path):
     file = tmp_path / "rows.jsonl"
     rows = run_compare(model, file=file)
-    file.write_bytes(file.read_bytes()[:-40])  # into the last line
+    file.write_bytes(file.read_bytes()[:-40])  # cuts the last line
     again = run_compare(model, file=file)
     assert content(again) == content(rows)
     assert [call["sampler"] for call in calls][3:] == ["left_to_right"]
@@ -374,7 +374,7 @@ def test_the_command_prints_a_table_and_draws(run, judge, tmp_path, capsys):
         assert with_interval(row.perplexity, low, high) in line
         assert "≤" not in line  # the judge is exact
     assert "ancestral, 5 steps, temperature 1: " in progress
-    # the same from the file alone, wherever that is
+    # the same from the file alone, in any folder
     again = [str(out.with_suffix(".jsonl")), "--out", str(tmp_path / "a.svg")]
     assert main(["evaluate", "generation", *again]) == 0
     assert capsys.readouterr().out == table

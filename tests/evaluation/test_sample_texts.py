@@ -1,4 +1,4 @@
-"""The generation suite: texts of a model as a judge with other tokens sees them, beside real text."""
+"""The generation suite: texts of a model under a judge with another tokenizer, compared with real text."""
 
 import json
 import math
@@ -44,7 +44,7 @@ def run_compare(model, judge, **options) -> list[Row]:
 
 
 def written(model, monkeypatch, ids: list[list[int]]) -> None:
-    """The model writes these texts from now on."""
+    """Makes the model generate these texts."""
     generate = model.generate
 
     def stand_in(*args, **options):
@@ -82,7 +82,7 @@ def test_a_row_is_what_the_judge_says_of_the_decoded_texts(model, judge):
 
 def test_real_text_is_held_against_other_real_text(model, judge):
     rows = len(load_data(model.config.data, model.tokenizer).valid)
-    assert run_compare(model, judge, n=rows)[0].mauve is None  # nothing lies behind them
+    assert run_compare(model, judge, n=rows)[0].mauve is None  # there is no further real text
     real = run_compare(model, judge, n=1)[0]
     texts = real_texts(model, 1, model.length, print)
     first, second = texts.first, texts.others
@@ -90,7 +90,7 @@ def test_real_text_is_held_against_other_real_text(model, judge):
     features = [judge.read(texts.samples).features for texts in (first, second)]
     assert (real.sampler, real.mauve) == ("data", mauve(*features).value)
     written = run_compare(model, judge, n=rows)[1]
-    assert written.mauve is not None  # held against the very first rows instead
+    assert written.mauve is not None  # compared with the first rows instead
 
 
 def test_rows_go_on_with_the_same_judge_only(model, judge, tmp_path):
@@ -147,7 +147,7 @@ def test_a_run_reads_the_bytes_themselves(model, monkeypatch):
     written(model, monkeypatch, [[broken, broken], plain])
     notes: list[str] = []
     row = run_compare(model, None, say=notes.append)[-1]
-    assert notes == []  # it reads no U+FFFD
+    assert notes == []  # it reads the bytes, not U+FFFD
     assert row.tokens == 2 + len(plain)
     size = 2 + len("The cat")
     assert row.bits_per_byte == pytest.approx(row.nats * row.tokens / math.log(2) / size)
@@ -291,7 +291,7 @@ def test_models_are_shown_beside_each_other(model, judge, tmp_path, capsys):
         f"own.jsonl was measured by another judge: the model itself, mdlm, {model.digest[:8]}, not tiny"
         in error
     )
-    # real text may have fewer rows than were asked for
+    # real text may have fewer rows than requested
     many = len(load_data(model.config.data, model.tokenizer).valid) + 1
     for name in ("more", "most"):
         run_compare(model, judge, n=many, file=tmp_path / f"{name}.jsonl")
@@ -312,7 +312,7 @@ def test_models_are_shown_beside_each_other(model, judge, tmp_path, capsys):
 def test_only_the_same_judge_and_the_same_texts_go_beside_each_other(
     model, judge, tmp_path, capsys
 ):
-    """Two judges of one name, and two models each of which judges itself."""
+    """Two judges have one name, or two models each judge themselves."""
     other = load_judge(save_judge(tmp_path / "tiny", seed=1), "cpu")
     config = replace(model.config, seed=model.config.seed + 1)
     second, itself = unmask.Model(model.method, model.tokenizer, config), None
@@ -368,11 +368,11 @@ def test_the_precision_of_model_and_judge_is_a_condition(model, run, tmp_path, b
     assert half.digest == model.digest
     rows = run_compare(model, None, file=file)
     halves = run_compare(half, None, file=file)
-    assert halves[0].nats != rows[0].nats  # real text, so nothing but the judge's arithmetic
+    assert halves[0].nats != rows[0].nats  # real text, so only the judge's arithmetic differs
     assert halves[0].judge == f"the model itself, mdlm in bf16, {model.digest[:8]}"
     whole = run_compare(half, model, file=file)
     assert whole[0].nats == rows[0].nats
-    assert len(file.read_text().splitlines()) == 6  # none was taken for another
+    assert len(file.read_text().splitlines()) == 6  # no row was reused for another
     assert [run_compare(*who, file=file) for who in ((model, None), (half, None), (half, model))] == [
         rows, halves, whole,
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""BLEU: right by hand, with an interval and the signature that makes it comparable."""
+"""BLEU: values by hand, its interval, and its signature."""
 
 import sys
 
@@ -35,7 +35,7 @@ def test_the_interval_and_the_signature_go_with_it():
 
 
 def test_the_interval_stays_within_what_a_score_can_be():
-    """Few texts, some of them perfect: the mean of the resamples is nearer to an end than they spread."""
+    """With few texts, some of them perfect, the mean of the resamples is near an end of the range."""
     texts = [*HYPOTHESES, HYPOTHESES[0]]
     others = [["something else is written here"]] * 2
     mixed = bleu(texts, [[texts[0]], [texts[1]], *others])
@@ -47,7 +47,7 @@ def test_the_interval_stays_within_what_a_score_can_be():
     alike = bleu(
         ["the cat sat on the mat"] * 5, [["the cat sat on a mat", "a cat sat on the mat"]] * 5
     )
-    assert alike.low <= alike.score <= alike.high  # to the last digit
+    assert alike.low <= alike.score <= alike.high  # without rounding errors
 
 
 def test_few_texts_have_no_interval():

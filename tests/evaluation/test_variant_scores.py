@@ -80,7 +80,7 @@ def test_a_masked_allele_is_predicted_from_both_sides():
     ref, alt = (one.tokenizer.encode(base)[0] for base in (SNV.ref, SNV.alt))
     assert score.marginal_forward == pytest.approx(float(logits[alt] - logits[ref]), abs=1e-5)
     assert score.bound_se > 0
-    # on the other strand of a genome that is one window, the strands are swapped
+    # the reverse complement of a genome of one window has swapped strands
     turned = Variant("20", 17, ".", *map(reverse_complement, (SNV.ref, SNV.alt)))
     [mirror] = score_variants(one, {"20": reverse_complement(window)}, [turned], draws=4)
     assert mirror.marginal_reverse == pytest.approx(score.marginal_forward, abs=1e-5)

@@ -1,4 +1,4 @@
-"""The zero-shot suite on a tiny model: figures, what is absent and why, and every mistake in one line."""
+"""The zero-shot suite on a tiny model: figures, reasons for absent sets, and one-line errors."""
 
 import json
 import math
@@ -30,7 +30,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_the_figures_are_those_of_the_detokenized_text(either, folder):
     row = zero_shot(either, ["ptb"], folder=folder, draws=2)[0]
-    # the same stream, given as a text
+    # the same stream as a text file
     text = "the cat's on the 1 mats" * 20
     body = LENGTH - 2
     tokens = len(either.tokenizer.encode("the cat's on the 1 mats")) * 20

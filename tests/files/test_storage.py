@@ -1,4 +1,4 @@
-"""Folders that are whole or absent, and notice damage."""
+"""Folders are written completely or not at all, and damage is detected."""
 
 import errno
 

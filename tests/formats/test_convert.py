@@ -1,4 +1,4 @@
-"""The command that turns checkpoints of others into models of ours."""
+"""unmask convert: checkpoints of other projects become models of the package."""
 
 import sys
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_where_it_goes_is_checked_before_anything_is_read(tmp_path, capsys, monk
         assert "already exists and is no unmask model" in told(tmp_path / target)
         assert "already exists and is no unmask model" in told(tmp_path / target, "--pretrained")
     assert "cannot be written" in told(tmp_path / "notes.txt" / "out" / "deep")
-    # nothing is wrong with these places, and so the model is looked for
+    # these targets are valid, so the command goes on to look for the model
     missing = "no checkpoint 'none'" if command == "convert" else "no model 'none'"
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "config.json").write_text('{"model_type": "unmask"}')

@@ -1,4 +1,4 @@
-"""Models that go out in the hub's layout and come back the same, through transformers too."""
+"""Models that are saved in the hub's layout are the same after loading, also through transformers."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ TEXTS = [TEXT, "", " .", "日本 Z\n\n x  y"]
 
 
 def masked(model: unmask.Model, tokens: torch.Tensor) -> torch.Tensor:
-    """The logits with MASK out of reach, as transformers' classes give them."""
+    """The logits with MASK excluded, as the classes of transformers return them."""
     found = logits(model, tokens)
     found[..., model.tokenizer.vocabulary.mask_id] = -torch.inf
     return found
@@ -40,12 +40,12 @@ def test_a_round_trip_changes_no_bit(model, folder, tmp_path):
     for name, tensor in model.method.state_dict().items():
         assert torch.equal(again.method.state_dict()[name], tensor)
         assert torch.equal(auto.state_dict()[name], tensor)
-    model.method.serve()  # as a model is that was loaded
+    model.method.serve()  # as in a loaded model
     assert torch.equal(auto(tokens).logits, masked(model, tokens))
     assert torch.equal(logits(again, tokens), logits(model, tokens))
     assert again.config == model.config and again.defaults == model.defaults
     assert again.tokenizer.fingerprint == model.tokenizer.fingerprint
-    auto.save_pretrained(tmp_path)  # out by their code, in by their code
+    auto.save_pretrained(tmp_path)  # written and read by transformers
     assert torch.equal(
         AutoModelForMaskedLM.from_pretrained(tmp_path)(tokens).logits, auto(tokens).logits
     )
@@ -53,7 +53,10 @@ def test_a_round_trip_changes_no_bit(model, folder, tmp_path):
 
 @pytest.mark.parametrize(
     "swap",
-    [lambda p, new: p.copy_(new), lambda p, new: p.data.copy_(new)],  # the second tells nobody
+    [
+        lambda p, new: p.copy_(new),
+        lambda p, new: p.data.copy_(new),
+    ],  # the second bypasses autograd's version counter
 )
 def test_what_was_worked_out_does_not_outlive_the_weights(model, swap):
     tokens, gaps = some_tokens(model), torch.full((2, 9), model.tokenizer.vocabulary.mask_id)
@@ -124,7 +127,7 @@ def test_a_network_of_a_configuration_alone_begins_as_ours_does(model, folder):
 
 def test_a_folder_with_anything_else_in_it_is_left_alone(model, folder, tmp_path):
     target = shutil.copytree(folder, tmp_path / "clone")
-    model.save_pretrained(target)  # over one of ours
+    model.save_pretrained(target)  # replaces an earlier model
     (target / "diary.txt").write_text("dear diary")
     assert "holds 'diary.txt', which is no part of a model" in refused(
         lambda: model.save_pretrained(target)
@@ -152,7 +155,7 @@ def test_what_transformers_saves_is_loaded(kind, dtype, tmp_path):
     model.save_pretrained(tmp_path / "ours")
     auto = AutoModelForMaskedLM.from_pretrained(tmp_path / "ours", dtype=dtype)
     auto.save_pretrained(tmp_path / "theirs")
-    bare = unmask.load(tmp_path / "theirs")  # a network without words, unless it needs no file
+    bare = unmask.load(tmp_path / "theirs")  # without a tokenizer, unless it needs no file
     assert bare.tokenizer.vocabulary == model.tokenizer.vocabulary
     assert bare.tokenizer.kind == (kind if kind in ("bytes", "text8") else "absent")
     AutoTokenizer.from_pretrained(tmp_path / "ours").save_pretrained(tmp_path / "theirs")
@@ -188,7 +191,7 @@ def test_weights_beyond_a_size_go_into_several_files(model, tmp_path):
     shutil.copy(tmp_path / "a" / files[0], other)
     assert "holds 'adapter.safetensors'" in refused(lambda: model.save_pretrained(tmp_path / "a"))
     other.unlink()
-    model.save_pretrained(tmp_path / "a")  # and none of them stays behind
+    model.save_pretrained(tmp_path / "a")  # the earlier parts are removed
     left = [path.name for path in (tmp_path / "a").glob("*.safetensors*")]
     assert left == ["model.safetensors"]
 
@@ -251,7 +254,7 @@ def test_fill_mask_and_generate(model, folder):
     filled = auto.generate(ids, seed=3)
     assert filled.shape == ids.shape and v.mask_id not in filled
     assert torch.equal(filled[ids != v.mask_id], ids[ids != v.mask_id])
-    # the same sampler, prompt and seed write the same text as our own
+    # with the same sampler, prompt and seed the text is the package's own
     prompt = tokenizer("The cat", return_tensors="pt")
     written = auto.generate(**prompt, max_length=12, sampler="first_hitting", seed=5)
     ours = model.generate("The cat", length=12, sampler="first_hitting", seed=5)

@@ -1,4 +1,4 @@
-"""Checkpoints of others say here what they say at home, and what does not fit is named."""
+"""Checkpoints of other projects have the same outputs here, and misfits are named in the error."""
 
 import json
 import shutil
@@ -86,7 +86,7 @@ def test_an_encoder_is_itself(tmp_path, family, pad, types):
     vocabulary(tmp_path, 50, *BERT)
     model = unmask.load(tmp_path)
     backbone = model.method.backbone
-    # the first position of RoBERTa and MPNet is the one behind their pad
+    # the first position of RoBERTa and MPNet is their pad id + 1
     assert model.length == (20 if family in ("Bert", "DebertaV2") else 20 - pad - 1)
     x = torch.randint(5, 50, (3, model.length), generator=torch.Generator().manual_seed(0))
     valid = torch.arange(model.length) < torch.tensor([[model.length], [5], [2]])
@@ -100,7 +100,7 @@ def test_an_encoder_is_itself(tmp_path, family, pad, types):
     assert str(model.fill("the [MASK] sat")[0]).startswith("the ")
     longest = torch.zeros(1, model.length + 1, dtype=torch.long)
     assert "positions" in refused(lambda: backbone.features(longest))
-    vocabulary(tmp_path, 53, *BERT)  # a tokenizer that has learned more words
+    vocabulary(tmp_path, 53, *BERT)  # a tokenizer with more words than the network
     grown = unmask.load(tmp_path)
     assert grown.tokenizer.vocabulary.size == len(grown.method.backbone.embedding.weight) == 53
     torch.testing.assert_close(logits(grown, x)[..., :50], logits(model, x))
@@ -177,7 +177,7 @@ def test_gpt2_is_itself_and_mask_does_not_meet_pad(tmp_path):
         cache = KVState(9)
         pieces = [backbone.features(part, state=cache) for part in x.split([4, 1, 1, 3], 1)]
         torch.testing.assert_close(torch.cat(pieces, 1), backbone.features(x))
-    # what follows <|endoftext|> and a prompt, token by token, and what a text costs
+    # the continuation of <|endoftext|> and of a prompt, token by token, and the nats of a text
     ids = [59, *x[0, 1:].tolist()]
     theirs_next = theirs(torch.tensor([ids])).logits.log_softmax(-1)[0, :-1]
     costs = -theirs_next.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].detach()
@@ -193,12 +193,12 @@ def test_gpt2_is_itself_and_mask_does_not_meet_pad(tmp_path):
         torch.testing.assert_close(found, theirs_next[column - 1].detach(), **CLOSE)
     changed = row.clone()
     changed[0, 2] = (changed[0, 2] + 1) % 59
-    with torch.no_grad():  # what was read before is forgotten from there on
+    with torch.no_grad():  # the cache is cropped from there on
         found = denoise(changed, t, (torch.tensor([0]), torch.tensor([5])))[0, :60]
         torch.testing.assert_close(found, theirs(changed).logits.log_softmax(-1)[0, 4], **CLOSE)
     assert "first token" in refused(lambda: denoise(row, t, (torch.tensor([0]), torch.tensor([0]))))
     (tmp_path / "tokenizer.json").unlink()
-    bare = unmask.load(tmp_path)  # nobody tells what its tokens are, and MASK is none of them
+    bare = unmask.load(tmp_path)  # without a tokenizer; MASK is an extra id
     assert bare.tokenizer.vocabulary.mask_id == 60
     with torch.no_grad():
         torch.testing.assert_close(logits(bare, x)[..., :60], own, **CLOSE)

@@ -1,4 +1,4 @@
-"""What others read of where a run's text lay: names alone, in cards and configurations."""
+"""Published cards and configurations contain only the names of a run's data files, not their folders."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -76,7 +76,7 @@ def test_a_file_that_is_called_the_same_is_not_the_text_of_a_model_from_elsewher
     model = tiny()
     data = replace(model.config.data, train="/elsewhere/train.txt", separator="line", cache="cache")
     model = replace(model, config=replace(model.config, data=data))
-    for name in ("once", "twice"):  # and so in whoever saves it again
+    for name in ("once", "twice"):  # also after saving it again
         model.save_pretrained(name)
         model = unmask.load(name)
         assert refused(lambda model=model: model.perplexity(draws=1)) == (

@@ -1,4 +1,4 @@
-"""Text forming in a terminal: what is shown, in which colour, and what is left out."""
+"""Animated text in a terminal: shown tokens, colours, and left-out frames."""
 
 import io
 
@@ -81,7 +81,7 @@ MASK_ID, EOS = LETTERS.vocabulary.mask_id, LETTERS.vocabulary.eos_id
 
 
 def frame(*texts: str, before: "Frame | None" = None, sure: float = 0.9, calls: int = 1) -> Frame:
-    """Texts in which _ is masked and | the end, compared with the frame before."""
+    """A frame of texts in which _ is masked and | is the end. Changes are relative to `before`."""
     special = {"_": MASK_ID, "|": EOS}
     rows = [[special[c] if c in special else LETTERS.encode(c)[0] for c in text] for text in texts]
     tokens = torch.tensor(rows)
@@ -100,7 +100,7 @@ def terminal(height: int = 20, width: int = 40) -> Console:
 
 
 def drawn(*frames: Frame, console: Console | None = None) -> str:
-    """The picture of the last of some frames, with its colours."""
+    """The picture of the last frame, with its colours."""
     console = console or terminal()
     picture = Picture(LETTERS, console)
     for one in frames:
@@ -171,7 +171,7 @@ def test_as_many_texts_as_fit_and_the_rest_is_counted():
     assert "not shown: the end of a text" in long[-1]
 
 
-# All together
+# The whole display
 
 
 def film() -> list[Frame]:
@@ -205,7 +205,7 @@ def test_in_brief_nobody_waits_and_the_texts_stand_alone(monkeypatch):
     watch(iter(film()), LETTERS, console, brief=True)
     out = console.export_text()
     assert "frame 1 · calls 1" in out
-    assert "frame 2 ·" not in out  # that came too soon to be seen
+    assert "frame 2 ·" not in out  # it came too soon after the first
     assert out.endswith("abcd\n\nhg\n")
 
 

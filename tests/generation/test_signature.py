@@ -1,4 +1,4 @@
-"""The public functions explain themselves: signatures, docstrings, examples, nearest names."""
+"""Documentation of the public functions: signatures, docstrings, examples, suggestions of names."""
 
 import doctest
 import inspect

@@ -1,4 +1,4 @@
-"""Likelihoods by order: the chain rule, the bound over orders and the pseudo-likelihood, by enumeration."""
+"""The chain rule in an order, the bound over orders and the pseudo-likelihood, against enumeration."""
 
 import math
 from itertools import permutations, product
@@ -13,13 +13,13 @@ from unmask.errors import UnmaskError
 from unmask.likelihood.estimate import choose_estimator, likelihood, nats_by_row
 
 LANGUAGE, ROWS = listed()
-WRONG = LANGUAGE.wrong_conditionals()  # every order has another likelihood
+WRONG = LANGUAGE.wrong_conditionals()  # each order has its own likelihood
 METHOD = table_method("mdlm", LANGUAGE, schedule("loglinear", eps=0.0), WRONG, times="importance")
 ORDERS = list(permutations(range(3)))
 
 
 def by_hand(order: tuple[int, ...]) -> torch.Tensor:
-    """-log p of every row, token after token in an order, from the denoiser's table."""
+    """-log p of every row, token by token in an order, from the denoiser's table."""
     z, total = torch.full_like(ROWS, LANGUAGE.size), torch.zeros(len(ROWS), dtype=torch.float64)
     for place in order:
         p = WRONG[LANGUAGE.index(z, LANGUAGE.size + 1), place]
@@ -56,14 +56,14 @@ def test_a_random_order_is_another_for_each_row_and_seed_and_the_same_at_any_bat
     ]
     torch.testing.assert_close(nll[0], nll[1])
     assert not torch.allclose(nll[0], nll[2])
-    which = (ALL - nll[0]).abs().argmin(0)  # the order that a row was read in
+    which = (ALL - nll[0]).abs().argmin(0)  # the order of each row
     torch.testing.assert_close(ALL.gather(0, which[None])[0], nll[0], rtol=1e-5, atol=1e-5)
     counts = torch.bincount(which, minlength=6)
-    assert (counts > 0).all()  # all six, of 64 rows: missed with a chance of 5e-5
+    assert (counts > 0).all()  # 64 rows miss one of the six orders with a chance of 5e-5
 
 
 def test_the_bound_over_orders_has_the_mean_of_all_ways_to_draw_them():
-    """K = 1 is the NELBO, K = 2 less; neither is below what all orders say. T of 8 draws: 1e-6."""
+    """K = 1 is the NELBO, K = 2 is less, and neither is below the value of all orders. T of 8 draws: 1e-6."""
     means = []
     for k in (1, 2):
         ways = torch.stack([-(-ALL[list(way)]).logsumexp(0) for way in product(range(6), repeat=k)])
@@ -86,7 +86,7 @@ def test_it_tightens_with_k_and_its_rows_do_not_depend_on_the_batch():
 
 def test_the_pseudo_likelihood_hides_one_token_at_a_time():
     z = ROWS[:, None].masked_fill(torch.eye(3).bool(), LANGUAGE.size)
-    p = WRONG[LANGUAGE.index(z, LANGUAGE.size + 1)]  # [row, hidden, place, token]
+    p = WRONG[LANGUAGE.index(z, LANGUAGE.size + 1)]  # [row, masked position, position, token]
     alone = p.diagonal(dim1=1, dim2=2).gather(1, ROWS[:, None])[:, 0]
     bound = likelihood(METHOD, Corpus(ROWS), estimator="pseudo")
     assert bound.nats == pytest.approx(-float(alone.log().mean()), rel=1e-6)
@@ -95,7 +95,7 @@ def test_the_pseudo_likelihood_hides_one_token_at_a_time():
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_the_pseudo_likelihood_is_below_the_entropy_and_the_bound_is_not(exact):
-    """BERT-Mouth's figure for the true conditionals promises more than any model can have."""
+    """BERT-Mouth's figure for the true conditionals is lower than the figure of any model can be."""
     conditionals = LANGUAGE.conditionals if exact else WRONG
     method = table_method("mdlm", LANGUAGE, schedule("loglinear", eps=0.0), conditionals)
     entropy = LANGUAGE.entropy / 3
@@ -110,7 +110,7 @@ def test_the_pseudo_likelihood_is_below_the_entropy_and_the_bound_is_not(exact):
     "how", [{"order": "right_to_left"}, {"orders": 2}, {"estimator": "pseudo"}]
 )
 def test_padding_is_neither_asked_for_nor_seen(how):
-    """A real network: a padded row costs what it costs cut to its length, whatever the padding is."""
+    """With a real network a padded row has the nats of the row without padding, for any padding."""
     method = small_method("mdlm")
     x = torch.randint(1, 10, (3, 8), generator=torch.Generator().manual_seed(0))
     padded, other = (
@@ -119,19 +119,19 @@ def test_padding_is_neither_asked_for_nor_seen(how):
     )
     (name,) = padded
     torch.testing.assert_close(padded[name], other[name])
-    if "orders" not in how:  # whose draws depend on the width
+    if "orders" not in how:  # draws of orders depend on the width
         short = nats_by_row(method, Corpus(x[:, :5]), draws=1, **how)
         torch.testing.assert_close(padded[name], short[name], rtol=1e-5, atol=1e-5)
 
 
 def padded_rows(*sizes: int) -> Corpus:
-    """Rows of 8 places, so many of them tokens."""
+    """Rows of 8 positions with these numbers of tokens."""
     x = torch.randint(1, 10, (len(sizes), 8), generator=torch.Generator().manual_seed(0))
     return Corpus(x, torch.tensor(sizes))
 
 
 def test_an_order_of_the_places_of_a_text_leaves_its_padding_out():
-    """As the text alone costs, and as an order that names the padding too, wherever in it."""
+    """The nats equal those of the text alone, and those of an order that contains the padding anywhere."""
     method, text, order = small_method("mdlm"), padded_rows(5, 5), [2, 0, 4, 1, 3]
     found = nats_by_row(method, text, order=order)["nll"]
     short = nats_by_row(method, Corpus(text.x[:, :5]), order=order)["nll"]
@@ -159,7 +159,7 @@ def test_an_order_of_other_places_than_the_texts_is_told_in_one_line(sizes, orde
 
 
 class Filled(Corpus):
-    """Two tokens that are given, some that are counted, and filling to the end of the row."""
+    """Rows of two given tokens, some counted tokens, and filling to the end of the row."""
 
     sizes = torch.tensor([1, 3, 4, 6])
 
@@ -194,7 +194,7 @@ def test_filling_behind_a_target_is_hidden_or_seen_and_never_asked_for(how):
 @pytest.mark.parametrize("order", ["right_to_left", "random", list(range(8))])
 def test_another_order_would_measure_the_filling_and_is_refused(order, monkeypatch):
     method = small_method("mdlm")
-    monkeypatch.setattr(method.backbone, "features", None)  # nothing is asked
+    monkeypatch.setattr(method.backbone, "features", None)  # the network is not called
     with pytest.raises(UnmaskError, match="would also score the EOS tokens after") as caught:
         likelihood(method, FILLED, order=order)
     assert "\n" not in str(caught.value)
@@ -205,7 +205,7 @@ def test_the_bound_over_orders_pays_for_the_filling_and_stays_one():
     found = likelihood(method, FILLED, orders=2, draws=4)
     counted = likelihood(method, FILLED, order="left_to_right")
     assert (found.certificate, found.tokens) == ("upper", 14)
-    assert found.nats > 1.3 * counted.nats  # 24 tokens are paid for
+    assert found.nats > 1.3 * counted.nats  # the bound includes 24 tokens of filling
 
 
 def test_an_autoregressive_model_has_its_own_order():

@@ -1,4 +1,4 @@
-"""One set of draws for every T: the bound that `likelihood` measures anew for each."""
+"""Bounds for every T from one set of draws equal the bounds that `likelihood` measures for each T."""
 
 import math
 
@@ -33,7 +33,7 @@ class Texts:
 
 
 class Pairs(Texts):
-    """Rows that begin with a source; of the EOS that fill a row behind its target one counts."""
+    """Rows that begin with a source. Of the EOS tokens after a target one is counted."""
 
     def __init__(self, rows: int) -> None:
         super().__init__(rows)
@@ -85,7 +85,7 @@ def test_the_curve_is_what_each_T_measures_by_itself(schedule, kind):
         assert error < 0.07 * alone.nats
     same = likelihood(method, texts, draws=24, seed=1)
     assert float(curve[0].mean()) == pytest.approx(same.nats, rel=1e-9)
-    # draws are shared, so neighbours differ by far less than each errs
+    # draws are shared, so neighbours differ by far less than their errors
     assert float((curve[400] - curve[0]).std()) < 0.2 * float(curve[0].std())
 
 

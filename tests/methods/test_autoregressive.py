@@ -1,4 +1,4 @@
-"""The autoregressive likelihood is the product of what its denoiser says, cached or not."""
+"""The autoregressive likelihood is the product of its denoiser's conditionals, with and without a cache."""
 
 import torch
 from builders import small_method

@@ -1,4 +1,4 @@
-"""Given tokens: seen, never masked, no loss on them; without any, the same bits as ever."""
+"""Given tokens are read, never masked and have no loss; without them nothing changes to the bit."""
 
 import pytest
 import torch
@@ -14,7 +14,8 @@ ROWS, LENGTH, SIZE = 6, 10, 11
 X = torch.randint(1, SIZE - 1, (ROWS, LENGTH), generator=torch.Generator().manual_seed(0))
 PLACE = torch.arange(LENGTH)
 VALID = torch.tensor([10, 9, 8, 10, 10, 7])[:, None] > PLACE
-GIVEN = torch.tensor([1, 4, 8, 9, 0, 3])[:, None] > PLACE  # one row is all given, one has none
+# in one row all tokens are given, in one none
+GIVEN = torch.tensor([1, 4, 8, 9, 0, 3])[:, None] > PLACE
 STREAM = RowStream(0, 0, range(ROWS), ROWS)
 
 
@@ -77,7 +78,7 @@ def test_total_is_the_sum_of_what_falls_on_targets(name):
 
 
 def schedule_gradients(valid: torch.Tensor, given: torch.Tensor | None) -> list[torch.Tensor]:
-    """Of a learned schedule, with a loss of 1 at every masked token."""
+    """Gradients of a learned schedule, with a loss of 1 at every masked token."""
     method = small_method("mdlm").train()
     method.schedule = schedule("learned")
     noise = method.noise(STREAM, targets(VALID, GIVEN))

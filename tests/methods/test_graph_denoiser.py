@@ -1,4 +1,4 @@
-"""A method that serves says at few shapes what it says at any."""
+"""A method that serves pads to few shapes, and its results are those of the exact shapes."""
 
 import copy
 
@@ -14,7 +14,7 @@ DIFFUSIONS = ["mdlm", "d3pm", "sedd"]
 
 
 def serving(name: str, **fields: object):
-    """A method whose shapes are few on a CPU too."""
+    """A method that pads to few shapes on a CPU too."""
     method = small_method(name, **fields).double()
     method.serving = Serving(fixed=True)
     return method
@@ -106,7 +106,7 @@ def test_two_texts_can_be_read_at_a_time():
     kept = ours._decoder
     del ours
     again = method.denoiser().decoder()
-    torch.testing.assert_close(again(z, 2, rows), alone[2])  # nothing is left of the text before
+    torch.testing.assert_close(again(z, 2, rows), alone[2])  # the previous text has no effect
     assert again._decoder is kept
 
 

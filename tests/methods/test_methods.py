@@ -1,4 +1,4 @@
-"""What holds for every method: gradients everywhere, padding nowhere, finite weights."""
+"""Properties of every method: gradients of all parameters, ignored padding, finite weights."""
 
 from dataclasses import replace
 
@@ -131,7 +131,7 @@ def test_stepped_weights_are_finite_and_add_up(name, steps):
     assert weight.isfinite().all()
     assert (weight >= 0).all()
     assert (weight <= steps * (1 + 1e-9)).all()
-    # a token is revealed once: the chances that it is masked at t and revealed at once add up
+    # a token is revealed once, so the probabilities of all steps sum to one
     alpha_s, alpha_t = (alpha.detach() for alpha in step_alphas(built, t, steps))
     once = (weight * (1 - alpha_t)).mean() + (1 - alpha_s[0]) + alpha_t[-1]
     assert float(once) == pytest.approx(1)
@@ -216,7 +216,7 @@ def test_a_part_of_the_rows_is_copied_under_dropout():
     [*((name, {}) for name in NAMES), ("d3pm", {"copied": 0.25}), ("d3pm", {"carry_over": True})],
 )
 def test_a_method_knows_how_many_rows_its_network_reads(name, options, monkeypatch):
-    """The network is compiled for these."""
+    """The network is compiled for these numbers of rows."""
     method = small_method(name, SIZE, **options).train()
     x = torch.randint(1, SIZE - 1, (8, LENGTH), generator=torch.Generator().manual_seed(0))
     valid = torch.ones_like(x).bool()

@@ -1,4 +1,4 @@
-"""What losses read of logits: value and gradient are those of logsumexp and gather, at the extremes too."""
+"""The summary of logits that losses read has the value and gradient of logsumexp and gather, also at extremes."""
 
 import math
 

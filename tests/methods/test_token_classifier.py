@@ -1,4 +1,4 @@
-"""A labelled model as a classifier of noisy text, and its slopes."""
+"""A labelled model as a classifier of noisy text, and its gradients with respect to tokens."""
 
 from types import SimpleNamespace
 
@@ -56,7 +56,7 @@ def test_slopes_are_finite_differences_over_one_hot_tokens(name):
 
 def test_slopes_in_inference_mode_and_row_by_row():
     guide = classifier("sedd")
-    scale = torch.ones((), requires_grad=True)  # a clock with weights, through which no slope goes
+    scale = torch.ones((), requires_grad=True)  # a schedule with weights, which gets no gradient
     guide._method.schedule = SimpleNamespace(sigma=lambda t: scale * t)
     expected = guide.slopes(TEXT, TIMES, AT)
     assert not expected.requires_grad

@@ -1,4 +1,4 @@
-"""Requests of text: what is given, what is counted, where a text stops."""
+"""Requests of the harness: given tokens, counted tokens, and stop strings."""
 
 import logging
 from collections import Counter
@@ -39,7 +39,7 @@ def test_windows_ask_for_every_token_once_given_all_that_fits(total, start, room
         assert one.ids[:lead] == tuple(first)
         body = one.ids[lead:]
         assert list(body) == list(range(body[0], body[0] + len(body)))  # nothing is skipped
-        assert len(body) == min(room, body[-1] + 1)  # the row is full, or the text's start
+        assert len(body) == min(room, body[-1] + 1)  # the row is full, or begins with the text
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def test_an_autoregressive_model_is_exact(left_to_right):
     assert whole == pytest.approx(context + rest, rel=1e-5)
     assert one.rolling(["The cat sat."]) == [pytest.approx(whole, rel=1e-6)]
     bound = left_to_right.perplexity(["The cat sat."])
-    total = bound.nats * bound.tokens  # BOS, which every row has, and EOS are counted there
+    total = bound.nats * bound.tokens  # also counts BOS and EOS
     frame = answers(left_to_right).scorer.log_p(_frame(left_to_right, "The cat sat."))
     assert total == pytest.approx(-whole - sum(frame), rel=1e-5)
 
 
 def test_a_text_that_fills_a_row_has_the_likelihood_of_evaluate(model):
-    """`unmask evaluate` also counts BOS and EOS, which the harness gives or leaves out."""
+    """`unmask evaluate` also counts BOS and EOS. In the harness BOS is given and EOS is left out."""
     encode, letters = model.tokenizer.encode, "The dog sat on the old red chair. " * 3
     texts = (letters[:end] for end in range(len(letters)))
     text = next(text for text in texts if len(encode(text)) == model.length - 2)

@@ -1,4 +1,4 @@
-"""unmask harness: hands everything to lm_eval, and is one line without it."""
+"""unmask harness passes all arguments to lm_eval, and is a one-line error without it."""
 
 import sys
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Keys of --model_args: each reaches what it is for, and a wrong one is one line."""
+"""Keys of --model_args: each sets its option, and a wrong key is a one-line error."""
 
 import pytest
 from tiny_models import one_line
@@ -14,7 +14,7 @@ GREEDY = {"sampler": "confidence", "strategy": "deterministic"}
     [
         ({"path": "x", "drws": 4}, "unknown key in model_args: 'drws'; did you mean 'draws'?"),
         ({"path": "x", "sampeler": "x"}, "did you mean 'sampler'?"),
-        ({"path": "x", "n": 4}, "unknown key in model_args: 'n'"),  # one text a request
+        ({"path": "x", "n": 4}, "unknown key in model_args: 'n'"),  # a request has one text
         ({"path": "x", "sampling": {}}, "unknown key in model_args: 'sampling'"),
         ({"draws": 4}, "model_args has no path: give path=MODEL"),
         ({"path": "x", "draws": "many"}, "model_args draws: 'many' is not a whole number"),

@@ -34,7 +34,7 @@ def encoder(folder, family: str, **settings):
 
 
 def auto_logits(folder) -> torch.Tensor:
-    """The logits of the pairs by the Auto classes alone."""
+    """The logits of the pairs with the Auto classes alone."""
     network = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     batch = tokenizer(*map(list, zip(*PAIRS, strict=True)), padding=True, return_tensors="pt")

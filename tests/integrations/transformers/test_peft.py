@@ -16,7 +16,7 @@ TARGETS = ["all-linear", ["qkv", "head"]]
 
 
 def drawn(adapted: torch.nn.Module) -> None:
-    """Adapters that are not zero, as training leaves them."""
+    """Sets the adapters to random weights, as after training."""
     for name, parameter in adapted.named_parameters():
         if "lora_" in name:
             torch.nn.init.normal_(parameter, std=0.1)

@@ -1,4 +1,4 @@
-"""Our classes as transformers' users know classes: registered in any order, asked in their words."""
+"""The package's classes in transformers: registration in any import order, and the options of transformers."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ from unmask.config.run_config import from_dict, to_dict
 from unmask.errors import UnmaskError
 from unmask.integrations.transformers.modeling import UnmaskForMaskedLM, UnmaskModel
 
-# what all need is imported once, and each order is tried in a process of its own
+# common modules are imported once; each import order runs in its own process
 ORDERS = [
     "import unmask.integrations.transformers; import transformers",
     "import transformers; import unmask.integrations.transformers",
@@ -108,7 +108,7 @@ def test_another_thread_finds_weights_while_they_are_worked_out_anew(model, monk
 
 
 def replicas(network: torch.nn.Module, count: int) -> list[torch.nn.Module]:
-    """As torch makes them for its devices, on the one that is here."""
+    """Replicas as torch makes them for several devices, all on this device."""
     module = import_module("torch.nn.parallel.replicate")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -126,7 +126,7 @@ def test_a_replica_computes_with_its_own_weights(settings):
     model = tiny(**settings)
     network, tokens = UnmaskForMaskedLM.from_model(model), some_tokens(model)
     with torch.no_grad():
-        whole = network(tokens).logits  # what was worked out for it is no replica's
+        whole = network(tokens).logits  # a replica does not use its prepared weights
         first, second = replicas(network, 2)
         assert not list(second.parameters())
         vars(second.backbone.head)["weight"].zero_()  # frozen weights of the original would hide it
@@ -271,7 +271,7 @@ def test_hidden_states_positions_and_kernels(model, folder):
         torch.testing.assert_close(auto(x).logits, plain)
 
 
-# in a process of its own: no compiler can follow the checks of shapes that tests run with
+# runs in its own process, because the compiler cannot trace the shape checks of the tests
 ONE_GRAPH = """
 import sys
 import torch
