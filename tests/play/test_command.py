@@ -1,4 +1,4 @@
-"""unmask play: which models, which port, which browser; all mistakes before a model is loaded."""
+"""unmask play: models, port and browser; mistakes are reported before a model is loaded."""
 
 import socket
 import webbrowser
@@ -14,7 +14,7 @@ from unmask.serve import server
 
 @pytest.fixture
 def served(monkeypatch) -> dict:
-    """What would be served, and what the browser is told; nobody serves, so nothing has to be ended."""
+    """The models, port and app that would be served, and the address for the browser. No server is started."""
     seen: dict = {"opened": Queue()}
 
     def serve(app, engine, settings, listening, started):

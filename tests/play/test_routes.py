@@ -1,4 +1,4 @@
-"""What the page asks and is told: the same as the API says, from the registries, and nothing else."""
+"""Requests of the page: the responses agree with the Python API and the registries."""
 
 import http.client
 import json
@@ -39,7 +39,7 @@ def events(client: TestClient, **question: object) -> list[dict]:
 
 
 def rows(found: list[dict]) -> list[list[int | None]]:
-    """The row after every event, as a page that applies the changes has it."""
+    """The row after every event, with all changes applied."""
     row: list[int | None] = [None] * found[0]["length"]
     seen = []
     for event in found[:-1]:

@@ -84,7 +84,7 @@ def logits(model: unmask.Model) -> torch.Tensor:
 
 
 def assert_resumes_to_the_bit(file: str, run: Path, step: int, target: Path) -> None:
-    """A run that was killed behind a checkpoint ends with the weights of one that was not."""
+    """A run that is killed after a checkpoint ends with the weights of an undisturbed run."""
     killed = Path(shutil.copytree(run, target))
     for later in range(step + 1, TRAINING["steps"] + 1):
         shutil.rmtree(killed / "checkpoints" / f"step-{later:08d}")
@@ -106,7 +106,8 @@ def test_a_tokenizer_has_settings_of_its_own(dna, capsys):
     config = resolve(load_recipe(file), [("data.tokenizer.small", "upper")])
     assert to_dict(config)["data"]["tokenizer"]["small"] == "upper"
     assert from_dict(yaml.safe_load(dump_yaml(config))) == config
-    other = resolve(load_recipe(file), [("data.tokenizer.kind", "bytes")])  # its settings go
+    # the settings of dna_letters are dropped
+    other = resolve(load_recipe(file), [("data.tokenizer.kind", "bytes")])
     assert other.data.tokenizer == TokenizerConfig("bytes")
     for option, message in {
         ("--data.tokenizer.small", "big"): "data.tokenizer.small: 'big' is not one of upper, unk",
@@ -171,7 +172,7 @@ def test_a_run_on_a_stream_resumes_to_the_bit(sums, step, tmp_path):
     file, run = sums
     place = read_json(run / "checkpoints" / f"step-{step:08d}" / "state.json")["stream"]
     assert place["batch"] == step and place["rows"] > 0
-    # the second checkpoint goes on in the middle of a document, without those before it
+    # the second checkpoint resumes in the middle of a document, and reads no earlier documents
     assert step == 1 or (place["document"] > 0 and place["tokens"] > 0)
     assert_resumes_to_the_bit(file, run, step, tmp_path / "killed")
 
@@ -187,7 +188,8 @@ def test_a_run_on_a_stream_is_measured_writes_and_is_listed(sums, tmp_path, caps
     capsys.readouterr()
     model = unmask.load(run)
     model.save_pretrained(tmp_path / "hub")
-    assert unmask.load(tmp_path / "hub").config.data.train == "sums:1"  # the same anywhere
+    # not redacted: it is the same on every machine
+    assert unmask.load(tmp_path / "hub").config.data.train == "sums:1"
     for option, message in {
         (
             "--data.valid",

@@ -34,7 +34,7 @@ RARELY = ("--training.save_every", "1000", "--training.log_every", "1000")
 
 
 class Killed(BaseException):
-    """Stands for a signal that no one can catch."""
+    """Simulates a signal that cannot be caught."""
 
 
 class Runs:
@@ -71,7 +71,7 @@ class Runs:
                 main(["train", recipe, "--run", str(self.folder / run), *overrides])
 
     def both(self, recipe: str, *overrides: str) -> unmask.Model:
-        """The model of an undisturbed run, after a look at one that was killed: their bits are equal."""
+        """The model of an undisturbed run. Checks that a killed and resumed run has the same bits."""
         straight = unmask.load(self.train(recipe, "straight", *overrides), device="cpu")
         self.killed(recipe, "resumed", *overrides)
         resumed = unmask.load(self.train(recipe, "resumed", *overrides), device="cpu")
@@ -235,7 +235,7 @@ def test_an_encoder_and_a_decoder_read_pairs(runs, tmp_path, capsys):
             "abc", sampler="confidence", strategy="deterministic", ending="first"
         )
         assert text.text == "cba"
-        # the target sees the source, and the source no target
+        # the target reads the source, and the source does not read the target
         h = model.method.backbone.features
         ids = model.tokenizer.encode
         v = model.tokenizer.vocabulary

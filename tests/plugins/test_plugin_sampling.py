@@ -1,4 +1,4 @@
-"""A sampler and a logits processor of one file each, on every surface."""
+"""A sampler and a logits processor, each a plugin of one file, in every interface."""
 
 import json
 import subprocess
@@ -87,7 +87,7 @@ def test_typical_tokens_are_those_nearest_to_the_entropy(mass, kept):
 
 @pytest.fixture
 def evens(monkeypatch) -> list[torch.Size]:
-    """A processor that bars odd ids and, against the rule, lets all even ones in; shapes of its rows."""
+    """A processor that excludes odd ids and, against the rule, allows all even ones. Returns the shapes of its rows."""
     monkeypatch.setattr(LOGITS_PROCESSORS, "_entries", dict(LOGITS_PROCESSORS._entries))
     seen = []
 
@@ -113,7 +113,7 @@ def test_a_processor_decides_with_every_sampler(
 ):
     options = {"evens": {"mass": 1}, "sampler": name, "strategy": strategy, "stop": False}
     asked = [scores] if name == "analytic" else [model]
-    asked += [left_to_right] if name == "left_to_right" else []  # which reads on from its cache
+    asked += [left_to_right] if name == "left_to_right" else []  # it decodes with a cache
     for one in asked:
         special = {one.tokenizer.vocabulary.mask_id, one.tokenizer.vocabulary.pad_id}
         (result,) = one.generate(length=14, **options)

@@ -1,4 +1,4 @@
-"""A report says what was measured, once, and its page stands by itself."""
+"""A report shows measured figures, measures each once, and its page needs no other files."""
 
 import base64
 import json
@@ -51,7 +51,7 @@ def runs(run, tmp_path_factory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def measured(runs) -> list[Path]:
-    """The same runs with everything measured, a frontier among it."""
+    """The same runs with everything measured, also a frontier."""
     assert main(["report", *map(str, runs), *OPTIONS]) == 0
     rows = str(runs[0] / "frontier.jsonl")
     how = ["--samplers", "ancestral", "--steps", "2,4", "--samples", "2", "--judge", "self"]
@@ -60,7 +60,7 @@ def measured(runs) -> list[Path]:
 
 
 class Page(HTMLParser):
-    """What a reader and a browser find: elements that close, tables, pictures, texts."""
+    """The parsed page: elements, tables, pictures and texts. Every element must be closed."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -314,7 +314,7 @@ def test_other_settings_and_other_weights_are_measured_anew(measured, tmp_path):
     other = bound(Budget(ROWS, DRAWS, seed=1))
     assert said == [f"measuring {run}: bound"]
     assert other.nats != same.nats
-    assert bound(None) == other  # the newest, whatever its settings
+    assert bound(None) == other  # the newest one, with any settings
     manifest = json.loads((run / "model" / "manifest.json").read_text())
     manifest["model.safetensors"] = "0" * 64
     (run / "model" / "manifest.json").write_text(json.dumps(manifest))
@@ -334,7 +334,7 @@ def test_without_measuring_only_what_is_there_is_shown(run, tmp_path, monkeypatc
 
 
 def own_text(run: Path, folder: Path):
-    """A copy of a run whose text lies beside it."""
+    """A copy of a run, with its text in the same folder."""
     copy = read_run(shutil.copytree(run, folder / "run"))
     (copy.folder / "measurements.jsonl").unlink(missing_ok=True)
     file = folder / "corpus.txt"
@@ -374,7 +374,7 @@ def test_a_run_whose_text_is_gone_shows_what_it_has(run, tmp_path):
         sum(line.endswith("the report shows only cached measurements of this run") for line in said)
         == 1
     )
-    # never what another budget found; samples need no text
+    # figures of another budget are not shown; samples need no text
     assert (other.bound, other.by_steps, other.schedules) == (None, [], {})
     assert len(other.samples) == 2
     assert report_run(copy, None, "cpu", said.append).bound == whole.bound
@@ -425,7 +425,7 @@ def test_a_bound_beyond_all_numbers_is_shown_as_one():
 
 
 def test_a_run_on_its_way_is_reported(run, tmp_path, capsys):
-    """No export, no best checkpoint yet, a line that a kill cut short."""
+    """The run has no export and no best checkpoint yet, and a kill cut the last line of its log."""
     folder = Path(shutil.copytree(run, tmp_path / "begun"))
     shutil.rmtree(folder / "model")
     shutil.rmtree(folder / "checkpoints")

@@ -1,4 +1,4 @@
-"""What a run folder holds, and everything that is wrong with it."""
+"""unmask check and unmask runs: the content of a run folder, and all damage in it."""
 
 import json
 import os
@@ -23,7 +23,7 @@ OPTIONS = {"steps": 12, "save_every": 4, "validate_every": 4, "log_every": 2, "s
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
-    """A run with everything in it but an exported model."""
+    """A complete run without an exported model."""
     run = tmp_path_factory.mktemp("inspection") / "run"
     (run / "tokenizer").mkdir(parents=True)
     (run / "config.yaml").write_text("seed: 3\n")
@@ -47,7 +47,7 @@ def named(path: Path) -> str:
 
 
 def reseal(folder: Path) -> None:
-    """The manifest that whoever changed the files would write."""
+    """Rewrites the manifest, as an attacker who changed the files would."""
     (folder / "manifest.json").unlink()
     files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     seal(folder, *files)
@@ -62,7 +62,7 @@ def test_a_whole_run_has_nothing_wrong(run):
 
 
 def damage(files: list[Path], kind: str, dice: random.Random) -> None:
-    """One way for a disk or a person to spoil a file."""
+    """Damages a file in one way."""
     path = dice.choice(files)
     content = path.read_bytes()
     match kind:
@@ -125,7 +125,7 @@ def test_a_line_that_is_being_written_is_named(run):
 
 @pytest.fixture
 def live(run, monkeypatch) -> Path:
-    """A run that trains, as far as anybody can see."""
+    """A run that appears to be training."""
     monkeypatch.setattr(inspection, "in_use", lambda run: True)
     monkeypatch.setattr(inspection, "_PAUSE", 0)
     return run
@@ -178,7 +178,7 @@ def test_a_live_run_stands_at_what_took_the_place_of_what_was_listed(live, monke
 def test_what_stays_wrong_in_a_live_run_is_told(live):
     (checkpoint.by_step(live)[0] / "ema.safetensors").write_bytes(b"")
     with (live / "log.jsonl").open("a") as file:
-        file.write('{"step": 13, "lo')  # on its way
+        file.write('{"step": 13, "lo')  # being written
     (live / "samples.jsonl").unlink()
     assert wrong(live) == {
         "checkpoints/step-00000008": ("ema.safetensors is not what was written",),

@@ -1,4 +1,4 @@
-"""unmask plan: its arithmetic against measured rows, and what it tells."""
+"""unmask plan: its arithmetic against measured rows, and its output."""
 
 import re
 import runpy
@@ -62,7 +62,7 @@ def test_a_billion_parameters_on_64_gpus():
     kinds = {(option.strategy, option.recompute): option for option in found.options}
     assert set(kinds) == {(s, r) for s in ("ddp", "fsdp") for r in (False, True)}
     plainly, sharded = kinds["ddp", False], kinds["fsdp", False]
-    # 16 bytes a parameter beside gradients, of which 63 of 64 parts lie elsewhere
+    # 16 bytes for each parameter without gradients; 63 of 64 parts are on other GPUs
     states = [o.memory.weights + o.memory.optimizer + o.memory.averages
               for o in (plainly, sharded)]  # fmt: skip
     assert states == pytest.approx([16 * found.work.parameters, 16 * found.work.parameters / 64])

@@ -1,4 +1,4 @@
-"""What training starts from, and what it measures on the way."""
+"""Starting points of training runs, and their validation."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from unmask.runs.auto_recipe import fitted
 
 @pytest.mark.parametrize("packing", ["pad", "split"])
 def test_the_first_rows_have_the_text_of_their_tokens(packing):
-    """Half of the rows hold nearly all of the text; each has BOS and EOS beside its bytes."""
+    """Half of the rows hold nearly all of the text. Each has BOS and EOS besides its bytes."""
     rows = rows_from(["a" * 98, "b" * 2], ByteTokenizer(), DataConfig(packing=packing, length=100))
     first = FirstRows(rows, 1)
     assert first.tokens == 100
@@ -41,7 +41,7 @@ def test_rows_of_a_validation_are_drawn_by_the_seed():
 
 
 def test_a_validation_that_costs_more_than_floating_point_can_tell_is_logged(tmp_path):
-    """Short targets in long rows: the filling alone costs an untrained model a thousand nats."""
+    """Targets are short and rows long, so the filling alone costs an untrained model a thousand nats."""
     pairs = tmp_path / "pairs.jsonl"
     lines = [{"de": "x", "en": letter} for letter in "abc"] + [{"de": "x" * 600, "en": "y"}]
     pairs.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -72,7 +72,7 @@ SETTINGS = {
 
 @pytest.fixture
 def settings(run, tmp_path) -> dict[str, str]:
-    """A run that goes on from the trained one, on other text."""
+    """The settings of a run that starts from the trained one, on other text."""
     text = tmp_path / "other.txt"
     text.write_text("\n".join(f"A mouse ran under bed number {i}." for i in range(40)))
     own = {"data.train": str(text), "data.cache": str(tmp_path / "cache"), "init_from": str(run)}
@@ -212,7 +212,7 @@ def test_finetune_takes_network_and_tokens_of_its_start_and_measures_it(settings
     assert any(line.startswith("before training: ") for line in said)
     assert any("nats/token before" in line for line in said)
     again = fitted("finetune", own | {"data.train": "elsewhere.txt"}, folder, said.append)
-    assert again.training == model.config.training  # a run that has begun keeps its choice
+    assert again.training == model.config.training  # a started run keeps its settings
 
 
 def test_auto_counts_the_characters_of_python_objects(tmp_path):

@@ -1,4 +1,4 @@
-"""Functions at few shapes say what they say at every shape, on a GPU as graphs."""
+"""Functions padded to few shapes have the results of the exact shapes, and are CUDA graphs on a GPU."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def test_results_are_those_of_the_inputs_alone_however_often_it_is_asked(device)
     for found, expected in results:  # none was overwritten by a later call
         assert torch.equal(found, expected)
     assert set(seen) == {((4,), (2, 3))}
-    # on a GPU once more, to be captured
+    # once more on a GPU, where it is captured
     assert len(seen) == WARM_UP + (4 if device == "cpu" else 1)
 
 

@@ -1,4 +1,4 @@
-"""Devices and precisions: native ones are chosen, emulated ones are announced in one line."""
+"""Devices and precisions: native ones are chosen, and emulated ones print one line."""
 
 import platform
 import warnings
@@ -28,7 +28,7 @@ def cpu(request, monkeypatch) -> str:
 
 @pytest.fixture
 def products(monkeypatch) -> set[bool]:
-    """Products in fp32 stand in for those in bf16; the set says if oneDNN was on for them."""
+    """Replaces products in bf16 by fp32. The set records if oneDNN was on for them."""
     product, seen = F.linear, set()
 
     def linear(x, weight, bias=None):
@@ -82,7 +82,7 @@ def test_a_command_in_bf16_prints_one_line_where_it_is_emulated(cpu, run, produc
 
 
 def test_emulated_bf16_leaves_later_fp32_products_as_they_were(cpu, run, products, tmp_path):
-    """Torch switches oneDNN off for good at the first bf16 product that the CPU cannot compute."""
+    """Torch switches oneDNN off permanently at the first bf16 product that the CPU cannot compute."""
     config = unmask.load(run).config
     training = replace(config.training, precision="bf16", steps=1)
     with warnings.catch_warnings(record=True) as seen:

@@ -1,4 +1,4 @@
-"""In a notebook the bar and text forming are HTML that is written in place, and escaped."""
+"""In a notebook the progress bar and the animated text are escaped HTML that is updated in place."""
 
 import re
 from functools import partial
@@ -20,7 +20,7 @@ Notebook = partial(Console, force_jupyter=True, width=80)
 
 
 class Cell:
-    """What stands below a cell: places, each with all that it has shown."""
+    """The output of a notebook cell: places, each with all its contents so far."""
 
     def __init__(self) -> None:
         self.places: list[list[str]] = []
@@ -43,7 +43,7 @@ def cell(monkeypatch) -> Cell:
 
 
 def forming(text: str) -> list[Frame]:
-    """A text that appears from its start, byte by byte."""
+    """Frames of a text that appears from its start, byte by byte."""
     ids = torch.tensor([BYTES.encode(text)])
     frames = []
     for count in range(ids.shape[1] + 1):

@@ -1,4 +1,4 @@
-"""Analytic sampling of SEDD: exact with exact scores, and as fast as the scores say with others."""
+"""Analytic sampling of SEDD: exact with exact scores, and at the rate of the scores with others."""
 
 from itertools import pairwise
 
@@ -30,7 +30,7 @@ SEEDS = list(range(2500))
 
 
 def at_scale(scale: float, steps: int) -> torch.Tensor:
-    """The reverse process when every chance to be revealed is off by a factor, the last step's not."""
+    """The reverse process with every probability of revealing scaled by a factor, except in the last step."""
     mass, free = starting(LANGUAGE), torch.ones(3).bool()
     alpha = alphas(schedule("loglinear"), steps).tolist()
     for step, (alpha_t, alpha_s) in enumerate(pairwise(alpha)):

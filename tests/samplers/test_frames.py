@@ -1,4 +1,4 @@
-"""What every sampler does frame by frame: fills what is open, keeps the rest, counts its calls."""
+"""Frames of every sampler: open positions are filled, the rest is kept, and calls are counted."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def check_frames(sampler, canvas: Canvas) -> None:
         assert torch.equal(frame.changed, frame.tokens != before)
         assert not (frame.changed & ~canvas.open).any()
         if not sampler.revises:
-            assert (before[frame.changed] == MASK).all()  # a place changes once
+            assert (before[frame.changed] == MASK).all()  # a position changes once
         assert (frame.calls >= calls).all()
         written = frame.changed & (frame.tokens != MASK)
         assert (frame.calls > calls)[written.any(1)].all()
@@ -62,7 +62,7 @@ def test_frames_fill_what_is_open_and_change_nothing_else(name, fields, seed, le
 @pytest.mark.parametrize("steps", [1, 2])
 @every_manner
 def test_nothing_stays_masked_where_a_schedule_reaches_its_ends(name, fields, steps):
-    ends = schedule("loglinear", eps=0.0)  # alpha_1 = 0, by which some formulas divide
+    ends = schedule("loglinear", eps=0.0)  # alpha_1 = 0, and some formulas divide by it
     canvas = canvas_of(0, 8, 12)
     sampler = build(name, steps=steps, window=8, **fields)
     frames = sampler.generate(smooth, canvas, SamplingTask(list(range(8)), ends))
@@ -183,7 +183,7 @@ def test_banned_tokens_are_never_written(name, fields):
 
 
 def unlike_neighbours(z, at):
-    """Tokens that differ from both neighbours; with so many tokens, every text can be completed."""
+    """Tokens that differ from both neighbours. The vocabulary is large enough to complete every text."""
     rows, columns = at
     fenced = torch.nn.functional.pad(z, (1, 1), value=MASK)
     allowed = torch.ones(len(rows), SIZE, dtype=torch.bool)
@@ -203,11 +203,11 @@ def test_a_constraint_holds_in_every_frame(name, fields):
         assert not ((left == right) & (left != MASK)).any()
     assert (frame.tokens != MASK).all()
     free = run(sampler, canvas).tokens
-    assert (free[:, 1:] == free[:, :-1]).any()  # without it, it would not
+    assert (free[:, 1:] == free[:, :-1]).any()  # free texts do not satisfy the constraint
 
 
 class Peaked(type(smooth)):
-    """Everywhere the same favourite: the token 2."""
+    """A denoiser whose likeliest token is 2 at every position."""
 
     def __call__(self, z, t, at):
         chances = torch.tensor([0.1, 0.1, 0.5, 0.1, 0.1, 0.1, 0.0]).double()

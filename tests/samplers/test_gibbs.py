@@ -1,4 +1,4 @@
-"""Gibbs sampling redraws one place at a time: it keeps the language, and comes to it from any text."""
+"""Gibbs sampling redraws one position at a time: the language is its stationary distribution."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ RARELY = 1e-4
 
 
 def kernel() -> torch.Tensor:
-    """One update from every sequence to every other: a random place, drawn given the rest."""
+    """The transition matrix of one update: a random position, drawn given the rest."""
     total = torch.zeros(27, 27).double()
     for place in range(3):
         hidden = LANGUAGE.sequences.index_fill(1, torch.tensor([place]), LANGUAGE.size)

@@ -1,4 +1,4 @@
-"""The fast path is the path: samplers draw from the enumerated distribution through padded shapes and graphs."""
+"""Samplers draw from the enumerated distribution also through padded shapes and CUDA graphs."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from unmask.samplers.left_to_right import LeftToRight
 LANGUAGE = Language.random()
 RARELY = 1e-4
 SEEDS = list(range(2000))
-BATCH = 37  # no size that shapes are rounded to
+BATCH = 37  # not a size to which shapes are padded
 ORDERS = [name for name in MASK_SAMPLERS if name != "analytic"]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
@@ -26,7 +26,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 
 @torch.inference_mode()
 def texts(method, sampler, seeds: list[int], length: int, **fields: object) -> torch.Tensor:
-    """What a method writes, some rows at a time."""
+    """Tokens that a method generates, some rows at a time."""
     denoiser, size = method.denoiser(), method.vocabulary.size
     parts = []
     for first in range(0, len(seeds), BATCH):

@@ -1,4 +1,4 @@
-"""The command: where it listens, what it needs, and how it ends."""
+"""unmask serve: its address, its requirements and its end."""
 
 import importlib
 import json

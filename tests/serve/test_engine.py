@@ -1,4 +1,4 @@
-"""Jobs side by side: shared calls, results as alone, an end when nobody listens."""
+"""Simultaneous jobs: shared network calls, the same results as alone, and an end when the client disconnects."""
 
 import asyncio
 import threading
@@ -69,7 +69,7 @@ def test_jobs_together_give_what_they_give_alone(engine):
     before = engine.counts.passes, engine.counts.calls
     found = together(engine, asked)
     passes, calls = engine.counts.passes - before[0], engine.counts.calls - before[1]
-    assert passes < 0.8 * calls, (passes, calls)  # they did share
+    assert passes < 0.8 * calls, (passes, calls)  # calls were shared
     for one, ((results,),) in zip(asked, zip(found, strict=True), strict=True):
         ((alone,),) = together(engine, [one])
         assert [content(result) for result in alone] == [content(result) for result in results]
@@ -116,7 +116,7 @@ def test_heads_are_shared_with_the_pass(engine, models, monkeypatch):
     together(engine, asked)
     passes, calls = engine.counts.passes - before[0], engine.counts.calls - before[1]
     assert len(heads) == passes < calls
-    assert min(heads) >= MIN_ROWS  # or how they round would depend on the company
+    assert min(heads) >= MIN_ROWS  # otherwise rounding would depend on the other jobs
 
 
 def test_questions_of_one_kind_go_together(models):
@@ -157,7 +157,7 @@ def test_nobody_waits_long_for_a_job_that(models, monkeypatch, why):
 
     def idle(model):
         frames = model.stream("The", length=12, seed=0)
-        next(frames)  # now it is its turn
+        next(frames)  # now the job has its turn
         inside.set()
         while why == "computes" and not hold.wait(0.01):
             pass
@@ -192,7 +192,7 @@ def test_a_turn_is_given_back_once_however_a_job_ends(models):
     def is_left(model):
         takes_turn(model)
         for number in range(2 * AHEAD):
-            if number == AHEAD + 1:  # one was read, so this is the first that finds no room
+            if number == AHEAD + 1:  # one was read, so this is the first frame without room
                 blocked.set()
             yield number
 
@@ -286,7 +286,7 @@ def test_a_job_outside_the_network_ends_too(engine, monkeypatch, busy):
     asyncio.run(leave())
     left.set()
     assert ended.wait(20)
-    assert len(turns) <= 2  # of a step
+    assert len(turns) <= 2  # turns of one step
 
 
 def test_a_job_that_has_not_begun_gives_its_place_up(models):

@@ -1,4 +1,4 @@
-"""Who is let in, what is too large or too slow, and what happens to those who leave or come too many."""
+"""Access, limits of size and time, capacity, and clients that disconnect."""
 
 import asyncio
 import json
@@ -42,14 +42,14 @@ def connected(server: Live, seconds: float = 5.0) -> socket.socket:
 
 
 def posted(connection: socket.socket, path: str, body: dict) -> None:
-    """Sends a request, and does not wait for the answer."""
+    """Sends a request without waiting for the response."""
     data = json.dumps(body)
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n{data}".encode())
 
 
 def sent(server: Live, data: bytes, seconds: float = 5.0) -> bytes:
-    """What comes back for raw bytes until the server closes."""
+    """The response to raw bytes, until the server closes the connection."""
     with connected(server, seconds) as connection:
         connection.sendall(data)
         parts = []
@@ -105,7 +105,7 @@ def test_without_a_token_only_this_machine_is_answered(models):
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
 def test_a_page_from_elsewhere_cannot_ask_as_a_form_does(models, kind):
-    """A browser sends such bodies to any host without asking it first."""
+    """A browser sends such bodies to any host without a preflight request."""
     with Engine(models, workers=1) as engine:
         client = TestClient(create_app(engine), base_url="http://localhost")
         headers = {} if kind is None else {"Content-Type": kind}
@@ -129,7 +129,7 @@ def _audit(event: str, args: tuple) -> None:
 
 
 def test_a_name_never_becomes_a_path(models, tmp_path):
-    sys.addaudithook(_audit)  # for good: hooks cannot be taken back
+    sys.addaudithook(_audit)  # permanent: hooks cannot be removed
     (tmp_path / "secret").mkdir()
     names = ["../words", "../../etc/passwd", str(tmp_path / "secret"), "words/../words", "", "\0"]
     with serving(models) as server:
@@ -168,7 +168,7 @@ def test_a_body_that_is_too_large_is_refused_however_it_comes(models):
             assert answer.status_code == 413
             assert answer.json()["error"]["type"] == "invalid_request_error"
         head = b"POST /v1/fill HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n"
-        assert sent(server, head).startswith(b"HTTP/1.1 413")  # nobody waits for all that
+        assert sent(server, head).startswith(b"HTTP/1.1 413")  # refused before the body is read
         assert status(server) == 200
 
 
@@ -180,7 +180,7 @@ def test_what_is_sent_by_half_is_not_waited_for(models):
         assert sent(server, half).startswith(b"HTTP/1.1 408")
         chunked = half.replace(b"Content-Length: 100", b"Transfer-Encoding: chunked")
         assert sent(server, chunked.replace(b"{", b"5\r\nabc")).startswith(b"HTTP/1.1 408")
-        # and a second request on a connection that has had an answer
+        # also the second request on a connection
         first = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
         assert sent(server, first + b"GET /hea", 20).count(b"HTTP/1.1") == 1
         assert status(server) == 200
@@ -195,12 +195,12 @@ def test_drops_of_a_request_do_not_keep_it_alive(models):
                 time.sleep(0.05)
 
 
-# Too many, and those who leave
+# Capacity and disconnected clients
 
 
 @contextmanager
 def streaming(server: Live):
-    """A stream that has begun, and will take long."""
+    """A long stream that has begun."""
     with httpx.stream("POST", f"{server.url}/v1/stream", json=LONG, timeout=20) as answer:
         lines = answer.iter_lines()
         assert next(lines) == "event: frame"
@@ -258,12 +258,12 @@ def test_a_reader_that_does_not_read_is_given_up(models):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         posted(connection, "/much", {})
         assert left.wait(20)
-        while server.server.server_state.connections:  # for ever, if it waits for the reader
+        while server.server.server_state.connections:  # endless if the server waits for the reader
             time.sleep(0.01)
 
 
 def begun(server: Live, route: str, body: dict) -> Iterator[str]:
-    """The lines of a stream whose first has come."""
+    """The lines of a stream after the first."""
 
     def lines() -> Iterator[str]:
         with httpx.stream("POST", server.url + route, json=body, timeout=20) as answer:

@@ -1,4 +1,4 @@
-"""What clients get: OpenAI's own, and plain HTTP."""
+"""Responses of the server to OpenAI's client and to plain HTTP."""
 
 import json
 import logging
@@ -40,9 +40,9 @@ def figures(server: Live) -> str:
 
 
 def written(model, prompt: str, tokens: int, **options) -> list[str]:
-    """What the Python API writes behind a prompt."""
+    """The text that the Python API generates after a prompt."""
     stop = 1 + len(model.tokenizer.encode(prompt)) + tokens
-    spare = not model.method.capabilities.causal  # a place for the EOS at the end of a row
+    spare = not model.method.capabilities.causal  # a position for the EOS at the end of a row
     results = model.generate(prompt, length=stop + spare, **options)
     return [model.tokenizer.decode(r.ids[:stop]).removeprefix(prompt) for r in results]
 
@@ -154,7 +154,8 @@ def test_a_model_writes_as_it_usually_does(models):
         *_, last = usual.stream("The", seed=3)
         assert last.tokens.shape == (1, 30)
         assert done["texts"] == [usual.tokenizer.decode(last.tokens[0].tolist())]
-        gap = {"text": "Tom [MASK:4].", "seed": 1}  # filled as usual, in steps of its own
+        # filled with the model's defaults, in its own number of steps
+        gap = {"text": "Tom [MASK:4].", "seed": 1}
         filled = client.post("/v1/fill", json=gap).json()["results"][0]["text"]
         assert filled == str(words.fill(**gap, temperature=0.5, sampler="remask")[0])
         gap = {"prompt": "Tom", "suffix": ".", "max_tokens": 14, "seed": 1}
@@ -198,7 +199,7 @@ def test_a_text_is_no_longer_than_the_server_allows(models):
         for route, body in (
             ("/v1/completions", {"prompt": "a", "suffix": "b" * 15, "max_tokens": 5}),
             ("/v1/completions", {"prompt": "a" * 15, "max_tokens": 5}),
-            ("/v1/stream", {"prompt": "a"}),  # as long as the model
+            ("/v1/stream", {"prompt": "a"}),  # the default is the length of the model
             ("/v1/stream", {"edit": "a" * 21, "remask": 0.5}),
             ("/v1/fill", blanks),
         ):
@@ -351,7 +352,8 @@ def test_a_text_that_max_tokens_cuts_is_text_to_its_end():
         asked = {"prompt": "Once upon a time", "max_tokens": 8, "steps": 2, "n": 4, "seed": 1}
         answer = client.post("/v1/completions", json=asked).json()
         cut = [choice for choice in answer["choices"] if choice["finish_reason"] == "length"]
-        assert len(cut) >= 3  # the model ends each row, so the last token of a shorter one is EOS
+        # the model ends each row with EOS, so a shorter row has it as its last token
+        assert len(cut) >= 3
         assert answer["usage"]["completion_tokens"] >= 8 * len(cut)
         form = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
         format = {"type": "json_schema", "json_schema": {"name": "n", "schema": form}}

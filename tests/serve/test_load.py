@@ -1,4 +1,4 @@
-"""A small part of benchmarks/serving.py: many streams at once, each with the text that it has alone."""
+"""A small part of benchmarks/serving.py: many streams at once, each with the text of the request alone."""
 
 import asyncio
 import sys

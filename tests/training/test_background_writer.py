@@ -1,4 +1,4 @@
-"""Saving behind the loop's back, what stays, and one process at a time."""
+"""Saving in the background, retention of checkpoints, and the lock of a run folder."""
 
 import errno
 import os
@@ -31,7 +31,7 @@ QUIET = {"steps": 12, "save_every": 4, "validate": None, "sample": None, "log_ev
 
 @pytest.fixture
 def gate(monkeypatch):
-    """Saves that wait until they may go on."""
+    """Makes saves wait until the gate is opened."""
     opened, entered = threading.Event(), threading.Event()
     write = tensors.write_weights
 
@@ -76,7 +76,7 @@ def test_best_weights_and_a_checkpoint_do_not_wait_for_each_other(tmp_path, gate
     saver, weights = BackgroundWriter(tmp_path, Retention(2)), {"a": torch.zeros(3)}
     saver.save_best(weights, {"step": 4})
     assert gate.entered.wait(20)
-    saver.save(4, {"model": weights}, {"state": {}}, {})  # at the same step: the loop goes on
+    saver.save(4, {"model": weights}, {"state": {}}, {})  # at the same step: the loop continues
     weights["a"].fill_(9.0)
     assert not (tmp_path / "checkpoints" / "best").exists()
     gate.set()
@@ -118,7 +118,7 @@ def test_what_goes_wrong_while_writing_ends_the_run_with_one_line(tmp_path, monk
 
 
 def small_disk(folder: Path, size: str) -> bool:
-    """A little file system there, if we may."""
+    """Mounts a small file system, if the user may."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     return (
         shutil.which("mount") is not None
@@ -155,7 +155,7 @@ def test_a_full_disk_ends_the_run_with_the_last_checkpoint_intact(tmp_path, monk
             verify(path)
         assert [path for path in (run / "checkpoints").iterdir() if path.name[0] == "."] == []
         for path in checkpoint.by_step(run)[:-1]:
-            shutil.rmtree(path)  # room again
+            shutil.rmtree(path)  # frees space
         steps = checkpoint.step_of(last) + 6
         assert trainer(run, **{**options, "steps": steps, "keep": 1}).fit().step == steps
     finally:
@@ -168,7 +168,7 @@ def test_sigterm_in_the_middle_of_a_save_waits_for_it(tmp_path, gate):
     batch = run.loader.batch
 
     def signalling(step, part):
-        if step == 5:  # the save of step 4 is at the gate
+        if step == 5:  # the save of step 4 waits at the gate
             assert gate.entered.wait(20)
             signal.raise_signal(signal.SIGTERM)
             threading.Timer(0.1, gate.set).start()
@@ -213,7 +213,8 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
     trainer(tmp_path / "jumping", **{**options, "steps": 8}).fit()
     times = iter(range(4_000_000_000, 0, -1_000_000))
     monkeypatch.setattr(time, "time", lambda: float(next(times)))
-    for age, path in enumerate(checkpoint.by_step(tmp_path / "jumping")):  # the newest looks oldest
+    # the newest has the oldest time
+    for age, path in enumerate(checkpoint.by_step(tmp_path / "jumping")):
         for file in [path, *path.rglob("*")]:
             os.utime(file, (2_000_000_000 - 10**8 * age,) * 2)
     trainer(tmp_path / "jumping", **options).fit()
@@ -264,7 +265,7 @@ def test_two_processes_cannot_train_in_one_folder_and_a_killed_one_lets_go(tmp_p
     assert not in_use(run)
     with locked(run):
         assert in_use(run)
-        assert in_use(run)  # to ask does not let go
+        assert in_use(run)  # the check does not release the lock
     assert not (run / "lock").exists()
 
 

@@ -1,4 +1,4 @@
-"""Steps that are not finite, jumps and lack of memory: skipped, told, gone back from, searched for."""
+"""Steps that are not finite, jumps of the loss, and lack of memory: skips, rollbacks and messages."""
 
 import json
 import math
@@ -27,7 +27,7 @@ OPTIONS = {
 
 
 class Poisoned(TinyMethod):
-    """Its loss is not finite for some batches."""
+    """A method whose loss is not finite for some batches."""
 
     def __init__(self, *batches: int, poison: float = math.nan) -> None:
         super().__init__()
@@ -57,10 +57,10 @@ def test_a_step_that_is_not_finite_leaves_everything_alone_and_is_counted(tmp_pa
     assert any("step 4: 1 steps were not finite" in line for line in said)
     skipped = [line for line in lines(tmp_path) if "skipped" in line]
     assert [(line["step"], line["skipped"]) for line in skipped] == [(4, 1)]
-    assert math.isfinite(skipped[0]["loss"])  # of the other step of this line
+    assert math.isfinite(skipped[0]["loss"])  # the mean of the other step of this line
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert "step-00000003" in names
-    assert "step-00000004" not in names  # nothing is saved in the middle of trouble
+    assert "step-00000004" not in names  # nothing is saved between steps that are not finite
     before, after = (
         read_weights(tmp_path / "checkpoints" / name, "optimizer")
         for name in ("step-00000003", "step-00000005")
@@ -97,7 +97,7 @@ def test_repeated_ones_go_back_and_on_with_other_batches(tmp_path):
     assert any(
         "4 steps in a row were not finite; the run returns to step 12" in line for line in said
     )
-    # seen at the log line of step 18; batches 12 to 17 are passed over, and 18 is skipped
+    # found at the log line of step 18; batches 12 to 17 are left out, and 18 is skipped
     assert method.drawn == [*range(18), *range(18, 36)]
     assert {"step": 12, "rollback": {"from": 18, "passed": 6}} in lines(tmp_path)
     steps = [line["step"] for line in lines(tmp_path) if "loss" in line]
@@ -106,7 +106,7 @@ def test_repeated_ones_go_back_and_on_with_other_batches(tmp_path):
 
 
 def test_best_weights_of_an_abandoned_way_do_not_stay(tmp_path):
-    """Validated at 6, 12 and 18; after 18 back to 16 and on to 18 again, where it is not as good."""
+    """The run validates at 6, 12 and 18, rolls back to 16, and reaches 18 again with a worse bound."""
     bounds = iter([5.0, 4.0, 1.0, 4.5, 4.6, 4.7])
     options = {**OPTIONS, "log_every": 10, "validate_every": 6, "steps": 30}
     options["validate"] = lambda: TinyResult(next(bounds))
@@ -151,7 +151,7 @@ def test_a_signal_in_a_step_that_goes_wrong_is_not_lost(tmp_path):
     run._step = stepping
     with pytest.raises(Interrupted) as caught:
         run.fit()
-    assert caught.value.step == 12  # where it went back to
+    assert caught.value.step == 12  # the step of the rollback
     for name in ("stopped", "straight"):
         trainer(tmp_path / name, Poisoned(*range(14, 19)), **OPTIONS).fit()
     assert_same(tmp_path / "stopped", tmp_path / "straight", best=False)
@@ -159,7 +159,7 @@ def test_a_signal_in_a_step_that_goes_wrong_is_not_lost(tmp_path):
 
 @pytest.mark.parametrize("save_every", [2, 8])
 def test_a_row_that_ends_before_the_log_line_goes_back_too(tmp_path, save_every):
-    """At step 16, before the line of step 20, the trouble is over and not yet told."""
+    """At step 16 the bad steps are over, but the log line of step 20 has not reported them yet."""
     options = {**OPTIONS, "log_every": 10, "save_every": save_every}
     state = trainer(tmp_path, Poisoned(*range(11, 15)), **options).fit()
     back = 10 if save_every == 2 else 8
@@ -196,7 +196,7 @@ def test_a_jump_is_told_and_does_not_become_the_usual(tmp_path):
 
 
 class Crowded(TinyMethod):
-    """Runs out of memory with more than `room` rows at once."""
+    """A method that runs out of memory with more than `room` rows at once."""
 
     def __init__(self, room: int, error: Exception) -> None:
         super().__init__()
@@ -251,7 +251,7 @@ def test_the_search_ends_at_the_fewest_pieces_that_fit(room, size):
 
 
 def test_no_micro_batch_is_larger_than_the_batch():
-    """A network is compiled for so many rows, and those of other batches would not be compiled."""
+    """A network is compiled for one number of rows, and would not be compiled for others."""
     micro = MicroBatch(2, 4, False, print)
     assert micro.size == micro.run(lambda size: size, lambda: None) == 2
 

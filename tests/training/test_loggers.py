@@ -1,4 +1,4 @@
-"""Numbers and texts reach each logger by its name; one that is not there stops nobody."""
+"""Each logger gets numbers and texts, and training continues without a logger that is missing."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ QUIET = {"steps": 4, "validate_every": 2, "log_every": 1, "sample_every": 2}
 
 
 class Wandb:
-    """What of wandb is used, written down."""
+    """A fake of wandb that records its calls."""
 
     class Error(Exception):
         pass
@@ -52,7 +52,7 @@ class Wandb:
 
 
 class Interval:
-    """A validation with a pair of numbers in it, and something unknown."""
+    """A validation result with a pair of numbers and an unknown number."""
 
     nats, error = 1.5, 0.1
 
@@ -158,7 +158,7 @@ def test_without_matplotlib_there_is_no_curve_and_a_line_says_so(tmp_path, monke
 
 
 class Memory(Logger):
-    """Keeps records, and fails where it is told to."""
+    """A logger that stores records, and fails in the function `failing`."""
 
     def __init__(self, run, step, config):
         Memory.steps, Memory.closed = [], 0

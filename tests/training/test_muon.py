@@ -1,4 +1,4 @@
-"""Muon: the update of torch's own, a batch at a time; nothing changes where a step is skipped or resumed."""
+"""Muon: batched updates equal those of torch's Muon, and skipped and resumed steps change nothing."""
 
 import math
 import signal
@@ -58,7 +58,7 @@ def test_singular_values_come_near_one():
 def test_the_update_is_that_of_torch_with_queries_keys_and_values_apart(bf16):
     method = tiny()
     optimizer = NamedMuon(method, CONFIG)
-    optimizer.dtype = torch.bfloat16  # torch's own has no other
+    optimizer.dtype = torch.bfloat16  # the only precision of torch's Muon
     named = dict(method.named_parameters())
     taken = block_matrices(method)
     apart = {

@@ -1,4 +1,4 @@
-"""Killed, stopped or damaged: a run goes on as if nothing had happened, to the bit."""
+"""A killed, stopped or damaged run resumes with the bits of an undisturbed run."""
 
 import json
 import random
@@ -37,7 +37,7 @@ def log_of(run: Path) -> bytes:
 
 
 def assert_same(run: Path, other: Path, best: bool = True) -> None:
-    """Weights, averages, optimizer, best, counters, log and samples, to the bit."""
+    """Compares weights, averages, optimizer, best, counters, log and samples, to the bit."""
     ours, theirs = (newest(path, pytest.fail) for path in (run, other))
     assert ours.name == theirs.name
     pairs = [(ours, theirs, ("model", "ema", "optimizer"))]
@@ -95,7 +95,7 @@ def test_a_signal_saves_says_so_and_loses_nothing(tmp_path, number):
 def test_signals_of_a_host_are_left_to_it(monkeypatch):
     handler = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patch:
-        patch.setattr(signal, "getsignal", lambda number: None)  # as of a handler in C
+        patch.setattr(signal, "getsignal", lambda number: None)  # as for a handler in C
         with interruptible():
             patch.undo()
             assert signal.getsignal(signal.SIGTERM) is handler
@@ -125,7 +125,7 @@ def test_a_second_sigterm_does_not_cost_the_checkpoint(tmp_path):
 
 @pytest.fixture
 def python_minds_ctrl_c():
-    """It does not where tests were started in the background of a script, which ignores SIGINT."""
+    """Makes Python handle SIGINT, which is ignored if a script started the tests in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -200,7 +200,8 @@ def test_leftovers_are_cleared_by_training_and_left_alone_by_readers(tmp_path, f
     (run / "checkpoints" / ".step-00000024.building").mkdir()
     (run / "checkpoints" / ".step-00000024.building" / "model.safetensors").write_bytes(b"half")
     assert newest(run, pytest.fail).name == "step-00000020"
-    assert (run / "checkpoints" / ".step-00000024.building").exists()  # perhaps being written now
+    # another process may be writing it
+    assert (run / "checkpoints" / ".step-00000024.building").exists()
     trainer(run, **OPTIONS).fit()
     names = sorted(path.name for path in (run / "checkpoints").iterdir())
     assert names == ["best", "step-00000016", "step-00000020"]
@@ -221,7 +222,7 @@ def test_a_checkpoint_that_is_known_is_not_looked_for_again(tmp_path, finished_r
     digest, read = storage._digest, []
     monkeypatch.setattr(storage, "_digest", lambda path: read.append(path) or digest(path))
     assert trainer(run, **OPTIONS).fit(found).step == 20
-    assert read.count(found / "model.safetensors") == 1  # as it is loaded
+    assert read.count(found / "model.safetensors") == 1  # only when it is loaded
 
 
 def test_a_finished_run_says_so(tmp_path, finished_run):
@@ -285,7 +286,7 @@ def test_logs_are_put_back_to_where_the_checkpoint_stands(tmp_path, finished_run
     whole = log_of(run)
     shutil.rmtree(run / "checkpoints" / "step-00000020")
     with (run / "log.jsonl").open("a") as file:
-        file.write('{"step": 21, "lo')  # what a kill left: cut without a word
+        file.write('{"step": 21, "lo')  # left by a kill: removed without a message
     restore(run, run / "checkpoints" / "step-00000016", said.append)
     assert whole.startswith(log_of(run))
     assert json.loads(log_of(run).splitlines()[-1])["step"] == 15

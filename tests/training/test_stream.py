@@ -1,4 +1,4 @@
-"""Training on a stream: rolled back, interrupted or short of memory, it takes the same rows."""
+"""Training on a stream reads the same rows after a rollback, an interruption or lack of memory."""
 
 import signal
 from itertools import count, islice
@@ -33,7 +33,7 @@ def rows() -> StreamRows:
 
 
 class Recorded:
-    """The same rows, numbered: any batch at any time."""
+    """The same rows by number, so that any batch can be read at any time."""
 
     def __init__(self) -> None:
         found = np.stack([row for row, _ in islice(rows().rows(StreamPosition()), 500)])
@@ -59,7 +59,7 @@ def test_a_stream_is_rolled_back_and_resumed_to_the_bit(tmp_path):
     fit(tmp_path / "known", Poisoned(9, 10, 11), streamed=False)
 
     class Stopped(Poisoned):
-        """Is interrupted before the rollback and after it."""
+        """A method that interrupts the run before the rollback and after it."""
 
         def noise(self, stream, valid):
             if stream.step in (3, 14):

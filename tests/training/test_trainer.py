@@ -1,4 +1,4 @@
-"""The loop: what a step computes, and every way in which it stops."""
+"""The training loop: the computation of a step, and all ways in which a run ends."""
 
 import math
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_one_step_is_adamw_on_the_mean_over_valid_tokens(tmp_path):
 
 
 class PairLoader(TinyLoader):
-    """The first tokens of each row are given, and half of the others count."""
+    """Rows whose first tokens are given. Half of the other tokens are counted."""
 
     def given(self, step: int, part: range) -> torch.Tensor:
         return torch.arange(LENGTH) < torch.tensor([[1 + row % 2] for row in part])
@@ -59,7 +59,7 @@ class PairLoader(TinyLoader):
 
 
 class Listening(TinyMethod):
-    """Hears what the loop says of given tokens."""
+    """A method that records the given tokens of each call."""
 
     def __init__(self) -> None:
         super().__init__(dropout=0)
@@ -131,9 +131,7 @@ def test_it_learns_and_keeps_the_best_average(tmp_path, pictures):
     state = run.fit()
     assert run.method.training
     late = losses(tmp_path)[-50:]
-    assert sum(late) / 50 < 1.1 * math.log(
-        5
-    )  # five tokens occur; a network that knows nothing pays log 11
+    assert sum(late) / 50 < 1.1 * math.log(5)  # five tokens occur; an untrained network has log 11
     nats, weight = min(seen, key=lambda pair: pair[0])
     assert (state.best_nats, state.best_step) == (nats, 50 * (1 + [n for n, _ in seen].index(nats)))
     best = tmp_path / "checkpoints" / "best"

@@ -63,7 +63,8 @@ def test_a_line_goes_from_lr_to_min_lr_all_the_way_or_at_the_end():
     stable = replace(config, decay="wsd", decay_share=0.5)
     rates = [learning_rate(step, stable) for step in (4, 10, 55, 82, 109)]
     assert rates == pytest.approx([0.5, 1, 1, 1 - 0.9 * 27 / 55, 0.1 + 0.9 / 55])
-    assert learning_rate(30, replace(stable, warmup=40, decay_share=1.0)) < 1  # the warm-up first
+    # the warm-up comes first
+    assert learning_rate(30, replace(stable, warmup=40, decay_share=1.0)) < 1
 
 
 @given(st.integers(0, 300), st.integers(0, 50), st.sampled_from(DECAYS))
