@@ -1,4 +1,4 @@
-"""A loaded model in other arithmetic and at few shapes writes what the model writes."""
+"""A loaded model generates the same texts with padded shapes, and bf16 keeps its outputs."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What a model does: it writes, fills gaps and measures text."""
+"""Functions of a model: generation, filling gaps and perplexity."""
 
 import math
 import re
@@ -110,7 +110,7 @@ def test_every_prompt_gets_n_texts_in_order(model):
     assert [str(result)[:7] for result in results] == ["The cat", "The cat", "The dog", "The dog"]
 
 
-# Generating: what comes out
+# Generating: results
 
 
 def test_the_prompt_stays_verbatim(either):
@@ -139,7 +139,7 @@ def test_calls_are_at_most_the_steps_and_the_tokens(model, left_to_right):
     assert all(result.calls <= LENGTH - 1 for result in model.generate(n=4, steps=1000))
     whole = left_to_right.generate(["", "The"], stop=False)
     assert {result.calls for result in whole} == {23, 20}
-    for result in left_to_right.generate(n=4):  # nothing is computed behind the end
+    for result in left_to_right.generate(n=4):  # nothing is computed after the end
         assert result.calls == len(result.ids) - 1
     assert all(result.seconds > 0 for result in few)
 
@@ -193,7 +193,7 @@ def test_fill_changes_gaps_only_and_puts_words_there(model):
     around = [v.bos_id, *encode("The"), *[v.mask_id] * 9, *encode(" sat."), v.eos_id]
     for result in model.fill(
         "The [MASK:9] sat.", n=64, temperature=1e6
-    ):  # every token is as likely
+    ):  # all tokens are equally likely
         assert len(result.ids) == len(around)
         for token, given in zip(result.ids, around, strict=True):
             if given == v.mask_id:

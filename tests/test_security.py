@@ -1,4 +1,4 @@
-"""Nothing in the package runs what it reads, and nothing that a run writes holds a secret."""
+"""The package runs no code from files that it reads, and the files of a run contain no secrets."""
 
 import ast
 import hashlib
@@ -26,21 +26,21 @@ CALLS = {
     *("eval", "exec", "compile", "__import__", "torch.load", "numpy.load", "np.load"),
     *("yaml.load", "yaml.full_load", "yaml.unsafe_load", "os.system", "os.popen"),
 }
-# torch.compile and re.compile are other things; a network is compiled, not a text
+# these compile a network or a pattern, not Python code
 ALLOWED = {"torch.compile", "re.compile"}
-# torch.load with weights_only=True, written out, is torch's own reader of tensors and plain values: it
-# refuses every name that it does not know. One place needs it, for checkpoints that are pickles.
+# torch.load with an explicit weights_only=True reads only tensors and plain values, and refuses every
+# unknown name. One file needs it, for checkpoints that are pickles.
 WEIGHTS_ONLY = "formats/pickle.py"
 
 
 def only_weights(call: ast.Call) -> bool:
-    """Whether torch.load is told, in so many words, to read nothing but weights."""
-    told = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
-    return told.get("weights_only") == "True" and None not in told and len(call.args) == 1
+    """True if a call of torch.load has an explicit weights_only=True."""
+    given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+    return given.get("weights_only") == "True" and None not in given and len(call.args) == 1
 
 
 def findings(tree: ast.AST, weights: bool = False) -> Iterator[str]:
-    """Everything that could run code out of a file."""
+    """All imports and calls that could run code from a file."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names]
@@ -107,7 +107,7 @@ def model(exported, tmp_path) -> Path:
 
 
 def reseal(folder: Path) -> None:
-    """The manifest that whoever changed the files would write."""
+    """Rewrites the manifest, as an attacker who changed the files would."""
     names = [p for p in folder.rglob("*") if p.is_file() and p.name != "manifest.json"]
     digests = {
         p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in names

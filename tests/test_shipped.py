@@ -1,4 +1,4 @@
-"""Models that come with the package: found by name, listed, measured, and told from folders."""
+"""Models that are shipped with the package: loaded by name, listed, measured, and distinguished from folders."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ TRAINED = {"data.length": "24", "training.betas": "0.9,0.97", "training.compile"
 
 @pytest.fixture
 def held(tmp_path, monkeypatch) -> Path:
-    """An installation whose model 'stories' has random weights, in a folder of its own to work in."""
+    """An installation in its own folder whose model 'stories' has random weights."""
     monkeypatch.setattr(shipped, "_FOLDER", tmp_path / "shipped")
     monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
     here = tmp_path / "here"
@@ -116,7 +116,7 @@ def test_a_card_holds_what_was_measured(held, capsys, monkeypatch):
     card += ["--licence", "CC0", "--judge", "stories", "--draws", "2", "--samples", "3"]
     before = run(capsys, "generate", "stories", "--seed", "4")
     assert "wrote " in run(capsys, *card)
-    assert run(capsys, "generate", "stories", "--seed", "4") == before  # still whole
+    assert run(capsys, "generate", "stories", "--seed", "4") == before  # the model is unchanged
     facts = shipped.card("stories")
     bound = unmask.load("stories").perplexity(Path("valid.txt"), draws=2)
     assert facts["bound"]["nats"] == bound.nats
@@ -226,7 +226,7 @@ def test_on_a_screen_a_single_text_is_seen_forming(held, monkeypatch):
 
 
 def _all_of(screen: int) -> str:
-    """What comes until the other end is closed, which Linux calls an error."""
+    """All output until the other end is closed, which is an OSError on Linux."""
     read = b""
     with open(screen, "rb") as file, contextlib.suppress(OSError):
         while part := file.read1():
