@@ -99,7 +99,7 @@ def upward(edges: Mapping[str, set[str]]) -> set[tuple[str, str]]:
     return found
 
 
-def test_imports_run_down_the_layers():
+def test_imports_follow_the_layers():
     assert upward(EDGES) == set()
 
 
@@ -112,7 +112,7 @@ def test_imports_run_down_the_layers():
         "import unmask.training.trainer",
     ],
 )
-def test_an_upward_import_is_seen_wherever_it_stands(line):
+def test_an_upward_import_is_found_anywhere_in_a_file(line):
     found = upward(edges({"methods/mdlm.py": line}))
     assert found == {("methods/mdlm.py", "training/trainer.py")}
 
@@ -149,11 +149,11 @@ def circles(edges: Mapping[str, set[str]]) -> list[set[str]]:
     return found
 
 
-def test_no_files_import_each_other_in_a_circle():
+def test_there_are_no_import_cycles():
     assert circles(FILES) == []
 
 
-def test_a_circle_is_seen():
+def test_an_import_cycle_is_found():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
 
 
@@ -168,11 +168,11 @@ def through_faces(edges: Mapping[str, set[str]]) -> set[tuple[str, str]]:
     }
 
 
-def test_no_module_imports_through_a_face():
+def test_no_module_imports_a_name_through_a_packages_init():
     assert through_faces(FILES) == set()
 
 
-def test_an_import_through_a_face_is_seen():
+def test_an_import_through_a_packages_init_is_found():
     line = "from unmask.methods import MDLM"
     found = through_faces(edges({"training/step.py": line}))
     assert found == {("training/step.py", "methods/__init__.py")}
@@ -202,12 +202,12 @@ def thin(sources: Mapping[str, str]) -> set[str]:
     }
 
 
-def test_no_folder_is_crowded_and_no_file_thin():
+def test_no_folder_has_too_many_files_and_no_file_too_few_lines():
     assert crowded(list(SOURCES)) == set()
     assert thin(SOURCES) == set()
 
 
-def test_a_crowd_and_a_thin_file_are_seen():
+def test_a_crowded_folder_and_a_short_file_are_found():
     assert crowded([f"files/{n}.py" for n in range(15)]) == {"files"}
     assert crowded([f"methods/{n}.py" for n in range(15)]) == set()
     assert thin({"files/a.py": "x = 1\n" * 24, "files/b.py": "x = 1\n" * 25}) == {"files/a.py"}
@@ -232,7 +232,7 @@ def test_no_two_modules_have_one_name():
     assert namesakes(list(SOURCES)) == {}
 
 
-def test_a_namesake_is_seen():
+def test_a_namesake_is_found():
     files = ["a/base.py", "b/base.py", "c/__init__.py", "a/c.py", "cli/commands/base.py"]
     assert namesakes(files) == {"base": {"a/base.py", "b/base.py"}, "c": {"c/", "a/c.py"}}
 
@@ -260,7 +260,7 @@ def family(kind: type) -> set[str]:
     return {kind.__name__}.union(*map(family, own))
 
 
-def test_methods_and_samplers_are_known_by_their_capabilities():
+def test_code_asks_methods_and_samplers_for_capabilities_not_classes():
     from unmask.methods.method import Method
     from unmask.samplers.sampler import Sampler
 
@@ -285,5 +285,5 @@ def test_methods_and_samplers_are_known_by_their_capabilities():
         "match method:\n    case MDLM():\n        pass",
     ],
 )
-def test_a_question_for_a_class_is_seen(line):
+def test_a_type_check_is_found(line):
     assert "MDLM" in set(asked_classes(line))

@@ -370,7 +370,7 @@ def test_the_smoke_test_fails_a_quarter_below_a_floor(measured, lost, beside, mo
     assert lost in said.err and bool(said.err) == bool(lost)
 
 
-def test_quality_does_what_is_left(beside, tmp_path, capsys):
+def test_quality_runs_the_remaining_jobs(beside, tmp_path, capsys):
     """A job waits for the jobs that it needs. Finished jobs are not repeated, failed jobs are."""
     from quality import Job, work
 
@@ -395,7 +395,7 @@ def test_quality_does_what_is_left(beside, tmp_path, capsys):
     assert work([third], 1, tmp_path) == 0
 
 
-def test_the_jobs_that_quality_names_are_there(beside, capsys, monkeypatch):
+def test_the_jobs_on_the_quality_page_exist(beside, capsys, monkeypatch):
     """Every `--only` on the page names existing jobs, jobs need existing jobs, and a wrong name is an error."""
     import quality
 

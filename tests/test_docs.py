@@ -222,7 +222,7 @@ def check_session(block: Block, monkeypatch, capsys) -> None:
         assert code == (2 if "unmask: error: " in expected else 0), block.place
 
 
-def test_a_command_that_nobody_knows_fails(monkeypatch):
+def test_an_unknown_command_fails(monkeypatch):
     with pytest.raises(AssertionError, match="how is 'rm -rf x' to be tested"):
         run("rm -rf x", monkeypatch)
 
@@ -269,7 +269,7 @@ def test_every_setting_is_documented():
     assert (settings - {"tokenizer"} | parts) - described == set()
 
 
-def test_what_may_change_on_resume_is_documented():
+def test_settings_that_may_change_on_resume_are_documented():
     section = of("docs/reference/configuration.md").partition("## Resuming")[2]
     named = re.findall(r"`((?:training|distributed|data)\.\w+)`", section)
     assert set(named) == set(MAY_CHANGE)
@@ -286,7 +286,7 @@ def test_every_sampler_is_named():
     assert [name for name in SAMPLERS if f"`{name}`" not in page] == []
 
 
-def test_the_overview_leads_to_every_page():
+def test_the_overview_links_every_page():
     own = ROOT / "docs" / "overview.md"
     links = {
         (own.parent / link).resolve()
@@ -306,7 +306,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", LINKED, ids=name_of)
-def test_every_link_leads_somewhere(page):
+def test_every_link_has_a_target(page):
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         if link.startswith("https://"):
             continue

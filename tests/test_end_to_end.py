@@ -116,7 +116,7 @@ def assert_same_bits(run: Path, other: Path) -> None:
     assert (run / "samples.jsonl").read_bytes() == (other / "samples.jsonl").read_bytes()
 
 
-def test_interrupted_and_killed_at_random_steps_a_run_ends_with_the_same_bits(command, straight):
+def test_a_run_interrupted_and_killed_at_random_steps_ends_with_the_same_bits(command, straight):
     seed = random.randrange(10**6)
     print(f"seed {seed}")  # pytest shows it if the test fails
     chance = random.Random(seed)
@@ -162,7 +162,7 @@ def test_a_run_of_another_configuration_is_refused_and_left_untouched(command, s
     assert hashes(straight) == before
 
 
-def test_a_truncated_checkpoint_is_passed_over(command, straight, capsys):
+def test_a_truncated_checkpoint_is_skipped(command, straight, capsys):
     run = Path(shutil.copytree(straight, command.folder / "cut short"))
     victim = run / "checkpoints" / f"step-{STEPS:08d}" / "model.safetensors"
     victim.write_bytes(victim.read_bytes()[:-30])
@@ -183,7 +183,7 @@ def test_a_finished_run_is_not_trained_again(command, straight, capsys):
     assert hashes(straight, "*.safetensors") == weights
 
 
-def test_what_was_trained_writes_fills_and_is_measured(straight, capsys):
+def test_a_trained_model_generates_fills_and_is_measured(straight, capsys):
     model = str(straight)
     assert main(["generate", model, "--prompt", "Number", "--n", "2", "--json"]) == 0
     texts = [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()]

@@ -72,7 +72,7 @@ def test_every_equation_has_one_line_in_its_section(module):
     assert set(found.values()) <= {1}
 
 
-def test_a_name_that_does_not_exist_is_noticed():
+def test_a_name_that_does_not_exist_is_found():
     with pytest.raises(AttributeError):
         resolve("unmask.diffusion.nelbo.no_such_weight")
     assert "unmask.diffusion.nelbo.continuous_weight" in equations("unmask.diffusion.nelbo")
@@ -150,7 +150,7 @@ def test_every_equation_on_the_page_runs_in_training_or_sampling():
         assert runs, f"{symbol} is on the page, and nothing calls it"
 
 
-def test_an_equation_that_nothing_calls_is_noticed():
+def test_an_equation_that_nothing_calls_is_found():
     called = trained_and_sampled("mdlm", {}, ["ancestral"])
     assert "unmask.diffusion.process.unmask_probability" in called
     assert "unmask.diffusion.nelbo.score_entropy" not in called

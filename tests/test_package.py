@@ -50,7 +50,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     assert all(any(kind in name for name in inside) for kind in kinds)
 
 
-def test_the_wheel_says_what_it_needs(wheel):
+def test_the_wheel_declares_its_dependencies(wheel):
     (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
     metadata = Parser().parsestr(wheel.read(name).decode())
     assert metadata["Version"] == unmask.__version__
@@ -64,7 +64,7 @@ def test_the_wheel_says_what_it_needs(wheel):
     }
 
 
-def test_the_source_holds_what_builds_and_tests_it():
+def test_the_source_distribution_holds_all_files_to_build_and_test_it():
     # listed, not built: the weights take long to pack
     inside = {file.distribution_path for file in SdistBuilder(str(ROOT)).recurse_included_files()}
     needed = {"pyproject.toml", "README.md", "LICENSE", "constraints.txt", "Makefile", "mkdocs.yml"}

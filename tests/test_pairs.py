@@ -151,7 +151,7 @@ def train(command: Run, method: str, network: str, refused: bool = False, **fiel
     ("method", "network"),
     [pytest.param(*pair, marks=pytest.mark.slow if pair in SLOW else ()) for pair in PAIRS],
 )
-def test_a_pair_is_refused_in_one_line_or_served_by_every_command(method, network, command):
+def test_a_pair_is_refused_in_one_line_or_works_with_every_command(method, network, command):
     if advice := ANSWERS[method][network]:
         said = train(command, method, network, refused=True)
         assert said.endswith(advice)
@@ -222,7 +222,7 @@ def assert_exported(command: Run, run: str, written: str, kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "network"), TRAINED)
-def test_the_network_of_every_pair_says_the_same_in_onnx(method, network, command):
+def test_the_network_of_every_pair_has_the_same_outputs_in_onnx(method, network, command):
     import onnxruntime
 
     run = train(command, method, network)

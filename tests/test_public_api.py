@@ -73,7 +73,7 @@ def test_importing_is_quick_imports_no_torch_and_hooks_no_imports():
     assert import_of("import unmask, numpy; sys.meta_path.append(None)")[1] == ["numpy", "hook"]
 
 
-def test_loading_brings_neither_what_trains_nor_what_measures_and_looks_for_no_garbage():
+def test_loading_imports_neither_training_nor_evaluation_and_collects_no_garbage():
     code = (
         "import gc, sys, torch, unmask; rounds = []; "
         "gc.callbacks.append(lambda phase, info: rounds.append(info)); unmask.load; "

@@ -30,7 +30,7 @@ def test_an_exported_model_is_the_same_model(either, tmp_path):
     assert copy.perplexity(TEXTS[:3]) == either.perplexity(TEXTS[:3])
 
 
-def test_loading_draws_nothing_and_reads_every_file_once(either, tmp_path, monkeypatch):
+def test_loading_draws_no_random_numbers_and_reads_every_file_once(either, tmp_path, monkeypatch):
     either.save(tmp_path / "exported")
     read, digest = [], storage._digest
     monkeypatch.setattr(storage, "_digest", lambda path: (read.append(path), digest(path))[1])
@@ -132,7 +132,7 @@ def test_scales_that_do_not_fit_their_matrix_are_refused(model, tmp_path, wrong)
     one_line(caught)
 
 
-def test_weights_of_another_precision_than_the_model_says_are_refused(model, tmp_path):
+def test_weights_of_another_precision_than_declared_are_refused(model, tmp_path):
     model.save(tmp_path / "half", "bf16")
     content = json.loads((tmp_path / "half" / "model.json").read_text())
     with atomic_folder(tmp_path / "wrong") as wrong:  # with a manifest that fits
@@ -143,7 +143,7 @@ def test_weights_of_another_precision_than_the_model_says_are_refused(model, tmp
         unmask.load(tmp_path / "wrong")
 
 
-def test_how_a_model_writes_is_saved_with_it(model, tmp_path):
+def test_sampling_defaults_are_saved_with_a_model(model, tmp_path):
     defaults = {"length": "9", "steps": "3", "temperature": "0.5"}
     model.save(tmp_path / "model", defaults=defaults)
     usual = unmask.load(tmp_path / "model")
@@ -218,7 +218,7 @@ def test_a_damaged_exported_model_is_refused(model, tmp_path, name, damage: Call
     one_line(caught)
 
 
-def test_what_is_no_model_is_refused(tmp_path):
+def test_a_folder_that_is_no_model_is_refused(tmp_path):
     for path, message in [
         (tmp_path / "nowhere", "no model"),
         (tmp_path, "it has no model.json and no config.yaml"),

@@ -62,12 +62,12 @@ def findings(tree: ast.AST, weights: bool = False) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: p.stem)
-def test_no_code_out_of_files(path):
+def test_no_code_from_files_is_run(path):
     weights = path.relative_to(SOURCE).as_posix() == WEIGHTS_ONLY
     assert list(findings(ast.parse(path.read_text(encoding="utf-8")), weights)) == []
 
 
-def test_weights_alone_are_read_in_one_place():
+def test_torch_load_needs_an_explicit_weights_only():
     told = ast.parse("torch.load(f, weights_only=True, mmap=True)")
     assert list(findings(told)) == ["torch.load"] and list(findings(told, weights=True)) == []
     for call in ("f", "f, weights_only=False", "f, weights_only=w", "f, weights_only=True, **more"):
@@ -75,7 +75,7 @@ def test_weights_alone_are_read_in_one_place():
         assert list(found) == ["torch.load"], call
 
 
-def test_what_is_looked_for_is_found():
+def test_calls_that_run_code_are_found():
     bad = """
 import pickle, shelve.x
 from marshal import loads
@@ -216,7 +216,7 @@ def test_a_hostile_checkpoint_is_refused(model, name):
 
 
 @pytest.mark.parametrize("name", ["../../../secret", "/etc/hostname", "a" * 5000, "a\0b"])
-def test_a_manifest_names_nothing_outside(model, name, tmp_path):
+def test_a_manifest_that_names_files_outside_is_refused(model, name, tmp_path):
     (tmp_path / "secret").write_text("x")
     change(model, "manifest.json", lambda c: c.update({name: "0" * 64}))
     assert "damaged" in refused(model)
@@ -234,7 +234,7 @@ def test_links_out_of_the_folder_are_not_followed(model, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "tokenizer", "model"])
-def test_a_run_leads_nowhere_else(tmp_path, exported, name):
+def test_links_out_of_a_run_are_not_followed(tmp_path, exported, name):
     run = tmp_path / "run"
     shutil.copytree(exported / "tokenizer", run / "tokenizer")
     (run / "config.yaml").write_text("base: demo\n")
@@ -338,7 +338,7 @@ def test_a_hostile_recipe_is_refused(tmp_path, content, message):
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 2100
 
 
-def test_an_error_speaks_no_control_characters():
+def test_an_error_contains_no_control_characters():
     shown = str(UnmaskError("a\nb\x1b[2J\ud800 é 日本" + "x" * 5000))
     assert shown.startswith(r"a\nb\x1b[2J\ud800 é 日本xxx") and len(shown) == 2001
 

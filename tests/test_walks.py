@@ -61,7 +61,7 @@ def test_a_training_text_is_read_twice_at_most(kind, tmp_path, monkeypatch):
     assert 1 <= opened["notes.txt"] <= 2
 
 
-def test_a_longer_walk_is_seen(model):
+def test_a_longer_walk_is_found(model):
     source = "def deeper(more, last):\n    return deeper(more - 1, last) if more else last()"
     exec(compile(source, f"{ROOT}/deeper.py", "exec"), made := {})
     lengths = []

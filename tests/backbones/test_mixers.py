@@ -49,7 +49,7 @@ def test_the_state_of_mamba_has_one_size_for_all_lengths():
     assert sum(x.numel() for x in state.layers.values()) == 2 * 3 * 32 * (4 + 3)
 
 
-def test_new_weights_are_mambas():
+def test_initial_weights_are_those_of_mamba():
     built = Mamba(Mamba.Config(), VOCABULARY)
     [ssm] = built.blocks[0].directions
     torch.testing.assert_close(-ssm.A_log.exp()[0], -torch.arange(1.0, 17))
@@ -181,7 +181,7 @@ def test_a_few_steps_of_training_lower_the_loss(name, network):
 
 
 @pytest.mark.parametrize("network", ["mamba", "hyena"])
-def test_decoding_token_by_token_is_the_whole_row(network):
+def test_decoding_token_by_token_equals_the_whole_row(network):
     method = method_of("autoregressive", network).eval()
     with torch.no_grad():
         expected = method.log_next(method.backbone.features(method.inputs(X)).flatten(0, 1))

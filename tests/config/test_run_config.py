@@ -145,7 +145,7 @@ def test_repeating_the_name_keeps_the_values():
         ("data.tokenizer.path", "1e-3", "1e-3"),
     ],
 )
-def test_the_fields_type_reads_the_text(dotted, text, value, tmp_path):
+def test_a_text_is_read_by_the_type_of_its_field(dotted, text, value, tmp_path):
     *sections_, leaf = dotted.split(".")
     path = tmp_path / "recipe.yaml"
     body = f"{leaf}: [{text}]" if isinstance(value, tuple) else f"{leaf}: {text}"

@@ -91,7 +91,7 @@ def test_every_text_is_json_that_matches_the_schema(name):
         ({"oneOf": [{"const": "."}, {"type": "number"}]}, ['"."', "0.5"], ['"x"', "00", "."]),
     ],
 )
-def test_a_schema_allows_what_it_says(schema, good, bad):
+def test_a_schema_allows_its_own_texts(schema, good, bad):
     expression = re.compile(schema_regex(schema))
     assert all(expression.fullmatch(text) for text in good)
     assert not any(expression.fullmatch(text) for text in bad)
@@ -115,7 +115,7 @@ def test_a_schema_allows_what_it_says(schema, good, bad):
         ({"type": "string", "maxLength": 10**9}, "maxLength"),
     ],
 )
-def test_what_a_schema_cannot_have_is_named(schema, message):
+def test_unsupported_keywords_of_a_schema_are_named(schema, message):
     with pytest.raises(UnmaskError) as caught:
         schema_regex(schema)
     assert message in str(caught.value)

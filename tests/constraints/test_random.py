@@ -56,7 +56,7 @@ def patterns(
 
 @settings(max_examples=80)
 @given(patterns(ATOMS, FLAGS), st.lists(TEXTS, min_size=10, max_size=40))
-def test_a_machine_accepts_what_fullmatch_does(pattern, texts):
+def test_an_automaton_accepts_the_texts_of_fullmatch(pattern, texts):
     machine = regex(pattern)
     for text in texts:
         assert machine.accepts(text.encode()) == bool(re.fullmatch(pattern, text)), text
@@ -161,5 +161,5 @@ def test_the_check_of_texts_can_fail():
 
 
 @pytest.mark.parametrize(("row", "text"), [([BOS, 0, EOS, 1], b"a"), ([BOS, 0, PAD, 1], b"ab")])
-def test_shown_is_what_is_read(row, text):
+def test_shown_bytes_are_the_decoded_text(row, text):
     assert shown(row, 1) == text

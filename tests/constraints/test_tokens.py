@@ -75,7 +75,7 @@ class Listing:
 
 
 @pytest.mark.parametrize(("pieces", "constraint", "never"), CASES)
-def test_allowed_is_what_some_completion_has(pieces, constraint, never):
+def test_allowed_tokens_are_those_of_some_completion(pieces, constraint, never):
     truth = Listing(pieces, constraint, never)
     vocabulary = Vocabulary(truth.mask + 1, truth.mask, truth.pad, truth.bos, truth.eos)
     compiled = compile_constraint(constraint, [*pieces, None, None, None, None], vocabulary, never)
@@ -99,13 +99,13 @@ def test_allowed_is_what_some_completion_has(pieces, constraint, never):
             assert can == (row in truth.rows)
 
 
-def test_no_place_asked_for():
+def test_a_call_without_positions():
     compiled = compile_constraint(Constraint("a*"), [b"a", None, None], Vocabulary(3, 2, eos_id=1))
     none = torch.zeros(0, dtype=torch.long)
     assert compiled.machine.allowed(torch.tensor([[2, 2]]), (none, none), 0).shape == (0, 3)
 
 
-def test_large_machines_agree_with_small_ones():
+def test_large_automata_agree_with_small_ones():
     """Above MOST_DENSE states products are sparse. Both forms of "more than 90 letters" must agree."""
     vocabulary = Vocabulary(4, 3, eos_id=2)
     pieces = [b"a", b"aaa", None, None]

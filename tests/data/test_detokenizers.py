@@ -97,7 +97,7 @@ def without_space(text: str) -> str:
 
 
 @given(st.text())
-def test_text8_has_27_symbols_and_is_made_of_itself(text):
+def test_text8_has_27_symbols_and_is_idempotent(text):
     made = DETOKENIZERS.build("text8")(text)
     assert set(made) <= set(" abcdefghijklmnopqrstuvwxyz") and "  " not in made
     assert DETOKENIZERS.build("text8")(made) == made
@@ -105,7 +105,7 @@ def test_text8_has_27_symbols_and_is_made_of_itself(text):
 
 @pytest.mark.parametrize("name", AS_THEY_WERE)
 @given(text=TEXT)
-def test_nothing_but_space_changes_where_no_sign_is_spelled_out(name, text):
+def test_only_spaces_change_in_text_without_escaped_signs(name, text):
     found = DETOKENIZERS.build(name)(text)
     assert without_space(found) == without_space(text)
     assert len(found) <= len(text) + (name == "lambada")
@@ -132,7 +132,7 @@ def ids(rows) -> list[list[int]]:
     return rows[range(len(rows))][0].tolist()
 
 
-def test_text_is_detokenized_before_anybody_sees_it(tmp_path):
+def test_text_is_detokenized_before_it_is_tokenised(tmp_path):
     stored, plain = tmp_path / "stored.txt", tmp_path / "plain.txt"
     stored.write_text("\n".join(f"it is n't {word} 's" for word in "abcdefghij"))
     plain.write_text("\n".join(f"it isn't {word}'s" for word in "abcdefghij"))
@@ -157,7 +157,7 @@ def test_text_is_detokenized_before_anybody_sees_it(tmp_path):
     assert ours.tokenizer.decode(text[range(1)][0][0]) == "it is n't a 's"
 
 
-def test_the_cache_knows_the_detokenizer(tmp_path):
+def test_each_detokenizer_has_its_own_cache(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("it is n't so")
     config = DataConfig(train=str(path), packing="split", length=32)

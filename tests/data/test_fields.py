@@ -34,7 +34,7 @@ def write(tmp_path):
         (NEWS, '"3","A, b","c ""d"" \\e"\n"4", "f","g\nh"\n\n', ['A, b c "d" \\e', "f g\nh"]),
     ],
 )
-def test_what_a_form_reads(write, form, content, documents):
+def test_records_of_each_format(write, form, content, documents):
     assert list(file_corpus([write(content)], form)) == documents
 
 

@@ -77,7 +77,7 @@ def test_numbers_and_truth_values_are_named_by_their_text(value, name, tmp_path)
         ({"text": "x", "kind": "\ud800"}, r"a.jsonl:2: field 'kind' holds a lone surrogate"),
     ],
 )
-def test_what_is_no_class(record, message, tmp_path):
+def test_invalid_classes_are_refused(record, message, tmp_path):
     path = write(tmp_path / "a.jsonl", [{"text": "x", "kind": "a"}, record])
     with pytest.raises(UnmaskError, match=message):
         labelled(path)
@@ -169,7 +169,7 @@ def test_a_class_without_training_documents(config, tmp_path):
         rows_from(str(other), ByteTokenizer(), config)
 
 
-def test_how_many_classes(monkeypatch):
+def test_the_number_of_classes_is_limited(monkeypatch):
     monkeypatch.setattr(labels, "MOST_CLASSES", 3)
     documents = [Labelled("x", name) for name in "cabcab"]
 

@@ -41,7 +41,7 @@ def test_some_rows_end_early_with_eos(valid):
     assert short.count(0, range(400)) == int(there.sum())
 
 
-def test_what_is_cut_is_a_function_of_seed_step_and_row():
+def test_cuts_are_a_function_of_seed_step_and_row():
     short = ShortRows(Loader(rows(), 16, seed=3), 0.5, EOS)
     x, there = short.batch(7, range(16))
     for part in (range(5), range(5, 16)):

@@ -42,7 +42,7 @@ def table(rows: StreamRows, number: int, place: StreamPosition | None = None) ->
 
 @pytest.mark.parametrize("piece", [1_000_000, 30])
 @pytest.mark.parametrize("packing", ["wrap", "join", "pad", "split", "fit"])
-def test_a_stream_goes_on_from_any_row(packing, piece, monkeypatch):
+def test_a_stream_resumes_from_any_row(packing, piece, monkeypatch):
     monkeypatch.setattr("unmask.data.rows.encode._PIECE", piece)
     monkeypatch.setattr("unmask.data.rows.stream_rows._DOCUMENTS", 8)
     whole, places = table(StreamRows(stream(), BYTES, 12, packing), 300)
@@ -80,7 +80,7 @@ def test_pairs_that_never_fit_are_an_error():
         StreamLoader(rows, 1, 0).batch(0, range(1))
 
 
-def test_batches_come_again_in_parts_and_behind_those_passed_over():
+def test_batches_repeat_in_parts_and_after_skipped_ones():
     loader, other = (StreamLoader(StreamRows(stream(), BYTES, 12), 6, 0) for _ in range(2))
     assert isinstance(loader, BatchSource)
     x, valid = loader.batch(0, range(6))
@@ -99,7 +99,7 @@ def test_batches_come_again_in_parts_and_behind_those_passed_over():
 
 
 @pytest.mark.parametrize("place", [None, {}, {"batch": 1}, [1], "batch"])
-def test_a_place_that_is_none_is_refused(place):
+def test_an_invalid_position_is_refused(place):
     loader = StreamLoader(StreamRows(stream(), BYTES, 12), 2, 0)
     with pytest.raises(UnmaskError, match="checkpoint"):
         loader.go_to(place)

@@ -38,7 +38,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("packing", ["wrap", "pad"])
-def test_a_killed_tokenizing_goes_on(corpus, tmp_path, packing):
+def test_killed_tokenising_resumes(corpus, tmp_path, packing):
     whole, killed_in = tmp_path / "whole", tmp_path / "killed"
     command = [sys.executable, SCRIPT, corpus, whole, killed_in, packing, *"71850"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -52,7 +52,7 @@ def test_a_killed_tokenizing_goes_on(corpus, tmp_path, packing):
     assert int(made_at_last) <= int(made) - 15
 
 
-def test_what_was_written_behind_the_note_is_written_again(corpus, tmp_path, monkeypatch):
+def test_data_after_the_last_note_is_written_again(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(blocks, "_BLOCK", 300)
     monkeypatch.setattr(blocks, "_PIECE", 100)
     monkeypatch.setattr(cache, "_PROGRESS_BLOCKS", 2)
@@ -82,7 +82,7 @@ def pairs(documents: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("packing", list(PACKERS))
 @pytest.mark.parametrize("kind", ["bpe", "bytes"])
-def test_packing_goes_on_at_any_place(tokenizers, packing, kind, monkeypatch):
+def test_packing_resumes_at_any_position(tokenizers, packing, kind, monkeypatch):
     monkeypatch.setattr(blocks, "_BLOCK", 30)
     monkeypatch.setattr(blocks, "_PIECE", 20)
     documents = ["the cat sat on the mat", "é", "a b c d e f g h i j k l m", "dogs and cats " * 9]
@@ -118,7 +118,7 @@ if __name__ == "__main__":
 """
 
 
-def test_several_processes_give_the_rows_of_one_and_leave_with_their_parent(
+def test_several_processes_give_the_rows_of_one_and_end_with_their_parent(
     corpus, tokenizers, tmp_path
 ):
     tokenizer = tokenizers["bpe"].with_labels(["x"])

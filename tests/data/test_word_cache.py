@@ -128,7 +128,7 @@ def test_cuts_are_between_words_beside_every_odd_character(tokenizer):
 
 @settings(max_examples=200)
 @given(st.lists(TEXT, min_size=1, max_size=4), st.sampled_from([0, units._WIDE, 1000]))
-def test_ids_are_the_librarys_own(tokenizer, texts, wide):
+def test_ids_equal_those_of_the_library(tokenizer, texts, wide):
     expected = [library(tokenizer, text) for text in texts]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(units, "_WIDE", wide)  # at 0 no text is split, at 1000 every text
@@ -137,7 +137,7 @@ def test_ids_are_the_librarys_own(tokenizer, texts, wide):
 
 
 @pytest.mark.parametrize("space", ["", " "])
-def test_words_are_the_librarys_own(tokenizer, space):
+def test_words_equal_those_of_the_library(tokenizer, space):
     for kind in (string.ascii_letters, string.digits, string.punctuation):
         words = [kind, kind[::-1], *(kind[i : i + n] for n in (1, 2, 3) for i in range(len(kind)))]
         for text in (space + word for word in words):
@@ -146,7 +146,7 @@ def test_words_are_the_librarys_own(tokenizer, space):
 
 @settings(max_examples=200)
 @given(TEXT, st.data())
-def test_covered_is_the_librarys_own(tokenizer, text, data):
+def test_coverage_equals_that_of_the_library(tokenizer, text, data):
     text += data.draw(st.sampled_from(["", " \x01"]))  # BERT removes this character
     offsets = tokenizer._backend.encode(text, add_special_tokens=False).offsets
     tokens = data.draw(st.integers(0, len(offsets) + 2))
@@ -208,7 +208,7 @@ def test_the_table_stays_small(monkeypatch):
     assert max(map(len, table._cache)) <= units._LONG
 
 
-def test_a_copy_begins_anew(tokenizer):
+def test_a_copy_has_an_empty_cache(tokenizer):
     tokenizer.encode("the cat sat on the mat " * 9)
     assert tokenizer._units._cache
     copy = pickle.loads(pickle.dumps(tokenizer))

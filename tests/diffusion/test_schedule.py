@@ -52,7 +52,7 @@ def test_ends_are_where_the_fields_put_them(name, fields):
 
 @pytest.mark.parametrize("name", NAMES)
 @given(fields=FIELDS)
-def test_derivatives_are_autograds(name, fields):
+def test_derivatives_equal_autograd(name, fields):
     built, t = schedule(name, **fields), T[1:-1]
     torch.testing.assert_close(built.alpha_prime(t), derivative(built.alpha, t))
     torch.testing.assert_close(built.sigma_prime(t), derivative(built.sigma, t))

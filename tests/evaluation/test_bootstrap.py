@@ -37,7 +37,7 @@ def test_the_interval_is_that_of_scipy(seed, monkeypatch):
     assert ours.high == pytest.approx(theirs.high, abs=near)
 
 
-def test_it_holds_the_truth_as_often_as_it_says():
+def test_the_interval_has_its_stated_coverage():
     """400 sets determine the share to 1.1%. Four times that is a false alarm in 16,000."""
     truths = {"mean": 1.0, "ratio": math.exp(0.5 + 0.8**2 / 2)}
     held = dict.fromkeys(truths, 0)
@@ -58,7 +58,7 @@ def test_the_error_is_the_spread_of_the_figure():
     )
 
 
-def test_the_seed_decides_and_nothing_else(monkeypatch):
+def test_the_result_depends_on_the_seed_only(monkeypatch):
     values = skewed(30, 0)
     assert ratio(*values, 1) == ratio(*values, 1)
     assert ratio(*values, 1).low != ratio(*values, 2).low
@@ -67,7 +67,7 @@ def test_the_seed_decides_and_nothing_else(monkeypatch):
     assert ratio(*values, 1) == whole
 
 
-def test_ends_that_are_known_and_ends_that_are_not():
+def test_known_and_unknown_ends_of_an_interval():
     for figure in (
         mean([3.0]),
         mean([3.0] * 5),  # equal values do not bound the spread of other texts

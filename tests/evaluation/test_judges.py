@@ -239,6 +239,6 @@ def test_gguf_without_a_weight_is_refused(tmp_path, monkeypatch):
     assert list((tmp_path / "cache" / "judges").iterdir()) == []
 
 
-def test_the_digest_knows_the_weights_and_no_path(judge, tmp_path):
+def test_the_digest_depends_on_the_weights_and_on_no_path(judge, tmp_path):
     assert causal_judge(save_judge(tmp_path / "same"), CPU).digest == judge.digest
     assert causal_judge(save_judge(tmp_path / "other", seed=1), CPU).digest != judge.digest

@@ -70,7 +70,7 @@ def spelled(model, texts: list[list[int]]) -> list[Sample]:
 # Figures
 
 
-def test_a_row_is_the_texts_of_its_setting_as_the_judge_sees_them(model, judge):
+def test_a_row_has_the_judges_figures_of_the_texts_of_its_setting(model, judge):
     judge = unmask.load(judge)
     seen: list[Row] = []
     rows = run_compare(
@@ -131,7 +131,7 @@ def test_real_text_is_the_validation_text_cut_to_the_length(model):
     assert notes == [f"the real text gives {rows} of {rows + 1} rows, with 24 of 24 tokens each"]
 
 
-def test_absent_data_is_told(run, tmp_path):
+def test_absent_data_is_reported(run, tmp_path):
     moved = tmp_path / "moved"
     shutil.copytree(run / "model", moved)
     model = unmask.load(moved)
@@ -190,7 +190,7 @@ def test_windows_on_text_are_compared_at_one_length(model, tmp_path):
 
 
 @pytest.mark.parametrize("count", [3, 7, 8, 31, 32, 33, 48, 500])
-def test_two_sets_of_rows_are_spread_and_apart(count):
+def test_two_sets_of_rows_are_spread_and_disjoint(count):
     first, others = _two_sets(np.arange(count), 16)
     assert len(first) == min(16, count) and len(others) == min(16, count - len(first))
     assert not set(first) & set(others)
@@ -198,7 +198,7 @@ def test_two_sets_of_rows_are_spread_and_apart(count):
     assert list(first) == sorted(set(first)) and list(others) == sorted(set(others))
 
 
-def test_rows_beside_other_real_text_are_not_taken_for_these(model, tmp_path):
+def test_rows_with_other_real_text_are_not_reused(model, tmp_path):
     """If the model's own text is missing or changed, the length of texts and MAUVE differ."""
     file, text = tmp_path / "rows.jsonl", tmp_path / "text.txt"
     for content in ("The cat sat on the log.\n", "The dog sat on the mat.\n"):
@@ -207,7 +207,7 @@ def test_rows_beside_other_real_text_are_not_taken_for_these(model, tmp_path):
     assert len(file.read_text().splitlines()) == 4
 
 
-def test_rows_by_a_run_that_counted_the_frame_are_measured_again(model, tmp_path):
+def test_rows_of_an_older_counting_rule_are_measured_again(model, tmp_path):
     file = tmp_path / "rows.jsonl"
     rows = run_compare(model, samplers=["left_to_right"], file=file)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -277,7 +277,7 @@ def test_other_tokenizers_and_orders_are_refused(model, left_to_right):
 # The file
 
 
-def test_rows_that_are_kept_are_not_measured_again(model, calls, tmp_path):
+def test_rows_in_the_file_are_not_measured_again(model, calls, tmp_path):
     file = tmp_path / "new" / "rows.jsonl"
 
     def stop(row: Row) -> None:
@@ -337,7 +337,7 @@ def test_an_unknown_error_is_null_in_the_file(model, tmp_path):
     assert stored(tmp_path / "rows.jsonl")[-1] == row
 
 
-def test_a_file_of_other_things_is_left_alone(model, tmp_path):
+def test_a_file_of_another_format_is_not_changed(model, tmp_path):
     file = tmp_path / "diary.jsonl"
     file.write_text('{"dear": "diary"}\n')
     with pytest.raises(UnmaskError, match="no rows of a comparison"):
@@ -418,7 +418,7 @@ def test_json_is_a_line_for_each_row(run, tmp_path, capsys):
     assert {line["certificate"] for line in lines} == {"upper"}
 
 
-def test_ctrl_c_says_where_the_rows_are(run, tmp_path, monkeypatch, capsys):
+def test_ctrl_c_prints_the_path_of_the_rows(run, tmp_path, monkeypatch, capsys):
     def stop(*args, **options):
         raise KeyboardInterrupt
 
@@ -454,7 +454,7 @@ def test_bad_arguments_are_one_line(run, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("samplers", [1, 12])
-def test_every_line_has_its_name_and_its_look(samplers, tmp_path):
+def test_every_line_has_its_own_name_and_style(samplers, tmp_path):
     figures = dict.fromkeys((name for name in Row.__annotations__ if "error" in name), 0.1)
     figures |= {"entropy": 4.0, "distinct_2": 0.5, "repetition": 0.0, "n": 4, "tokens": 9}
     rows = [

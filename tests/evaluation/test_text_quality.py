@@ -57,7 +57,7 @@ def judged(
 # The tokens of a text
 
 
-def test_a_reader_sees_what_lies_behind_bos_and_before_eos():
+def test_a_text_has_the_tokens_between_bos_and_eos():
     assert visible([7, 1, 2, 8, 3, 9, 7, 6, 4, 6], V) == [1, 2, 3]
     assert visible([1, 2], V) == [1, 2]
     assert visible([7, 6, 1], V) == []
@@ -104,7 +104,7 @@ def test_distinct_counts_over_all_texts():
     assert distinct([[1, 2, 1, 2], [2, 1, 3]]).error == pytest.approx((1 - 2 / 3) / 2)
 
 
-def test_one_text_says_nothing_about_errors():
+def test_one_text_has_no_error():
     quality = measured([[1, 2, 3]], small_method("mdlm"), 8)
     for figure in (quality.nats, quality.entropy, quality.distinct_2, quality.repetition):
         assert figure.error == math.inf
@@ -145,7 +145,7 @@ def test_an_exact_judge_gives_the_likelihood_of_all_tokens_together():
 FRAME = Vocabulary(SIZE, mask_id=SIZE - 1, pad_id=0, bos_id=9, eos_id=8)
 
 
-def test_an_exact_judge_neither_counts_nor_charges_what_frames_a_text():
+def test_an_exact_judge_does_not_count_bos_and_eos():
     judge, texts = small_method("autoregressive"), [[1, 2, 3, 4, 5], [], [6, 7]]
     judge.vocabulary = FRAME
     read = MethodJudge(judge, 5).read(spelled(texts))
@@ -161,7 +161,7 @@ def test_an_exact_judge_neither_counts_nor_charges_what_frames_a_text():
         assert nats == pytest.approx(sum(behind), rel=1e-5)
 
 
-def test_a_diffusion_judge_sees_what_frames_a_text():
+def test_a_diffusion_judge_reads_bos_and_eos():
     """The bound of one token is its log-probability."""
     judge = small_method("mdlm")
     judge.vocabulary = FRAME
@@ -173,7 +173,7 @@ def test_a_diffusion_judge_sees_what_frames_a_text():
     assert read.tokens.tolist() == [1, 0]
 
 
-def test_bytes_are_those_of_what_the_judge_reads():
+def test_bytes_are_those_of_the_judges_input():
     judge = small_method("autoregressive")
     samples = [Sample([1, 2], "\ufffd\ufffd", size=2), Sample([3, 4], "ab", size=2)]
     quality = measure(samples, MethodJudge(judge, 8))

@@ -140,7 +140,7 @@ def test_the_command_writes_the_documented_columns(tmp_path, fasta, capsys):
     assert found["tsv"][0]["marginal"] == first["marginal"]
 
 
-def test_generated_sequences_are_fasta(tmp_path, capsys):
+def test_generated_sequences_are_printed_as_fasta(tmp_path, capsys):
     model().save(tmp_path / "model")
     written = ["generate", str(tmp_path / "model"), "--n", "2", "--length", "70", "--steps", "4"]
     written += ["--seed", "3", "--device", "cpu"]

@@ -192,7 +192,7 @@ def test_a_program_on_the_hub_is_not_run_but_reported(put_datasets):
         list(corpus)
 
 
-def test_the_whole_set_is_preferred_and_a_part_is_called_one(tmp_path):
+def test_the_whole_set_is_preferred_and_a_part_is_named_so(tmp_path):
     (tmp_path / "scientific_papers_arxiv.sample.jsonl").write_text('{"article_text": ["part"]}')
     (tmp_path / "wikitext103.valid.tokens").write_text(" <unk> \n")
     assert find(SETS["arxiv"], tmp_path)[1] == "a sample, from validation and test"
@@ -203,7 +203,7 @@ def test_the_whole_set_is_preferred_and_a_part_is_called_one(tmp_path):
     assert (list(corpus), note) == (["whole"], "")
 
 
-def test_what_cannot_be_had_says_where_it_is(tmp_path):
+def test_the_error_of_an_unavailable_set_names_its_source(tmp_path):
     with pytest.raises(
         UnmaskError, match=r"^no lm1b.test.txt or other file of the set in .*; leave the folder out"
     ):

@@ -11,7 +11,7 @@ import unmask
 from unmask.formats.pickle import read_pickle
 
 
-def test_what_is_weighed_is_what_torch_reads(tmp_path):
+def test_the_checked_content_is_the_content_that_torch_reads(tmp_path):
     file = tmp_path / "a.pt"
     torch.save({"a": torch.zeros(2)}, file)
     with zipfile.ZipFile(file) as archive:

@@ -14,7 +14,7 @@ import unmask.integrations.transformers
 from unmask.cli import main
 
 
-def test_convert_writes_a_model_of_ours(tmp_path, capsys):
+def test_convert_writes_a_model_of_the_package(tmp_path, capsys):
     expected = load_file(FIXTURE / "expected.safetensors")
     lightning(tmp_path / "mdlm.ckpt", authors_settings())
     assert main(["convert", str(tmp_path / "mdlm.ckpt"), str(tmp_path / "ours")]) == 0
@@ -45,7 +45,7 @@ def test_convert_takes_the_raw_weights_and_another_tokenizer(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("command", ["convert", "export"])
-def test_where_it_goes_is_checked_before_anything_is_read(tmp_path, capsys, monkeypatch, command):
+def test_the_target_is_checked_before_anything_is_read(tmp_path, capsys, monkeypatch, command):
     def told(target: Path, *options: str) -> str:
         assert main([command, "none", str(target), *options]) == 2
         return capsys.readouterr().err

@@ -38,7 +38,7 @@ def test_a_lightning_checkpoint_gives_the_authors_logits_by_its_averages(tmp_pat
     torch.testing.assert_close(read(without).method.state_dict(), raw)
 
 
-def test_the_authors_network_written_once_more_is_theirs(expected):
+def test_the_reference_network_has_the_authors_logits(expected):
     weights = load_file(FIXTURE / "model.safetensors")
     sigma = authors_sigma(expected["t"].double())
     torch.testing.assert_close(sigma.float(), expected["sigma"])
@@ -62,9 +62,7 @@ KINDS = {  # the authors' settings -> the method, and the fields that differ fro
 
 @pytest.mark.parametrize("timed", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_parameterization_reads_the_clock_that_it_was_trained_with(
-    tmp_path, expected, kind, timed
-):
+def test_each_parameterization_reads_the_time_of_its_training(tmp_path, expected, kind, timed):
     changes, method, fields = KINDS[kind]
     file = lightning(tmp_path / "a.ckpt", authors_settings(**changes, time_conditioning=timed))
     if kind == "sedd" and not timed:  # the authors' code would take the logarithm of 0
@@ -87,7 +85,7 @@ def test_each_parameterization_reads_the_clock_that_it_was_trained_with(
 
 
 @pytest.mark.parametrize("name", ["subs", "d3pm"])
-def test_bounds_of_steps_are_the_authors(tmp_path, expected, name):
+def test_bounds_of_steps_equal_those_of_the_authors(tmp_path, expected, name):
     model = read(lightning(tmp_path / "a.ckpt", authors_settings(parameterization=name, T=1000)))
     t, masked = expected["t"].double(), expected["z_t"] == 97
     noise = Noise(t, masked, torch.ones_like(t), 0.0, torch.zeros_like(masked))
@@ -97,7 +95,7 @@ def test_bounds_of_steps_are_the_authors(tmp_path, expected, name):
     torch.testing.assert_close(losses, expected[f"nll_{name}_T1000"], rtol=1e-4, atol=1e-5)
 
 
-def test_another_clock_is_refused(tmp_path):
+def test_a_change_of_variables_is_refused_for_a_timed_network(tmp_path):
     def change(timed: bool) -> dict:
         training = {"change_of_variables": True}
         return authors_settings(time_conditioning=timed, training=training)
@@ -150,7 +148,7 @@ def test_averages_in_another_order_are_refused(tmp_path):
     assert "averages are not one per parameter" in refused(lambda: read(deeper))
 
 
-def test_claims_of_size_are_looked_at_before_memory_is_taken(tmp_path):
+def test_sizes_are_checked_before_memory_is_allocated(tmp_path):
     file = tmp_path / "a.ckpt"
     wide = torch.zeros(1, dtype=torch.float16).expand(2**44)
     lightning(file, authors_settings(), state_dict={"backbone.rotary_emb.inv_freq": wide})

@@ -131,7 +131,7 @@ def test_an_object_of_a_known_library_does_nothing(tmp_path):
         read_pickle(tmp_path / "a.ckpt")  # this file may hold only weights
 
 
-def test_settings_come_out_plain(tmp_path):
+def test_settings_are_read_as_plain_values(tmp_path):
     settings = authors_settings()
     backend = Backend(WordLevel({"a": 0, "b": 1}, unk_token="a"))
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="b")
@@ -200,7 +200,7 @@ HEAVY = {
 
 
 @pytest.mark.parametrize("name", HEAVY)
-def test_what_would_take_long_is_refused(tmp_path, name):
+def test_pickles_that_would_take_long_are_refused(tmp_path, name):
     content, message = HEAVY[name]
     torch.save({"state_dict": {}, "callbacks": content()}, tmp_path / "a.ckpt")
     assert (tmp_path / "a.ckpt").stat().st_size < 2**21
@@ -220,7 +220,7 @@ def test_tables_of_a_tokenizer_are_read(tmp_path):
     assert read_pickle(tmp_path / "a.ckpt") == tables
 
 
-def test_what_would_take_memory_is_refused(tmp_path):
+def test_pickles_that_would_take_memory_are_refused(tmp_path):
     file = tmp_path / "a.ckpt"
     for call in (bytearray, torch.FloatTensor, torch.Tensor):
         torch.save({"state_dict": Bomb(call, 2**31)}, file)

@@ -127,7 +127,7 @@ def test_pushing_writes_the_folder(model, folder, hub):
     )
 
 
-def test_pushing_again_takes_away_the_weights_that_were_pushed_before_and_nothing_else(model, hub):
+def test_pushing_again_deletes_only_the_weights_of_the_previous_push(model, hub):
     model.push_to_hub("me/again", shard="10KB")
     pushed = hub.place("me/again", None)
     others = {"adapter.safetensors", "model-of-mine.safetensors", "images/plot.png"}
@@ -168,7 +168,7 @@ def private(root: Path) -> unmask.Model:
     return replace(model, config=replace(model.config, data=data, init_from=init_from))
 
 
-def test_nothing_published_says_where_files_lie(hub, tmp_path):
+def test_published_files_contain_no_local_paths(hub, tmp_path):
     model = private(tmp_path)
     model.save_pretrained(tmp_path / "out")
     model.push_to_hub("me/private", card=f"# Mine\ntrained on {model.config.data.valid}\n")
@@ -191,7 +191,7 @@ def test_nothing_published_says_where_files_lie(hub, tmp_path):
     assert (config.init_from, config.data.tokenizer.source) == ("first", "elsewhere:words.txt")
 
 
-def test_a_name_of_the_hub_takes_the_way_of_a_folder(model, hub, tmp_path, monkeypatch):
+def test_a_hub_name_is_loaded_like_a_folder(model, hub, tmp_path, monkeypatch):
     tokens = some_tokens(model)
     model.method.serve()  # as in a loaded model
     assert torch.equal(logits(unmask.load("me/my-mdlm"), tokens), logits(model, tokens))
@@ -209,7 +209,7 @@ def test_a_name_of_the_hub_takes_the_way_of_a_folder(model, hub, tmp_path, monke
     assert len(hub.asked) == asked
 
 
-def test_a_link_leads_no_further_than_the_cache_of_its_model(hub, tmp_path):
+def test_a_link_out_of_the_models_cache_is_refused(hub, tmp_path):
     file = hub.served / "tokenizer" / "vocabulary.json"
     shutil.copy(file, tmp_path / "elsewhere.json")
     file.unlink()
@@ -217,7 +217,7 @@ def test_a_link_leads_no_further_than_the_cache_of_its_model(hub, tmp_path):
     assert "leads out of its folder" in refused(lambda: unmask.load("me/my-mdlm"))
 
 
-def test_a_revision_is_asked_for(hub, tmp_path, monkeypatch):
+def test_a_revision_is_requested(hub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     unmask.load("me/my-mdlm", revision="v1.0")
     unmask.load("me/my-mdlm@refs/pr/1")
@@ -237,7 +237,7 @@ def test_a_revision_is_asked_for(hub, tmp_path, monkeypatch):
     assert hub.asked == pinned
 
 
-def test_a_tokenizer_from_the_hub_is_called_by_its_name(hub, tmp_path):
+def test_a_hub_tokenizer_keeps_its_name(hub, tmp_path):
     hub.served = FIXTURE
     found = reading.fetch("somebody/mdlm@v2")
     assert found.config.data.tokenizer.path == "somebody/mdlm"
@@ -246,7 +246,7 @@ def test_a_tokenizer_from_the_hub_is_called_by_its_name(hub, tmp_path):
     assert tree["run"]["data"]["tokenizer"]["path"] == "somebody/mdlm"
 
 
-def test_a_checkpoint_without_a_tokenizer_takes_the_usual_one(hub, tmp_path, monkeypatch):
+def test_a_checkpoint_without_a_tokenizer_uses_the_default_one(hub, tmp_path, monkeypatch):
     monkeypatch.setitem(foreign_format._DEFAULT_TOKENIZERS, 98, "somebody/words")
     words = [f"w{i}" for i in range(95)]
     (tmp_path / "vocab.txt").write_text("\n".join([*words, "[CLS]", "[SEP]"]))

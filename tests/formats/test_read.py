@@ -73,7 +73,7 @@ BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
         *[("MPNet", 1, 0), ("DebertaV2", 0, 0), ("DebertaV2", 0, 2)],
     ],
 )
-def test_an_encoder_is_itself(tmp_path, family, pad, types):
+def test_an_encoder_has_the_logits_of_transformers(tmp_path, family, pad, types):
     config = getattr(transformers, f"{family}Config")(
         vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
         intermediate_size=48, max_position_embeddings=20, type_vocab_size=types, pad_token_id=pad,
@@ -133,7 +133,7 @@ def test_an_encoder_without_a_head_gets_a_tied_one(tmp_path, family):
     assert model.perplexity(["the cat sat on a mat"]).certificate == "upper"
 
 
-def test_an_encoder_is_where_an_mdlm_starts(tmp_path):
+def test_an_mdlm_starts_from_an_encoder(tmp_path):
     config = transformers.BertConfig(
         vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=32, max_position_embeddings=16,
@@ -155,7 +155,7 @@ def test_an_encoder_is_where_an_mdlm_starts(tmp_path):
     assert model.perplexity(["the cat sat on a mat"]).nats < before.nats - 1
 
 
-def test_gpt2_is_itself_and_mask_does_not_meet_pad(tmp_path):
+def test_gpt2_has_the_logits_of_transformers_and_mask_differs_from_pad(tmp_path):
     config = transformers.GPT2Config(
         vocab_size=60, n_embd=32, n_layer=2, n_head=4, n_positions=20,
         bos_token_id=59, eos_token_id=59,
@@ -226,7 +226,7 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("name", MISFITS)
-def test_what_does_not_fit_is_named(folder, name):
+def test_weights_that_do_not_fit_are_named(folder, name):
     how, message = MISFITS[name]
     retensor(folder, how)
     assert message in refused(lambda: unmask.load(folder))

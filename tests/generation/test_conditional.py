@@ -94,7 +94,7 @@ def mdlm(models) -> unmask.Model:
 
 
 @pytest.mark.parametrize("method", OWN)
-def test_a_tiny_model_turns_words_that_it_has_not_seen(method, models):
+def test_a_tiny_model_reverses_unseen_words(method, models):
     texts = [str(result) for result in models[method].generate(UNSEEN, strategy="deterministic")]
     right = sum(text == turned(word) for text, word in zip(texts, UNSEEN, strict=True))
     assert right > 0.3 * len(UNSEEN)  # chance is one in hundreds
@@ -122,7 +122,7 @@ def test_left_to_right_a_target_and_its_end_are_measured_exactly(mdlm):
         mdlm.perplexity([("abc", "CBA")], order="random")
 
 
-def test_pairs_that_do_not_fit_are_told_with_the_perplexity(mdlm, runs, tmp_path, capsys):
+def test_pairs_that_do_not_fit_are_reported_with_the_perplexity(mdlm, runs, tmp_path, capsys):
     assert mdlm.perplexity([("abc", "CBA"), ("abcdefg", "GFEDCBA")]).left_out == 1
     data = write_pairs(tmp_path / "long.jsonl", ["ab", "abcdefg", "abcdefgh"])
     assert main(["evaluate", str(runs["mdlm"]), "--data", data, "--draws", "2"]) == 0
@@ -131,7 +131,7 @@ def test_pairs_that_do_not_fit_are_told_with_the_perplexity(mdlm, runs, tmp_path
     assert "left out" not in capsys.readouterr().out
 
 
-def test_what_the_tokenizer_does_not_know_is_counted(mdlm, runs, tmp_path, capsys):
+def test_unknown_tokens_are_counted(mdlm, runs, tmp_path, capsys):
     """One token replaces any unknown text, so bits per byte belong to another text: no bound, not exact."""
     unknown = "中文"  # in the target; unknown text in the source is not predicted
     assert mdlm.perplexity([("abc", unknown), (f"a{unknown}", "A")], draws=2).unknown == 2
@@ -147,13 +147,13 @@ def test_what_the_tokenizer_does_not_know_is_counted(mdlm, runs, tmp_path, capsy
     assert json.loads(capsys.readouterr().out)["unknown"] == 2
 
 
-def test_what_is_written_does_not_depend_on_the_company(mdlm):
+def test_a_target_does_not_depend_on_its_batch(mdlm):
     together = mdlm.generate(UNSEEN[:4], seed=[5, 6, 7, 8], sampler="ancestral")
     alone = [mdlm.generate(UNSEEN[i], seed=[5 + i])[0] for i in range(4)]
     assert [(a.text, a.ids, a.calls) for a in together] == [(b.text, b.ids, b.calls) for b in alone]
 
 
-def test_where_a_target_ends_may_be_settled_first(mdlm):
+def test_the_end_of_a_target_may_be_drawn_first(mdlm):
     """It takes one call for the end and one for each letter, instead of one for each position of the row."""
     how = {"sampler": "confidence", "strategy": "deterministic"}
     found = mdlm.generate(UNSEEN, ending="first", **how)
@@ -182,7 +182,7 @@ def test_frames_keep_the_source(mdlm):
     assert not (frames[-1].tokens == mdlm.tokenizer.vocabulary.mask_id).any()
 
 
-def test_a_constraint_is_one_on_the_target(mdlm):
+def test_a_constraint_applies_to_the_target(mdlm):
     texts = mdlm.generate("abc", n=4, regex="[A-C]{2}D?")
     assert all(text.text[:2].strip("ABC") == "" and len(text.text) in (2, 3) for text in texts)
     with pytest.raises(UnmaskError) as caught:
@@ -222,7 +222,7 @@ def test_a_constraint_is_one_on_the_target(mdlm):
         (lambda model: model.perplexity(packing="split"), "set data.packing to pad"),
     ],
 )
-def test_what_a_model_of_pairs_cannot_do_is_one_line(ask, message, mdlm):
+def test_unsupported_calls_of_a_model_of_pairs_are_one_line(ask, message, mdlm):
     with pytest.raises(UnmaskError) as caught:
         ask(mdlm)
     assert message in one_line(caught)
@@ -273,7 +273,7 @@ def test_a_model_of_pairs_is_refused_before_a_judge_is_fetched(suite, runs, monk
     assert "a model of pairs writes targets for sources" in capsys.readouterr().err
 
 
-def test_a_diffusion_is_not_shown_where_targets_end(tmp_path):
+def test_a_diffusion_model_needs_filled_targets(tmp_path):
     settings = {
         **SETTINGS,
         "data.train": write_pairs(tmp_path / "train.jsonl", SEEN),
@@ -316,7 +316,7 @@ def test_a_data_set_is_translated_and_scored(method, models, tmp_path):
     assert shorter.too_long == 2 and shorter.hypotheses[1:] == ["", ""]
 
 
-def test_a_set_of_which_a_pair_cannot_be_read_has_no_score(mdlm, tmp_path):
+def test_a_set_with_an_unreadable_pair_has_no_score(mdlm, tmp_path):
     """A score of the other pairs would not be the score of the set. Training may skip one pair of 200."""
     (tmp_path / "test.word").write_text("ab\n" * 200)
     (tmp_path / "test.turned").write_text("B A B A\n" * 7 + "\n" + "B A B A\n" * 192)
@@ -341,7 +341,7 @@ def translation(model: Path, *options: str) -> int:
     return main(["evaluate", "translation", str(model), *options])
 
 
-def test_the_suite_prints_and_keeps_what_was_written(runs, tmp_path, capsys):
+def test_the_suite_prints_scores_and_saves_hypotheses(runs, tmp_path, capsys):
     file = tmp_path / "out.txt"
     data = tmp_path / "test.jsonl"
     pairs = [{"word": word, "turned": " ".join(turned(word) + "AB")} for word in UNSEEN]
@@ -365,9 +365,7 @@ def test_the_suite_prints_and_keeps_what_was_written(runs, tmp_path, capsys):
     assert figures["signature"] in "".join(printed.split()).replace("│", "")
 
 
-def test_a_place_for_hypotheses_is_looked_for_before_anything_is_written(
-    runs, tmp_path, monkeypatch, capsys
-):
+def test_the_path_of_hypotheses_is_checked_before_translation(runs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         "unmask.evaluation.suites.translation.translate", lambda *args, **options: pytest.fail()
     )

@@ -34,12 +34,12 @@ THIRTY_TWO = [f"{PROMPTS[i % len(PROMPTS)]}{' the' * (i % 5)}" for i in range(32
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ANY_ORDER)
-def test_thirty_two_prompts_together_are_what_they_are_alone(model, name, every):
+def test_thirty_two_prompts_together_equal_each_alone(model, name, every):
     assert_alone(model, name, THIRTY_TWO, every)
 
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
-def test_analytic_texts_together_are_what_they_are_alone(tmp_path, every):
+def test_analytic_texts_together_equal_each_alone(tmp_path, every):
     model = unmask.load(train_tiny(tmp_path, "bpe", "sedd", "dit"))
     assert_alone(model, "analytic", THIRTY_TWO, every)
 
@@ -58,7 +58,7 @@ def test_every_sampler_writes_long_texts(model, name):
     assert len(long.ids) == 2 * LENGTH + 5
 
 
-def test_a_sampler_is_set_where_it_is_named(model):
+def test_a_samplers_name_may_contain_its_settings(model):
     def written(**options):
         return [content(result) for result in model.generate("The", n=6, seed=1, **options)]
 
@@ -131,7 +131,7 @@ def test_a_gap_of_a_thousand_million_is_refused(model):
 
 
 @pytest.mark.parametrize("options", [{"temperature": 1e-50}, {"top_p": 1e-50}, {"top_k": 10**9}])
-def test_extreme_settings_are_sharp_or_nothing(model, options):
+def test_extreme_settings_are_greedy_or_have_no_effect(model, options):
     (extreme,) = model.generate("The", **options)
     (plain,) = model.generate("The", **({} if "top_k" in options else {"temperature": 0.0}))
     assert content(extreme) == content(plain)
@@ -271,7 +271,7 @@ def test_a_text_that_fills_its_length_ends_with_a_sentence_everywhere(model):
     assert len(whole.ids) == LENGTH
 
 
-def test_nothing_is_written_behind_the_end_of_a_long_text(either):
+def test_nothing_is_generated_after_the_end_of_a_long_text(either):
     v = either.tokenizer.vocabulary
     for result in either.generate(n=8, length=4 * LENGTH):
         assert v.eos_id not in result.ids[:-1]
@@ -315,7 +315,7 @@ def test_a_span_is_rewritten(model):
     assert len({str(result) for result in results}) > 1
 
 
-def test_what_fits_least_is_rewritten(model):
+def test_the_least_likely_tokens_are_rewritten(model):
     odd = TEXT.replace("dog", "qqq")
     ids = model.tokenizer.encode(odd)
     strange = {i for i, token in enumerate(ids) if "q" in model.tokenizer.decode([token])}
@@ -326,7 +326,7 @@ def test_what_fits_least_is_rewritten(model):
     assert strange <= {int(column) - 1 for column in hidden[0].nonzero()}
 
 
-def test_mistakes_are_told_before_the_least_likely_tokens_are_sought(model, monkeypatch):
+def test_mistakes_are_reported_before_tokens_are_scored(model, monkeypatch):
     monkeypatch.setattr(model.method, "log_x_theta", None)
     for options in ({"sampler": "nope"}, {"temperature": -1.0}, {"regex": "a"}, {"seed": [1, 2]}):
         with pytest.raises(UnmaskError):

@@ -116,7 +116,7 @@ def test_samples_follow_the_enumerated_product_of_powers(sampler, orders, weight
     assert all(p_value(found, other) < 1e-6 for other in others)  # the test can fail
 
 
-def test_calls_count_both_halves():
+def test_guided_calls_count_twice():
     plain, guided = (
         sampled(FirstHitting(), ClassifierFree(LANGUAGE.denoiser, NONE, weight), 6)[1]
         for weight in (1.0, 2.0)
@@ -344,7 +344,7 @@ def test_a_mistake_is_one_line(model, options, message):
 # Style
 
 
-def test_a_style_rewrites_the_tokens_that_speak_against_it(model):
+def test_a_style_rewrites_the_tokens_that_contradict_it(model):
     text = "bbabbbab"
     against = {place for place, letter in enumerate(text) if letter == "b"}
     for result in model.edit(text, style="a", remask_style=0.5, n=20):

@@ -71,7 +71,7 @@ def test_the_playground_has_a_control_for_each_declared_option(model):
     assert controls["strategy"]["choices"] == list(STRATEGIES)
 
 
-def test_an_option_for_programs_is_on_no_surface():
+def test_an_option_of_the_python_api_only_is_in_no_other_interface():
     hidden = {one.name for one in options_of(SamplingParams) if not one.on}
     assert hidden == {"batch", "allowed", "json_schema", "processors"}
     assert get_args(get_type_hints(SamplingParams)["strategy"]) == STRATEGIES

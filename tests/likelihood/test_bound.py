@@ -38,5 +38,5 @@ def test_equal_blocks_have_a_degree_for_each_draw_but_one():
     assert pooled_freedom(5, 100.0 + 6 * 0.01, 100.0**2) == pytest.approx(4, rel=1e-2)
 
 
-def test_no_spread_is_no_doubt():
+def test_without_spread_the_degrees_of_freedom_are_infinite():
     assert pooled_freedom(4, 0.0, 0.0) == math.inf

@@ -85,7 +85,7 @@ def check_errors(found: list[Bound]) -> None:
 
 
 @pytest.mark.parametrize("estimator", ["fixed_count", "importance"])
-def test_side_by_side_they_are_what_each_is_alone(estimator):
+def test_bounds_in_one_batch_equal_bounds_alone(estimator):
     together = bounds(method("mdlm"), seeds=3, draws=2, estimator=estimator)
     for seed, bound in enumerate(together):
         alone = likelihood(method("mdlm"), Corpus(ROWS), draws=2, seed=seed, estimator=estimator)
@@ -106,7 +106,7 @@ EVERY = [  # estimators of methods whose exact denoiser has a bound of about the
 
 @pytest.mark.parametrize("seeds", [80, pytest.param(SEEDS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("kind", "how"), EVERY, ids=str)
-def test_the_entropy_lies_in_the_interval(kind, how, seeds):
+def test_the_interval_contains_the_entropy(kind, how, seeds):
     found = bounds(method(kind), seeds, **how)
     assert held(found, ENTROPY) >= (0.98 if seeds == SEEDS else 0.96)
     check_errors(found)
@@ -120,14 +120,14 @@ def test_in_every_order_the_exact_denoiser_costs_the_entropy(how):
     assert bound.error < 1e-7
 
 
-def test_few_steps_cost_more_than_the_entropy_and_the_interval_holds_what_they_cost():
+def test_the_interval_of_few_steps_contains_their_true_bound_above_the_entropy():
     truth = expected_bound(method("mdlm", steps=3), LANGUAGE) / LANGUAGE.length
     assert truth > ENTROPY + 0.02
     assert held(bounds(method("mdlm"), steps=3), truth) >= 0.98
 
 
 @pytest.mark.parametrize("draws", [2, 8])
-def test_a_wrong_denoiser_costs_what_quadrature_says(draws):
+def test_the_bound_of_a_wrong_denoiser_is_that_of_quadrature(draws):
     """d3pm has a reconstruction term, and its interval is not too wide."""
     model = method("d3pm", LANGUAGE.wrong_conditionals(leak=0.2), steps=4)
     truth = expected_bound(model, LANGUAGE) / LANGUAGE.length

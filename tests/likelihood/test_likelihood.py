@@ -64,7 +64,7 @@ def test_the_autoregressive_likelihood_is_the_direct_sum(batch):
     assert bound.terms == {"nll": pytest.approx(bound.nats)}
 
 
-def test_the_terms_make_up_the_bound():
+def test_the_terms_sum_to_the_bound():
     for name in DIFFUSION:
         bound = likelihood(small_method(name), Texts(5), draws=2)
         assert bound.certificate == "upper"
@@ -161,7 +161,7 @@ def test_neither_the_batch_nor_shards_change_the_figure(name):
 
 
 @pytest.mark.parametrize("name", [*DIFFUSION, "autoregressive"])
-def test_on_a_cpu_nothing_is_computed_behind_the_longest_row(name, monkeypatch):
+def test_on_a_cpu_nothing_is_computed_after_the_longest_row(name, monkeypatch):
     method, texts = small_method(name), Texts(8)
     texts.valid[:, 4:] = False
     widths, features = [], method.backbone.features
@@ -179,7 +179,7 @@ def test_on_a_cpu_nothing_is_computed_behind_the_longest_row(name, monkeypatch):
     assert set(widths) == {4}
 
 
-def test_the_noise_of_a_row_is_that_of_its_place():
+def test_the_noise_of_a_row_depends_on_its_index():
     """With a longer corpus and another batch the first block stays the same."""
     method = small_method("mdlm")
     short, long = Texts(BLOCK), Texts(2 * BLOCK)
@@ -207,7 +207,7 @@ def test_nothing_grows_with_the_corpus():
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_method_comes_back_as_it_was(training):
+def test_the_method_is_not_changed(training):
     method = small_method("mdlm").train(training)
     shares: list[float] = []
     likelihood(method, Texts(5), draws=1, batch=2, progress=shares.append)
@@ -268,7 +268,7 @@ def test_bits_of_a_measured_text():
     assert bound.bits_per_character == pytest.approx(bits / (30 * 6))
 
 
-def test_what_is_too_unlikely_for_floating_point_is_infinitely_perplexing():
+def test_perplexity_beyond_floating_point_is_infinite():
     bound = Bound(800.0, 2.0, "upper", 4, 9, 9, 8, {"diffusion": 800.0}, freedom=7.0)
     assert bound.perplexity == bound.perplexity_error == math.inf
     assert bound.perplexity_interval == (math.inf, math.inf)
@@ -283,7 +283,7 @@ def test_what_is_too_unlikely_for_floating_point_is_infinitely_perplexing():
 # Parts
 
 
-def test_a_part_has_its_share_of_the_text_by_tokens_and_says_so():
+def test_the_text_of_a_part_is_estimated_by_its_share_of_tokens():
     """Long rows come first, so half of the rows have much more than half of the tokens."""
     method, texts = small_method("autoregressive"), Texts(2 * BLOCK)
     texts.valid[:BLOCK], texts.valid[BLOCK:, 2:] = True, False
@@ -298,7 +298,7 @@ def test_a_part_has_its_share_of_the_text_by_tokens_and_says_so():
     assert likelihood(method, texts).text_estimated
 
 
-def test_pairs_that_were_left_out_are_told():
+def test_pairs_that_were_left_out_are_reported():
     texts = Texts(3)
     assert likelihood(small_method("autoregressive"), texts).left_out == 0
     texts.left_out = 5
@@ -331,7 +331,7 @@ def test_shards_are_cut_between_blocks_and_cover_every_row_once(rows, count):
     assert all(part.start % BLOCK == 0 and len(part) for part in parts)
 
 
-def test_what_does_not_belong_together_is_not_added():
+def test_sums_of_different_measurements_are_not_added():
     method, texts = small_method("mdlm"), Texts(2 * BLOCK)
     first, second = (likelihood(method, texts, draws=2, shard=(i, 2)) for i in range(2))
     with pytest.raises(UnmaskError, match="row 0 of the corpus was measured twice"):
@@ -346,7 +346,7 @@ def test_what_does_not_belong_together_is_not_added():
 
 
 @pytest.mark.parametrize("saved", [{}, None, [], {"conditions": 3}, {"conditions": {}, "parts": 1}])
-def test_what_are_no_sums_is_told_in_one_line(saved):
+def test_invalid_sums_are_refused_in_one_line(saved):
     with pytest.raises(UnmaskError, match="no sums of a measurement"):
         Sums.from_dict(saved)
 
@@ -371,7 +371,7 @@ def test_numbers_are_whole_and_at_least_one(name, value, complaint):
 
 
 @pytest.mark.parametrize("shard", [(2, 2), (-1, 2), (0, 0), (0.5, 2)])
-def test_a_shard_that_is_not_there_is_refused(shard):
+def test_an_invalid_shard_is_refused(shard):
     with pytest.raises(UnmaskError, match=r"^shards? "):
         likelihood(small_method("mdlm"), Texts(64), shard=shard)
 

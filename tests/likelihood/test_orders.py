@@ -33,7 +33,7 @@ ALL = torch.stack([by_hand(order) for order in ORDERS])  # [order, row]
 
 @pytest.mark.parametrize("batch", [1, 50, 1000])
 @pytest.mark.parametrize("order", ["left_to_right", "right_to_left", (1, 0, 2), [2, 0, 1]])
-def test_the_chain_rule_is_the_product_of_what_the_denoiser_says(order, batch):
+def test_the_chain_rule_is_the_product_of_the_denoisers_conditionals(order, batch):
     names = {"left_to_right": (0, 1, 2), "right_to_left": (2, 1, 0)}
     expected = by_hand(names[order] if isinstance(order, str) else tuple(order))
     bound = likelihood(METHOD, Corpus(ROWS), order=order, batch=batch)
@@ -84,7 +84,7 @@ def test_it_tightens_with_k_and_its_rows_do_not_depend_on_the_batch():
     assert again.nats == pytest.approx(found[1].nats, rel=1e-6)
 
 
-def test_the_pseudo_likelihood_hides_one_token_at_a_time():
+def test_the_pseudo_likelihood_masks_one_token_at_a_time():
     z = ROWS[:, None].masked_fill(torch.eye(3).bool(), LANGUAGE.size)
     p = WRONG[LANGUAGE.index(z, LANGUAGE.size + 1)]  # [row, masked position, position, token]
     alone = p.diagonal(dim1=1, dim2=2).gather(1, ROWS[:, None])[:, 0]
@@ -109,7 +109,7 @@ def test_the_pseudo_likelihood_is_below_the_entropy_and_the_bound_is_not(exact):
 @pytest.mark.parametrize(
     "how", [{"order": "right_to_left"}, {"orders": 2}, {"estimator": "pseudo"}]
 )
-def test_padding_is_neither_asked_for_nor_seen(how):
+def test_padding_is_neither_counted_nor_read(how):
     """With a real network a padded row has the nats of the row without padding, for any padding."""
     method = small_method("mdlm")
     x = torch.randint(1, 10, (3, 8), generator=torch.Generator().manual_seed(0))
@@ -130,7 +130,7 @@ def padded_rows(*sizes: int) -> Corpus:
     return Corpus(x, torch.tensor(sizes))
 
 
-def test_an_order_of_the_places_of_a_text_leaves_its_padding_out():
+def test_an_order_of_the_positions_of_a_text_ignores_its_padding():
     """The nats equal those of the text alone, and those of an order that contains the padding anywhere."""
     method, text, order = small_method("mdlm"), padded_rows(5, 5), [2, 0, 4, 1, 3]
     found = nats_by_row(method, text, order=order)["nll"]
@@ -149,7 +149,7 @@ def test_an_order_of_the_places_of_a_text_leaves_its_padding_out():
         ((5, 3), [2, 0, 1], "3 to 5"),
     ],
 )
-def test_an_order_of_other_places_than_the_texts_is_told_in_one_line(sizes, order, have):
+def test_an_order_of_wrong_positions_is_refused_in_one_line(sizes, order, have):
     with pytest.raises(UnmaskError) as caught:
         likelihood(small_method("mdlm"), padded_rows(*sizes), order=order)
     assert str(caught.value) == (
@@ -174,7 +174,7 @@ FILLED = Filled(torch.randint(1, 10, (4, 8), generator=torch.Generator().manual_
 
 
 @pytest.mark.parametrize("how", [{"order": "left_to_right"}, {"estimator": "pseudo"}])
-def test_filling_behind_a_target_is_hidden_or_seen_and_never_asked_for(how):
+def test_filling_after_a_target_is_masked_or_read_and_never_counted(how):
     method = small_method("mdlm")
     expected = []
     for row, size in zip(FILLED.x, FILLED.sizes.tolist(), strict=True):
@@ -200,7 +200,7 @@ def test_another_order_would_measure_the_filling_and_is_refused(order, monkeypat
     assert "\n" not in str(caught.value)
 
 
-def test_the_bound_over_orders_pays_for_the_filling_and_stays_one():
+def test_the_bound_over_orders_includes_the_filling_and_is_still_a_bound():
     method = small_method("mdlm")
     found = likelihood(method, FILLED, orders=2, draws=4)
     counted = likelihood(method, FILLED, order="left_to_right")
@@ -231,7 +231,7 @@ def test_an_autoregressive_model_has_its_own_order():
         ("mdlm", {"steps": 3, "orders": 2}, "steps and orders measure different things"),
     ],
 )
-def test_what_has_no_such_likelihood_is_told_in_one_line(name, how, complaint):
+def test_methods_without_such_a_likelihood_are_refused_in_one_line(name, how, complaint):
     with pytest.raises(UnmaskError) as caught:
         likelihood(small_method(name), Corpus(ROWS + 1), **how)
     assert complaint in str(caught.value)

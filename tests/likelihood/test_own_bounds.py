@@ -121,7 +121,7 @@ def test_masks_given_that_they_are_not_empty(alpha):
     assert ((found - expected).abs() <= 4 * (expected * (1 - expected) / n).sqrt() + 1e-12).all()
 
 
-def test_padding_is_never_masked_and_no_tokens_are_no_trouble():
+def test_padding_is_never_masked_and_rows_without_tokens_work():
     u = RowStream(0, 0, range(4), 4).uniform("mask", 5)
     valid = torch.arange(5) < torch.tensor([5, 1, 0, 2])[:, None]
     alpha = torch.tensor([0.999, 0.999, 0.5, 1.0], dtype=torch.float64)
@@ -158,7 +158,7 @@ def test_the_weight_of_a_rare_token_stays_below_the_length_of_its_row():
         ("autoregressive", {"estimator": "uniform"}, "this model's likelihood is exact"),
     ],
 )
-def test_a_bound_that_is_not_there_is_told_in_one_line(name, how, complaint, monkeypatch):
+def test_an_unavailable_bound_is_refused_in_one_line(name, how, complaint, monkeypatch):
     method = small_method(name)
     monkeypatch.setattr(method.backbone, "features", lambda *args, **options: 1 / 0)
     with pytest.raises(UnmaskError) as caught:  # before any network call
@@ -167,7 +167,7 @@ def test_a_bound_that_is_not_there_is_told_in_one_line(name, how, complaint, mon
     assert "\n" not in str(caught.value)
 
 
-def test_zero_steps_of_a_method_that_has_none_are_its_own():
+def test_zero_steps_are_the_default_of_a_continuous_method():
     method = small_method("sedd")
     own, zero = (likelihood(method, Corpus(ROWS + 1), draws=1, **h) for h in ({}, {"steps": 0}))
     assert own == zero

@@ -103,7 +103,7 @@ def test_the_variance_is_that_of_the_integral(schedule):
 
 
 @pytest.mark.parametrize("kind", [Tokens, Pairs])
-def test_the_variance_is_that_of_what_training_minimises(kind):
+def test_the_variance_is_that_of_the_training_loss(kind):
     method, late = untrained(), SCHEDULES.build("linear", sigma_min=0.4)
     rows = kind(method.vocabulary.size)
     given = rows.given(range(ROWS)) if kind is Pairs else None
@@ -122,7 +122,7 @@ def test_the_variance_is_that_of_what_training_minimises(kind):
     assert abs(found.nats - bound) < 4 * found.error < bound
 
 
-def test_what_is_given_costs_nothing_at_either_end_of_time():
+def test_given_tokens_have_no_loss_at_either_end_of_time():
     # a fifth of the tokens is never masked
     method, early = untrained(), SCHEDULES.build("loglinear", eps=0.2)
     rows = Pairs(method.vocabulary.size)
@@ -131,7 +131,7 @@ def test_what_is_given_costs_nothing_at_either_end_of_time():
     assert abs(found.nats - bound) < 4 * found.error < 0.1 * bound
 
 
-def test_many_draws_of_few_rows_do_not_hide_that_rows_are_few():
+def test_the_error_of_few_rows_is_large_even_with_many_draws():
     generator = torch.Generator().manual_seed(0)
     rows, draws, tokens = 12, 50, torch.ones(12, dtype=torch.float64)
     found = []
@@ -146,7 +146,7 @@ def test_many_draws_of_few_rows_do_not_hide_that_rows_are_few():
     assert 0.9 * rows * (draws - 1) < found[0].freedom <= rows * (draws - 1)
 
 
-def test_the_method_is_left_as_it_was_and_schedules_do_not_see_each_other():
+def test_the_method_is_not_changed_and_schedules_are_independent():
     method = untrained().train()
     before, rows = method.schedule, Tokens(method.vocabulary.size)
     schedules = {name: SCHEDULES.build(name) for name in NAMES}
@@ -168,6 +168,6 @@ def test_only_continuous_time_can_change_its_schedule(method):
         variance_by_schedule(method, Tokens(7), {"linear": SCHEDULES.build("linear")})
 
 
-def test_a_variance_needs_two():
+def test_a_variance_needs_two_draws():
     with pytest.raises(UnmaskError, match="1 draws of 400 rows have no variance"):
         variance_by_schedule(untrained(), Tokens(7), {}, draws=1)

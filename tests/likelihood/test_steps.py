@@ -62,7 +62,7 @@ def test_many_steps_weigh_as_continuous_time():
     assert torch.allclose(many[1:], always[1:], rtol=2e-3)
 
 
-def test_draws_are_shared_where_that_is_no_worse():
+def test_draws_are_shared_where_it_does_not_increase_the_error():
     schedule = SCHEDULES.build("loglinear")
     assert [shares_draws(schedule, 128, T) for T in (10, 20, 100, 200, 1000, 0)] == [
         *(False, False, False),
@@ -73,7 +73,7 @@ def test_draws_are_shared_where_that_is_no_worse():
 @pytest.mark.parametrize(
     ("schedule", "kind"), [("loglinear", Texts), ("linear", Texts), ("linear", Pairs)]
 )
-def test_the_curve_is_what_each_T_measures_by_itself(schedule, kind):
+def test_the_curve_equals_a_measurement_of_each_T(schedule, kind):
     method, texts = small_method("mdlm"), kind(40)
     method.schedule = SCHEDULES.build(schedule)
     steps = (2, 5, 20, 400, 0)

@@ -26,7 +26,7 @@ def losses(method, x=X, given=GIVEN, whole=True):
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_given_is_the_same_to_the_bit(name, whole):
+def test_without_given_tokens_nothing_changes_to_the_bit(name, whole):
     method, nobody = small_method(name), torch.zeros_like(VALID)
     plain, empty = (
         losses(method, given=None, whole=whole),
@@ -62,7 +62,7 @@ def test_loss_falls_on_targets_only_and_on_each_of_them(name):
 
 
 @pytest.mark.parametrize("name", BOUNDS)
-def test_a_given_token_is_seen(name):
+def test_a_given_token_is_read(name):
     method = small_method(name)
     other = X.clone()
     other[1, 0] = X[1, 0] % (SIZE - 2) + 1
@@ -72,7 +72,7 @@ def test_a_given_token_is_seen(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_total_is_the_sum_of_what_falls_on_targets(name):
+def test_the_total_is_the_sum_over_targets(name):
     found = losses(small_method(name))
     torch.testing.assert_close(found.total.detach(), found.per_token().sum())
 

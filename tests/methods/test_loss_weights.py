@@ -92,7 +92,7 @@ class Held:
         return x, torch.ones_like(x).bool()
 
 
-def test_what_is_reported_is_the_bound_whatever_the_weight():
+def test_the_reported_bound_does_not_depend_on_the_weight():
     bounds = [
         likelihood(built(weight, trained=True).eval(), Held()) for weight in ("elbo", "uniform")
     ]
@@ -100,7 +100,7 @@ def test_what_is_reported_is_the_bound_whatever_the_weight():
     assert loss(built("uniform", trained=True), 8) != loss(built("elbo", trained=True), 8)
 
 
-def test_mistakes_are_told():
+def test_mistakes_are_refused():
     with pytest.raises(UnmaskError, match=r"loss_weight 'unifrom'.*uniform"):
         MDLM.Config(loss_weight="unifrom")
     with pytest.raises(UnmaskError, match=r"largest_weight must be .* at least 1, not 0\.5"):

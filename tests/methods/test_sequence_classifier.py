@@ -96,7 +96,7 @@ def model():
 
 
 @pytest.mark.parametrize("how", ["full", "frozen", "lora"])
-def test_fine_tuning_trains_what_it_should(model, how):
+def test_fine_tuning_trains_the_selected_parameters(model, how):
     torch.manual_seed(1)
     found = classifier_of(model, 2, pooling="mean", frozen=how == "frozen", names=("cat", "dog"))
     before = {name: tensor.clone() for name, tensor in found.method.state_dict().items()}

@@ -90,7 +90,7 @@ def every_view(play: Playground) -> Iterator[str]:
 @pytest.mark.parametrize(
     "play", ["light", pytest.param("dark", marks=pytest.mark.slow)], indirect=True
 )
-def test_all_text_stands_out(play):
+def test_all_text_has_enough_contrast(play):
     for view in every_view(play):
         measured = play.page.evaluate(CONTRAST)
         assert len(measured) > 10

@@ -58,7 +58,7 @@ def frames_of(model, prompt: str = "") -> list[list[int]]:
 # Watching
 
 
-def test_a_text_is_written_and_its_cost_told(play, model):
+def test_a_text_is_generated_and_its_cost_is_shown(play, model):
     play.type("The cat")
     play.write()
     (result,) = model.generate("The cat", length=20, **OPTIONS)
@@ -120,7 +120,7 @@ def test_play_pause_and_steps_by_hand(play):
 # The first press
 
 
-def test_the_first_press_writes_as_the_model_does_by_itself(browser, model):
+def test_the_first_press_uses_the_defaults_of_the_model(browser, model):
     usual = {"length": 18, "sampler": "predictor_corrector", "steps": 4, "temperature": 0.6}
     own = replace(model, defaults=usual)
     play = visit(browser)
@@ -162,7 +162,7 @@ def test_another_model_brings_its_own_settings(browser, model):
     play.page.context.close()
 
 
-def test_running_text_is_what_the_model_wrote(play, server, model):
+def test_running_text_is_the_generated_text(play, server, model):
     play.open(server.url, SETTINGS.replace("layout=tiles", "layout=text"))
     play.type("The cat")
     play.write()
@@ -231,7 +231,7 @@ def test_a_masked_word_is_filled_again_and_the_rest_stays(play, model):
 
 
 @pytest.mark.slow
-def test_locked_words_outlive_a_rewriting(play):
+def test_locked_words_survive_a_rewriting(play):
     play.take("The queen sat on the hill by the sea.")
     before = play.row()
     play.page.keyboard.press("Escape")
@@ -348,7 +348,7 @@ def test_alternatives_come_with_probabilities_and_can_be_chosen(play, model):
 
 
 @pytest.mark.slow
-def test_everything_goes_by_keyboard(play):
+def test_everything_works_by_keyboard(play):
     keys = play.page.keyboard
     play.page.focus("#text")
     keys.type("The dog sat on the mat.")
@@ -379,7 +379,7 @@ def test_everything_goes_by_keyboard(play):
 # Two samplers, and the forward process
 
 
-def test_two_samplers_stand_side_by_side(play, model):
+def test_two_samplers_are_shown_side_by_side(play, model):
     play.page.click("#tab-compare")
     left, right = play.page.locator("#side-left"), play.page.locator("#side-right")
     left.get_by_label("Order of the words", exact=True).select_option("ancestral")
@@ -593,7 +593,7 @@ def test_a_model_of_dna_fills_gaps_between_letters_and_saves_fasta(browser, tmp_
 # Errors
 
 
-def test_a_mistake_is_told_in_the_servers_words(play):
+def test_a_mistake_shows_the_message_of_the_server(play):
     play.setting("Boldness").fill("-1")
     play.page.click("#text-go")
     notice = play.page.locator("#notice")
@@ -655,7 +655,7 @@ def test_a_mistake_leaves_the_board_as_it_was(play):
 
 
 @pytest.mark.slow
-def test_an_answer_that_comes_too_late_is_not_shown(play):
+def test_an_outdated_response_is_not_shown(play):
     waiting: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -675,7 +675,7 @@ def test_an_answer_that_comes_too_late_is_not_shown(play):
 
 
 @pytest.mark.slow
-def test_a_model_that_reads_to_the_right_says_what_it_cannot(play):
+def test_unsupported_actions_of_an_autoregressive_model_are_disabled(play):
     play.setting("Model").select_option("backwards")
     expect(play.setting("Order of the words")).to_have_value("left_to_right")
     play.write()
@@ -684,7 +684,7 @@ def test_a_model_that_reads_to_the_right_says_what_it_cannot(play):
 
 
 @pytest.mark.slow
-def test_a_server_that_goes_away_is_missed_kindly(browser, model):
+def test_a_stopped_server_is_reported(browser, model):
     play = visit(browser)
     with LocalServer({"tiny": model}) as server:
         play.open(server.url, SETTINGS)
@@ -703,7 +703,7 @@ def test_a_server_that_goes_away_is_missed_kindly(browser, model):
 # Options that the server declares
 
 
-def test_further_options_are_asked_for_and_travel_with_the_link(play, model, server):
+def test_further_options_have_controls_and_are_stored_in_the_link(play, model, server):
     play.page.get_by_text("More options").click()
     play.page.get_by_label("top k").fill("1")
     play.page.get_by_label("strategy").select_option("stochastic")

@@ -246,7 +246,7 @@ def test_a_rater_votes_by_keys_and_clicks_and_resumes(browser, file):
     assert window.troubles == []
 
 
-def test_all_text_stands_out(browser, file):
+def test_all_text_has_enough_contrast(browser, file):
     from browsing import visit
     from playwright.sync_api import expect
     from test_looks import CONTRAST, LEAST

@@ -101,7 +101,7 @@ def assert_resumes_to_the_bit(file: str, run: Path, step: int, target: Path) -> 
 # A tokenizer kind
 
 
-def test_a_tokenizer_has_settings_of_its_own(dna, capsys):
+def test_a_tokenizer_has_its_own_settings(dna, capsys):
     file, _ = dna
     config = resolve(load_recipe(file), [("data.tokenizer.small", "upper")])
     assert to_dict(config)["data"]["tokenizer"]["small"] == "upper"
@@ -136,7 +136,7 @@ def test_a_tokenizer_is_saved_with_its_files(dna, tmp_path):
     shutil.move(tmp_path / "dna_letters.json", run / "tokenizer")
 
 
-def test_partners_of_tokens_last_through_classes_and_files(dna, tmp_path):
+def test_complements_of_tokens_survive_classes_and_files(dna, tmp_path):
     tokenizer = load_tokenizer(dna[1] / "tokenizer").with_labels(["human", "mouse"])
     tokenizer.save(tmp_path)
     partners = load_tokenizer(tmp_path).vocabulary.complement_ids
@@ -177,7 +177,7 @@ def test_a_run_on_a_stream_resumes_to_the_bit(sums, step, tmp_path):
     assert_resumes_to_the_bit(file, run, step, tmp_path / "killed")
 
 
-def test_a_run_on_a_stream_is_measured_writes_and_is_listed(sums, tmp_path, capsys):
+def test_a_run_on_a_stream_is_measured_generates_and_is_listed(sums, tmp_path, capsys):
     file, run = sums
     assert main(["train", file, "--run", str(tmp_path / "other"), "--data.train", "sums:2"]) == 0
     assert "; a stream of rows of 16 tokens to train on, " in capsys.readouterr().out
@@ -248,7 +248,7 @@ def test_a_format_that_does_not_fit_is_refused_in_one_line(dna, tmp_path, capsys
     assert "model.npz is damaged" in one_line(capsys.readouterr().err)
 
 
-def test_no_plugin_takes_a_folder_of_the_package(dna, tmp_path, monkeypatch):
+def test_no_plugin_reads_a_folder_of_the_package(dna, tmp_path, monkeypatch):
     monkeypatch.setattr(FORMATS["npz"], "matches", classmethod(lambda cls, path: True))
     assert read_bundle(dna[1]).config.data.tokenizer.kind == "dna_letters"
 

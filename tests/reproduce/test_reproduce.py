@@ -103,7 +103,7 @@ def request(scale: str = "small", table: str = "table1", **options) -> Request:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_rows_differ_only_in_what_they_are_about(scale):
+def test_rows_differ_only_in_their_subject(scale):
     base = flatten(request(scale).config("mdlm"))
     for name, changes in RUNS.items():
         own = flatten(request(scale).config(name))
@@ -126,7 +126,7 @@ def test_every_row_has_the_parameters_of_the_others(scale):
     assert max(sizes.values()) < 1.06 * min(sizes.values()), sizes
 
 
-def test_the_small_scale_is_what_it_says():
+def test_the_small_scale_has_its_stated_size():
     config = request().config("mdlm")
     training = config.training
     assert training.steps * training.batch * config.data.length >= 200e6
@@ -152,7 +152,7 @@ def test_the_rows_of_table_8_take_away_one_part_after_the_other():
     ]
 
 
-def test_a_row_is_what_its_runs_measure(table1, asked):
+def test_a_row_has_the_figures_of_its_runs(table1, asked):
     assert [line.row for line in table1.lines] == ["ar", "mdlm", "sedd", "d3pm"]
     for line in table1.lines:
         assert line.paper == PUBLISHED["table1"].figures[line.row]
@@ -192,7 +192,7 @@ def test_a_test_text_is_measured_and_nothing_is_trained_for_it(
     assert line.ours != next(kept.ours for kept in table1.lines if kept.row == "mdlm")
 
 
-def test_what_is_trained_and_measured_is_not_done_again(table1, asked, monkeypatch):
+def test_training_and_measurements_are_not_repeated(table1, asked, monkeypatch):
     for name in ("reproduce.scaled_runs.train", "runs.measurements.load"):
         monkeypatch.setattr(f"unmask.{name}", None)
     said: list[str] = []
@@ -203,7 +203,7 @@ def test_what_is_trained_and_measured_is_not_done_again(table1, asked, monkeypat
     assert [json.loads(line)["row"] for line in lines] == ["ar", "mdlm", "sedd", "d3pm"]
 
 
-def test_a_half_done_run_goes_on(table1, asked, tmp_path, monkeypatch):
+def test_an_unfinished_run_resumes(table1, asked, tmp_path, monkeypatch):
     """The run is stopped after three of six steps."""
     runs = tmp_path / "runs"
     request = Request("table8", **asked | {"runs": runs, "only": ["mdlm"]})
@@ -289,7 +289,7 @@ def test_an_equality_agrees_only_if_a_difference_would_have_shown():
 
 
 @pytest.mark.parametrize("draws", [2, 8])
-def test_where_nothing_differs_few_verdicts_are_given(draws):
+def test_equal_figures_rarely_give_a_verdict(draws):
     """At 95% confidence one in twenty, for any number of draws, shared or not."""
     chance, wrong = random.Random(0), {"apart": 0, "shared": 0}
     for _ in range(200):
@@ -304,7 +304,7 @@ def test_where_nothing_differs_few_verdicts_are_given(draws):
     assert max(wrong.values()) < 0.085 * 200  # a rate of 12% fails in 95 of 100 cases
 
 
-def test_freedoms_combine_as_welch_has_it():
+def test_degrees_of_freedom_combine_by_welchs_formula():
     assert combined((3.0, 5.0), (4.0, 5.0)) == pytest.approx((5.0, 625 * 5 / (81 + 256)))
     assert combined((0.0, 1.0), (2.0, 7.0)) == (2.0, 7.0)
     assert combined((0.0, math.inf), (0.0, 1.0)) == (0.0, math.inf)
@@ -313,7 +313,7 @@ def test_freedoms_combine_as_welch_has_it():
     assert half_width((math.inf, 1.0)) == math.inf
 
 
-def test_what_is_beyond_all_numbers_tells_nothing():
+def test_infinite_figures_give_no_verdict():
     a, b = compared((math.inf, math.inf, 1), (math.inf, 0.0, 2))
     c = Compared("c", 10, 0.1, 0.5)
     for pair in [(a, b), (c, a)]:
@@ -368,7 +368,7 @@ def copied(asked: dict, tmp_path: Path, *names: str) -> dict:
 @pytest.mark.parametrize(
     ("table", "rows"), [("table1", ["ar", "sedd"]), ("table8", ["mdlm", "d3pm"])]
 )
-def test_without_a_second_seed_nothing_is_said_of_methods(table1, asked, tmp_path, table, rows):
+def test_without_a_second_seed_methods_are_not_compared(table1, asked, tmp_path, table, rows):
     found = reproduce(Request(table, only=rows, **copied(asked, tmp_path, *rows)))
     (agreement,) = found.agreement
     assert (
@@ -406,7 +406,7 @@ def test_more_seeds_are_trained_if_asked_for(table1, asked, tmp_path):
     assert reproduce(Request("table8", **rows)).lines == found.lines  # they exist now
 
 
-def test_the_seeds_of_all_rows_tell_how_much_seeds_differ(asked, tmp_path, monkeypatch):
+def test_the_seeds_of_all_rows_estimate_the_deviation_between_seeds(asked, tmp_path, monkeypatch):
     nats = {"mdlm": [3.0, 3.2], "d3pm": [3.0, 3.0, 3.3], "sedd": [9.0]}
     runs = {
         f"{row}-seed-{n}" if n else row: each for row in nats for n, each in enumerate(nats[row])
@@ -447,7 +447,7 @@ def test_seeds_count_from_the_first():
     assert seeds == [5, 6]
 
 
-def test_figures_keep_their_freedom(table1, asked):
+def test_figures_keep_their_degrees_of_freedom(table1, asked):
     by_row = {line.row: line for line in table1.lines}
     assert by_row["ar"].freedom == math.inf
     assert 1 <= by_row["sedd"].freedom < 2  # two draws of one block
@@ -466,7 +466,7 @@ def test_the_spread_of_seeds_is_their_standard_deviation(table1):
     assert facts["seed_deviation"] > 0
 
 
-def test_seeds_that_share_their_noise_err_together(table1, asked):
+def test_seeds_with_the_same_noise_have_correlated_errors(table1, asked):
     """A second seed with the same draws of the same rows does not reduce the noise of the mean."""
     bounds = [
         Measuring(asked["runs"] / name, read_run(asked["runs"] / name).config, None).bound()
@@ -478,7 +478,7 @@ def test_seeds_that_share_their_noise_err_together(table1, asked):
     assert line.freedom == min(bound.freedom for bound in bounds)
 
 
-def test_the_papers_figures_hold_together():
+def test_the_papers_figures_are_consistent():
     """Figures that occur in several tables are equal, and agree with the text of the paper."""
     one, eight = PUBLISHED["table1"].figures, PUBLISHED["table8"].figures
     assert one["mdlm"] == eight["mdlm"]
@@ -490,7 +490,7 @@ def test_the_papers_figures_hold_together():
 # The command
 
 
-def test_the_command_prints_ours_beside_the_papers(table1, asked, capsys, monkeypatch):
+def test_the_command_prints_the_papers_figures_too(table1, asked, capsys, monkeypatch):
     monkeypatch.setattr(Request, "config", as_trained)
     argv = ["reproduce", "table1", "--runs", str(asked["runs"]), "--only", "ar", "sedd"]
     argv += ["--rows", "4", "--draws", "2", "--device", "cpu", "--data", asked["data"]]
@@ -522,7 +522,7 @@ def test_the_command_prints_each_seed_and_signs_bounds(table1, asked, capsys, mo
         assert f"{mean.facts[f'nats_{name}']:.4f}" in out
 
 
-def test_a_bound_beyond_all_numbers_is_printed(table1, asked, capsys, monkeypatch):
+def test_an_infinite_bound_is_printed(table1, asked, capsys, monkeypatch):
     kept = Measuring.bound
 
     def far(self: Measuring):

@@ -73,7 +73,7 @@ def test_a_billion_parameters_on_64_gpus():
     assert found.best.least <= found.best.most
 
 
-def test_what_does_not_fit_is_taken_in_smaller_passes_or_in_shards():
+def test_batches_that_do_not_fit_are_split_into_passes_or_shards():
     config = resolve(load_recipe("owt"), [*BILLION, ("training.batch", "1024")])
     small = plan(config, 64, Machine(memory=24))
     whole = {option.strategy: option for option in small.options if not option.recompute}

@@ -44,7 +44,7 @@ def products(monkeypatch) -> set[bool]:
     return seen
 
 
-def test_a_device_that_is_not_there(monkeypatch):
+def test_a_missing_device_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UnmaskError, match="cuda"):
         resolve_device("cuda")
@@ -59,7 +59,7 @@ def test_auto_is_the_fastest_native_precision(cpu):
 
 
 @pytest.mark.parametrize("native", [True, False])
-def test_a_gpu_is_asked_for_hardware_that_computes_bf16(native, monkeypatch):
+def test_bf16_on_a_gpu_needs_native_hardware(native, monkeypatch):
     emulation = {True: True, False: native}
     monkeypatch.setattr(
         torch.cuda, "is_bf16_supported", lambda including_emulation: emulation[including_emulation]
@@ -68,7 +68,7 @@ def test_a_gpu_is_asked_for_hardware_that_computes_bf16(native, monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="Linux lists a CPU's instructions")
-def test_this_cpu_is_known_by_its_instructions(native_bf16):
+def test_bf16_of_this_cpu_follows_its_instructions(native_bf16):
     flags = set(Path("/proc/cpuinfo").read_text().split())
     assert native_bf16 == (("bf16" if platform.machine() == "aarch64" else "avx512_bf16") in flags)
 

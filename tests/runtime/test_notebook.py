@@ -55,7 +55,7 @@ def forming(text: str) -> list[Frame]:
     return frames
 
 
-def test_text_forms_in_one_place_and_no_markup_of_it_is_obeyed(cell):
+def test_text_is_updated_in_one_place_and_its_markup_is_escaped(cell):
     frames = forming("<b>&[red]")
     assert watch(frames, BYTES, Notebook(), pause=0) is frames[-1]
     (shown,) = cell.places
@@ -66,7 +66,7 @@ def test_text_forms_in_one_place_and_no_markup_of_it_is_obeyed(cell):
     assert f"calls {len(frames) - 1}" in shown[-1]
 
 
-def test_the_bar_moves_in_one_place_and_no_lines_are_said(cell, monkeypatch):
+def test_the_bar_is_updated_in_one_place_and_no_lines_are_printed(cell, monkeypatch):
     monkeypatch.setattr(progress, "Console", Notebook)
     said: list[str] = []
     with progress.ProgressDisplay(0, 40, said.append) as bar:

@@ -69,7 +69,7 @@ def test_a_row_depends_on_its_own_seed_alone(which, batch, start):
     assert torch.equal(torch.cat(tokens), texts(LANGUAGE, sampler, seeds, start))
 
 
-def test_one_step_is_far_from_the_language_and_the_test_would_notice():
+def test_the_test_detects_that_one_step_is_far_from_the_language():
     assert p_value(sample(LANGUAGE, build("ancestral", steps=1), SEEDS), LANGUAGE.table) < 1e-12
 
 
@@ -77,6 +77,6 @@ def test_left_to_right_is_the_chain_rule():
     assert p_value(sample(LANGUAGE, LeftToRight(), SEEDS), LANGUAGE.table) > RARELY
 
 
-def test_many_steps_come_to_the_language():
+def test_many_steps_converge_to_the_language():
     found = sample(LANGUAGE, build("ancestral", steps=1000), SEEDS)
     assert p_value(found, LANGUAGE.table) > RARELY

@@ -46,7 +46,7 @@ def test_texts_have_the_distribution_of_the_model(inner, given):
     assert p_value(found, expected) > 1e-4
 
 
-def test_without_the_last_token_texts_would_come_out_otherwise():
+def test_without_the_last_token_the_distribution_is_another():
     """The network would still expect shorter texts, so the test above can fail."""
 
     class Unsettled(LengthFirst):
@@ -64,7 +64,7 @@ def test_without_the_last_token_texts_would_come_out_otherwise():
     assert p_value(counts(LANGUAGE, tokens), LANGUAGE.table) < 1e-6
 
 
-def test_the_likeliest_tokens_stand_before_the_median_of_the_end():
+def test_at_temperature_zero_the_end_is_its_median():
     *_, last = frames("confidence", 1, strategy="deterministic")
     over = (LANGUAGE.sequences == EOS).double()
     ended = (LANGUAGE.table @ over) >= 0.5  # at each position

@@ -74,7 +74,7 @@ def test_one_token_at_a_time_is_exact_in_any_order_that_reads_visible_text_only(
 
 
 @pytest.mark.parametrize("sampler", [Confidence(3, drawn=True), Confidence(1), Threshold(0.3)])
-def test_an_order_that_looks_at_drawn_tokens_and_tokens_at_once_are_not(sampler):
+def test_an_order_by_drawn_tokens_and_several_tokens_at_once_are_not_exact(sampler):
     assert p_value(sample(LANGUAGE, sampler, SEEDS), LANGUAGE.table) < 1e-12
 
 
@@ -89,7 +89,7 @@ def test_an_order_that_looks_at_drawn_tokens_and_tokens_at_once_are_not(sampler)
     ],
     ids=repr,
 )
-def test_places_are_written_in_order_of_their_score(sampler, expected):
+def test_positions_are_filled_in_order_of_their_score(sampler, expected):
     assert order(sampler) == [[[column] for column in expected]]
 
 
@@ -102,7 +102,7 @@ def test_entropy_bound_takes_the_longest_run_within_the_bound(gamma):
     assert order(EntropyBound(gamma))[0][0] == sorted(surest[:together])
 
 
-def test_threshold_takes_all_that_exceed_it_and_at_least_the_surest():
+def test_threshold_fills_all_positions_above_it_and_at_least_the_best():
     assert order(Threshold(0.51)) == [[[0, 1], [2], [3]]]
     assert order(Threshold(0.2)) == [[[0, 1, 2, 3]]]
 
@@ -127,7 +127,7 @@ def test_equal_scores_are_taken_in_reading_order_in_every_row(monkeypatch):
 
 
 @pytest.mark.parametrize("noise", [0.5, 2.0])
-def test_noise_makes_the_order_a_draw_without_replacement_that_gets_surer(noise):
+def test_noise_makes_the_order_a_draw_without_replacement_and_decreases(noise):
     """With Gumbel noise the next position is drawn with weight exp(score / (noise t))."""
     rows = 4000
     scores = torch.tensor([-0.2, -0.9, -1.4, -2.0]).double()
@@ -157,7 +157,7 @@ def test_noise_makes_the_order_a_draw_without_replacement_that_gets_surer(noise)
     grid=st.sampled_from(["uniform", "cosine"]),
     name=st.sampled_from(list(SCHEDULES)),
 )
-def test_as_many_masks_are_left_as_the_schedule_says(openings, steps, grid, name):
+def test_the_number_of_masks_follows_the_schedule(openings, steps, grid, name):
     times = grid_times(grid, steps)
     left = masks_left(torch.tensor(openings), schedule(name), times)
     alpha = schedule(name).alpha(times).detach()
@@ -191,7 +191,7 @@ def test_rows_with_fewer_open_places_need_fewer_calls():
 
 @pytest.mark.parametrize("sampler", [Confidence(4), Confidence(4, drawn=True), Margin(4, noise=1.0),
                                      EntropyBound(1.0), Threshold(0.4)])  # fmt: skip
-def test_looking_at_some_rows_at_a_time_changes_nothing(sampler, monkeypatch):
+def test_scoring_some_rows_at_a_time_changes_nothing(sampler, monkeypatch):
     """All open positions of a large batch would not fit into memory."""
     looks = []
 

@@ -67,7 +67,7 @@ def test_a_token_of_probability_1e_6_is_drawn_at_its_rate():
 
 
 @pytest.mark.parametrize("bits", [24, 53])
-def test_drawing_place_and_token_at_once_in_24_bits_would_miss_it(bits):
+def test_drawing_position_and_token_at_once_in_24_bits_would_miss_it(bits):
     """In one of many steps a position is revealed as the rare token with chance 1e-6 / 1000, or stays masked."""
     step = distribution(RATE)
     at_once = torch.cat([step, torch.zeros(1)])

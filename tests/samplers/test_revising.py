@@ -80,7 +80,7 @@ def test_samples_follow_the_enumerated_process(sampler, name, start):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_without_eta_nothing_is_hidden(rule):
+def test_without_eta_nothing_is_remasked(rule):
     for frame in Remask(9, rule=rule, eta=0.0).generate(smooth, canvas_of(0, 8, 9), task(8)):
         assert (frame.tokens[frame.changed] != MASK).all()
 
@@ -121,7 +121,7 @@ def test_correctors_come_closer_at_the_same_number_of_steps():
     assert falling(found), found
 
 
-def test_confidence_says_which_tokens_are_hidden():
+def test_confidence_determines_which_tokens_are_remasked():
     canvas = Canvas(torch.full((2, 5), MASK), MASK)
     state = SamplerState(smooth, canvas, SamplingTask([0, 1], schedule("loglinear")))
     state.z[0, :3] = 0
@@ -137,7 +137,7 @@ def test_confidence_says_which_tokens_are_hidden():
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_rows_are_asked_for_only_when_something_is_revealed_in_them(rule):
+def test_the_network_is_called_only_for_rows_that_reveal_a_token(rule):
     sampler = Remask(30, rule=rule, eta=0.4)
     canvas = canvas_of(2, 10, 6)
     before, calls = canvas.tokens, torch.zeros(10, dtype=torch.long)
@@ -163,7 +163,7 @@ def test_given_text_changes_only_where_it_is_revisable(name):
     assert (frame.tokens != MASK).all()
 
 
-def test_every_open_place_may_be_hidden_alike():
+def test_every_open_position_is_remasked_equally_often():
     """The probability of remasking does not depend on the network or on the column."""
     canvas = Canvas(torch.full((2000, 4), MASK), MASK)
     hidden = torch.zeros(4).double()
@@ -181,7 +181,7 @@ def flat(z, t, at):
 
 
 @pytest.mark.parametrize("name", ["remask", "predictor_corrector"])
-def test_what_was_hidden_is_drawn_afresh(name):
+def test_remasked_tokens_are_drawn_with_new_uniforms(name):
     """A reused uniform would draw the same token again from a constant network."""
 
     canvas = Canvas(torch.full((300, 4), MASK), MASK)
@@ -194,7 +194,7 @@ def test_what_was_hidden_is_drawn_afresh(name):
     assert redrawn > 300
 
 
-def test_loop_hides_within_its_window_only():
+def test_loop_remasks_only_within_its_window():
     sampler = Remask(20, rule="loop", eta=0.5)
     canvas = Canvas(torch.full((300, 8), MASK), MASK)
     before, hiding = canvas.tokens, []

@@ -61,7 +61,7 @@ def sent(server: Live, data: bytes, seconds: float = 5.0) -> bytes:
 # Tokens and names
 
 
-def test_only_the_token_opens_the_door(models):
+def test_requests_without_the_token_are_refused(models):
     with serving(models, token=TOKEN) as server:
         assert status(server) == 401
         for wrong in ("Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}s", "Bearer", TOKEN):
@@ -81,18 +81,18 @@ def test_only_the_token_opens_the_door(models):
 
 
 @pytest.mark.parametrize("token", ["", "short", "x" * 15, "line\nbreak" * 4, "naïve" * 8])
-def test_a_token_that_protects_nothing_is_refused(token):
+def test_a_weak_token_is_refused(token):
     with pytest.raises(UnmaskError, match="token"):
         ServerLimits(token=token)
 
 
 @pytest.mark.parametrize("wrong", [{"grace": float("nan")}, {"grace": -1.0}, {"length": 0}])
-def test_limits_that_limit_nothing_are_refused(wrong):
+def test_invalid_limits_are_refused(wrong):
     with pytest.raises(UnmaskError, match="must be"):
         ServerLimits(**wrong)
 
 
-def test_without_a_token_only_this_machine_is_answered(models):
+def test_without_a_token_only_local_hosts_are_served(models):
     with serving(models) as server:
         assert status(server, Host="evil.example") == 403
         for name in ("localhost", "127.0.0.1:8000", "[::1]:8000"):
@@ -104,7 +104,7 @@ def test_without_a_token_only_this_machine_is_answered(models):
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
-def test_a_page_from_elsewhere_cannot_ask_as_a_form_does(models, kind):
+def test_forms_of_other_sites_are_refused(models, kind):
     """A browser sends such bodies to any host without a preflight request."""
     with Engine(models, workers=1) as engine:
         client = TestClient(create_app(engine), base_url="http://localhost")
@@ -154,7 +154,7 @@ def test_a_name_never_becomes_a_path(models, tmp_path):
 # Sizes and times
 
 
-def test_a_body_that_is_too_large_is_refused_however_it_comes(models):
+def test_a_body_that_is_too_large_is_refused_in_every_encoding(models):
     with serving(models, body=10_000) as server:
         large = {"text": "a" * 20_000}
         assert status(server, body=large) == 413
@@ -172,7 +172,7 @@ def test_a_body_that_is_too_large_is_refused_however_it_comes(models):
         assert status(server) == 200
 
 
-def test_what_is_sent_by_half_is_not_waited_for(models):
+def test_an_incomplete_request_times_out(models):
     half = b"POST /v1/fill HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
     with serving(models, read=0.3) as server:
         for data in (b"", b"POST /v1/fill HT", b"POST /v1/fill HTTP/1.1\r\nHost: loc"):
@@ -186,7 +186,7 @@ def test_what_is_sent_by_half_is_not_waited_for(models):
         assert status(server) == 200
 
 
-def test_drops_of_a_request_do_not_keep_it_alive(models):
+def test_a_slow_request_times_out(models):
     with serving(models, read=0.5) as server, connected(server) as connection:
         begun = time.monotonic()
         with pytest.raises(OSError):
@@ -207,7 +207,7 @@ def streaming(server: Live):
         yield lines
 
 
-def test_over_capacity_there_is_an_answer_at_once(models):
+def test_over_capacity_requests_are_refused_at_once(models):
     with serving(models, active=1, waiting=0) as server, streaming(server):
         answer = httpx.post(f"{server.url}/v1/fill", json=FILL)
         assert answer.status_code == 429
@@ -217,7 +217,7 @@ def test_over_capacity_there_is_an_answer_at_once(models):
         assert health.status_code == 200 and health.json()["status"] == "full"
 
 
-def test_a_client_that_leaves_costs_nothing_more(models):
+def test_the_job_of_a_disconnected_client_ends(models):
     with serving(models) as server:
         with streaming(server):
             assert server.engine.jobs == 1
@@ -235,7 +235,7 @@ def test_a_client_that_leaves_costs_nothing_more(models):
         assert server.engine.counts.passes == passes
 
 
-def test_a_reader_that_does_not_read_is_given_up(models):
+def test_a_client_that_does_not_read_is_disconnected(models):
     routes, left = APIRouter(), threading.Event()
 
     @routes.post("/much", response_model=None)
@@ -275,7 +275,7 @@ def begun(server: Live, route: str, body: dict) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("route", ["/v1/stream", "/v1/completions"])
-def test_a_server_that_stops_lets_streams_end_in_words(models, route):
+def test_a_server_that_stops_ends_streams_with_an_error_message(models, route):
     body = LONG if route == "/v1/stream" else {"prompt": "a", "max_tokens": 1900, "stream": True}
     with serving(models, grace=0.3) as server:
         lines = begun(server, route, body)

@@ -18,7 +18,7 @@ ALWAYS = ("deep", "large", "many gaps", "unknown fields", "path")
 FEW = 15
 
 
-def test_nothing_that_is_sent_breaks_the_server(models):
+def test_no_request_breaks_the_server(models):
     every = list(hand_made(limit=1 << 20))
     chosen = random.Random(0).sample(every, FEW)
     chosen += [one for one in every if one.name in ALWAYS or not one.method]

@@ -50,7 +50,7 @@ def steps_of(run: Path) -> list[int]:
     return [checkpoint.step_of(path) for path in checkpoint.by_step(run)]
 
 
-def test_a_checkpoint_is_of_its_moment_and_training_does_not_wait(tmp_path, gate):
+def test_a_checkpoint_holds_the_weights_of_its_step_and_training_does_not_wait(tmp_path, gate):
     saver, weight = BackgroundWriter(tmp_path, Retention(2)), torch.zeros(3)
     saver.save(1, {"model": {"a": weight}}, {"state": {}}, {})
     assert gate.entered.wait(20)
@@ -87,7 +87,7 @@ def test_best_weights_and_a_checkpoint_do_not_wait_for_each_other(tmp_path, gate
     saver.close()
 
 
-def test_what_goes_wrong_while_writing_ends_the_run_with_one_line(tmp_path, monkeypatch):
+def test_an_error_while_writing_ends_the_run_with_one_line(tmp_path, monkeypatch):
     write, failed = tensors.write_weights, threading.Event()
 
     def failing(folder, tensors, name="model"):
@@ -185,7 +185,7 @@ def test_sigterm_in_the_middle_of_a_save_waits_for_it(tmp_path, gate):
 
 
 @pytest.mark.parametrize("work", ["validate", "sample"])
-def test_a_signal_does_not_wait_for_a_long_validation_which_is_owed(tmp_path, work):
+def test_a_signal_does_not_wait_for_a_long_validation_which_is_done_on_resume(tmp_path, work):
     options = {"steps": 6, "validate_every": 3, "sample_every": 3, "save_every": 4, "log_every": 2}
     trainer(tmp_path / "straight", **options).fit()
     for step in (3, 6):  # in the middle, and after the last step
@@ -221,7 +221,7 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
     assert_same(tmp_path / "jumping", tmp_path / "straight", best=False)
 
 
-def test_what_stays():
+def test_retention_selects_the_newest_the_best_and_every_nth():
     bounds = {10: 3.0, 20: 1.0, 30: 2.0, 40: 2.0, 50: 9.0, 60: None}
     entries = {step: Entry(nats, good=True) for step, nats in bounds.items()}
     assert Retention(2).keeps(entries) == {50, 60}
@@ -231,7 +231,7 @@ def test_what_stays():
     assert Retention(2, best=1, every=65).keeps(stopped) == {20, 60, 65, 67}
 
 
-def test_the_best_and_every_nth_stay(tmp_path):
+def test_the_best_and_every_nth_checkpoint_are_kept(tmp_path):
     bounds = iter([3.0, 1.0, 2.0, 4.0, 5.0, 6.0])
     options = {**QUIET, "save_every": 2, "validate_every": 2, "keep": 1}
     options["validate"] = lambda: TinyResult(next(bounds))
@@ -251,7 +251,7 @@ with locked(Path(sys.argv[1])):
 """
 
 
-def test_two_processes_cannot_train_in_one_folder_and_a_killed_one_lets_go(tmp_path):
+def test_two_processes_cannot_train_in_one_folder_and_a_killed_one_releases_it(tmp_path):
     run = tmp_path / "deep" / "run"
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(run)], stdout=subprocess.PIPE)
     try:
@@ -269,7 +269,7 @@ def test_two_processes_cannot_train_in_one_folder_and_a_killed_one_lets_go(tmp_p
     assert not (run / "lock").exists()
 
 
-def test_a_file_system_without_locks_is_trained_on(tmp_path, monkeypatch):
+def test_training_works_on_a_file_system_without_locks(tmp_path, monkeypatch):
     def flock(handle: int, how: int) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
@@ -279,13 +279,13 @@ def test_a_file_system_without_locks_is_trained_on(tmp_path, monkeypatch):
         (tmp_path / "run" / "work").touch()
 
 
-def test_a_folder_that_was_made_in_vain_is_removed(tmp_path):
+def test_an_empty_new_folder_is_removed_after_an_error(tmp_path):
     with pytest.raises(ZeroDivisionError), locked(tmp_path / "run"):
         raise ZeroDivisionError
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_told_at_the_start(tmp_path):
+def test_a_folder_that_cannot_be_written_is_an_error_at_the_start(tmp_path):
     (tmp_path / "file").touch()
     for run in (tmp_path / "file", tmp_path / "file" / "run", Path("/proc/run")):
         with (

@@ -142,7 +142,7 @@ def test_any_number_of_processes_gives_the_same_loss_from_the_same_batches(done)
 
 
 @pytest.mark.parametrize("other", ["a", "b"])
-def test_a_run_goes_on_with_other_processes_and_another_strategy(done, other):
+def test_a_run_resumes_with_other_processes_and_another_strategy(done, other):
     run, plain = done.folder / f"moved-{other}", done.folder / "plain"
     assert done.codes[f"stopped-{other}"] == [130, 130]  # the signal came to one of them
     assert set(done.codes[f"moved-{other}"]) == {0}
@@ -179,14 +179,14 @@ def test_a_connection_that_closes_after_the_time_limit_is_a_process_that_hangs(l
         raise RuntimeError("gloo: Connection closed by peer")
 
 
-def test_where_the_main_process_refuses_the_others_leave_without_a_word(done):
+def test_if_the_main_process_refuses_the_others_end_silently(done):
     assert done.codes["refused"] == [2, 2]
     assert "rank 0: cannot write in" in done.said
     assert "rank 1: cannot" not in done.said
     assert "Traceback" not in done.said
 
 
-def test_what_the_main_process_makes_may_take_longer_than_the_time_limit():
+def test_work_of_the_main_process_may_take_longer_than_the_time_limit():
     """The others enter no collective before it is done, so none can time out."""
     groups, store, made = [ProcessGroup(), ProcessGroup()], dist.HashStore(), threading.Event()
     for rank, group in enumerate(groups):
@@ -218,7 +218,7 @@ def alone(monkeypatch):
     return placed
 
 
-def test_ddp_has_no_parameters_beside_the_methods(alone):
+def test_ddp_has_only_the_parameters_of_the_method(alone):
     """An unused parameter would make the host wait for the GPU at every step."""
     with alone("ddp") as strategy:
         method = TinyMethod()
@@ -271,7 +271,7 @@ def test_a_killed_process_changes_nothing(done):
 
 
 @pytest.mark.slow
-def test_a_killed_process_and_torchrun_change_nothing(done, tmp_path):
+def test_a_killed_process_that_torchrun_restarts_changes_nothing(done, tmp_path):
     """torchrun ends the others and restarts all. They resume with the bits of the undisturbed run."""
     fault = {"kind": "kill", "rank": 1, "step": 5}
     file = tmp_path / "killed.json"
@@ -286,7 +286,7 @@ def test_a_killed_process_and_torchrun_change_nothing(done, tmp_path):
     assert_same(tmp_path / "killed", done.folder / "straight", best=False)
 
 
-def test_mistakes_are_told_before_anything_is_done(tmp_path, monkeypatch):
+def test_mistakes_are_reported_before_any_work(tmp_path, monkeypatch):
     with pytest.raises(UnmaskError, match=r"training\.batch 8 does not split over 3 processes"):
         group = ProcessGroup()
         group.world = 3

@@ -49,7 +49,7 @@ def lines(run: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
-def test_a_step_that_is_not_finite_leaves_everything_alone_and_is_counted(tmp_path, poison):
+def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(tmp_path, poison):
     said = []
     options = {**OPTIONS, "steps": 6, "ema": 0.0, "save_every": 1, "keep": 9}
     run = trainer(tmp_path, Poisoned(3, poison=poison), say=said.append, **options)
@@ -90,7 +90,7 @@ def test_the_fused_kernel_skips_on_the_device():
     assert before["weight.step"] == 2
 
 
-def test_repeated_ones_go_back_and_on_with_other_batches(tmp_path):
+def test_repeated_bad_steps_roll_back_and_continue_with_other_batches(tmp_path):
     said, method = [], Poisoned(*range(14, 19))
     state = trainer(tmp_path, method, say=said.append, **OPTIONS).fit()
     assert (state.step, state.rollbacks, state.passed) == (30, 1, 6)
@@ -105,7 +105,7 @@ def test_repeated_ones_go_back_and_on_with_other_batches(tmp_path):
     assert state.skipped == 5
 
 
-def test_best_weights_of_an_abandoned_way_do_not_stay(tmp_path):
+def test_best_weights_after_the_rollback_point_are_dropped(tmp_path):
     """The run validates at 6, 12 and 18, rolls back to 16, and reaches 18 again with a worse bound."""
     bounds = iter([5.0, 4.0, 1.0, 4.5, 4.6, 4.7])
     options = {**OPTIONS, "log_every": 10, "validate_every": 6, "steps": 30}
@@ -115,12 +115,12 @@ def test_best_weights_of_an_abandoned_way_do_not_stay(tmp_path):
     assert read_json(tmp_path / "checkpoints" / "best" / "state.json")["nats"] == 4.5
 
 
-def test_bad_steps_that_are_not_in_a_row_never_go_back(tmp_path):
+def test_bad_steps_that_are_not_consecutive_never_roll_back(tmp_path):
     state = trainer(tmp_path, Poisoned(*range(5, 29, 2)), **{**OPTIONS, "log_every": 1}).fit()
     assert (state.skipped, state.rollbacks, state.streak) == (12, 0, 0)
 
 
-def test_stopped_and_killed_around_a_rollback_it_ends_the_same(tmp_path):
+def test_a_run_stopped_and_killed_around_a_rollback_ends_the_same(tmp_path):
     bad = range(14, 19)
     trainer(tmp_path / "straight", Poisoned(*bad), **OPTIONS).fit()
     for stop in (5, 13, 15, 16, 17, 19, 22):
@@ -139,7 +139,7 @@ def test_stopped_and_killed_around_a_rollback_it_ends_the_same(tmp_path):
     assert_same(tmp_path / "stopped", tmp_path / "straight", best=False)
 
 
-def test_a_signal_in_a_step_that_goes_wrong_is_not_lost(tmp_path):
+def test_a_signal_in_a_bad_step_is_not_lost(tmp_path):
     run = trainer(tmp_path / "stopped", Poisoned(*range(14, 19)), **OPTIONS)
     step = run._step
 
@@ -158,7 +158,7 @@ def test_a_signal_in_a_step_that_goes_wrong_is_not_lost(tmp_path):
 
 
 @pytest.mark.parametrize("save_every", [2, 8])
-def test_a_row_that_ends_before_the_log_line_goes_back_too(tmp_path, save_every):
+def test_bad_steps_that_end_before_the_log_line_roll_back_too(tmp_path, save_every):
     """At step 16 the bad steps are over, but the log line of step 20 has not reported them yet."""
     options = {**OPTIONS, "log_every": 10, "save_every": save_every}
     state = trainer(tmp_path, Poisoned(*range(11, 15)), **options).fit()
@@ -166,7 +166,7 @@ def test_a_row_that_ends_before_the_log_line_goes_back_too(tmp_path, save_every)
     assert (state.rollbacks, state.passed) == (1, 20 - back)
 
 
-def test_a_run_that_cannot_be_helped_stops_with_advice(tmp_path):
+def test_a_run_with_endless_bad_steps_stops_with_advice(tmp_path):
     endless = range(10, 1000)
     with pytest.raises(UnmaskError, match=r"\d steps in a row had a loss.*training\.lr") as caught:
         trainer(tmp_path / "a", Poisoned(*endless), **OPTIONS, max_rollbacks=2).fit()
@@ -178,7 +178,7 @@ def test_a_run_that_cannot_be_helped_stops_with_advice(tmp_path):
     assert (state.step, state.skipped) == (30, 20)
 
 
-def test_a_jump_is_told_and_does_not_become_the_usual(tmp_path):
+def test_a_jump_of_the_loss_is_reported_and_does_not_change_the_reference(tmp_path):
     state, config = TrainingState(), TrainingConfig()
     losses = [2 + 0.1 * (-1) ** step for step in range(150)] + [9.0, 2.0, 2.8]
     found = []
@@ -256,14 +256,14 @@ def test_no_micro_batch_is_larger_than_the_batch():
     assert micro.size == micro.run(lambda size: size, lambda: None) == 2
 
 
-def test_only_lack_of_memory_is_told_as_one():
+def test_only_lack_of_memory_is_reported_as_such():
     with pytest.raises(RuntimeError, match="shapes"), out_of_memory_error(lambda: 1):
         raise RuntimeError("shapes do not fit")
     with pytest.raises(ZeroDivisionError):
         MicroBatch(4, 0, True, print).run(lambda size: size // 0, lambda: None)
 
 
-def test_the_loader_is_asked_for_the_batches_that_were_not_passed(tmp_path):
+def test_after_a_rollback_the_loader_gets_the_later_batches(tmp_path):
     loader = TinyLoader()
     batch, asked = loader.batch, []
     loader.batch = lambda step, part: asked.append(step) or batch(step, part)

@@ -75,7 +75,7 @@ def test_a_stream_is_rolled_back_and_resumed_to_the_bit(tmp_path):
     assert_same(tmp_path / "stream", tmp_path / "known", best=False)
 
 
-def test_a_batch_that_does_not_fit_is_tried_again_with_the_same_rows(tmp_path):
+def test_a_batch_that_does_not_fit_is_retried_with_the_same_rows(tmp_path):
     class Crowded(TinyMethod):
         def noise(self, stream, valid):
             if len(valid) > 2:
@@ -87,7 +87,7 @@ def test_a_batch_that_does_not_fit_is_tried_again_with_the_same_rows(tmp_path):
     assert_same(tmp_path / "stream", tmp_path / "known", best=False)
 
 
-def test_a_checkpoint_without_the_place_is_refused(tmp_path):
+def test_a_checkpoint_without_a_stream_position_is_refused(tmp_path):
     fit(tmp_path, TinyMethod(), steps=4)
     found = newest(tmp_path, pytest.fail)
     content = read_json(found / "state.json")

@@ -76,7 +76,7 @@ class Listening(TinyMethod):
         return found
 
 
-def test_given_tokens_are_not_masked_and_the_mean_is_over_what_counts(tmp_path):
+def test_given_tokens_are_not_masked_and_the_mean_is_over_counted_tokens(tmp_path):
     method, loader = Listening(), PairLoader()
     run = trainer(tmp_path, method, loader=loader, micro_batch=3, **{**QUIET, "steps": 1})
     assert run.fit().tokens == 16
@@ -140,7 +140,7 @@ def test_it_learns_and_keeps_the_best_average(tmp_path, pictures):
     assert (tmp_path / "loss.png").stat().st_size > 5000
 
 
-def test_patience_ends_the_run_and_a_resumed_run_knows(tmp_path):
+def test_patience_ends_the_run_and_is_kept_on_resume(tmp_path):
     bounds = iter([3.0, 2.0, 2.5, 2.0, 1.0])
     options = {"steps": 100, "validate_every": 2, "patience": 2}
     run = trainer(tmp_path, validate=lambda: TinyResult(next(bounds)), **options)
@@ -180,7 +180,7 @@ def test_compiling_replaces_features_and_keeps_every_name(tmp_path, monkeypatch)
     assert list(run.method.state_dict()) == names
 
 
-def test_the_log_tells_of_a_loss_that_is_not_the_bound(tmp_path):
+def test_the_log_names_a_loss_that_is_not_the_bound(tmp_path):
     method = TinyMethod()
     method.loss_weight = "uniform"
     trainer(tmp_path / "uniform", method, steps=2, log_every=1).fit()

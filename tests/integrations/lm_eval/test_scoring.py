@@ -117,7 +117,7 @@ HOWS = [
 
 
 @pytest.mark.parametrize(("name", "how"), HOWS, ids=str)
-def test_an_answer_depends_on_the_question_alone(name, how):
+def test_the_score_of_a_request_does_not_depend_on_others(name, how):
     method = small_method(name)
 
     def ask(questions, **others):
@@ -138,7 +138,7 @@ def test_an_answer_depends_on_the_question_alone(name, how):
     assert (ask(QUESTIONS, seed=1)[0][0] != pytest.approx(log_p[0], abs=1e-4)) == noisy
 
 
-def test_another_question_has_other_noise():
+def test_another_request_has_other_noise():
     others = [
         ScoringRequest((1, 2, 3), 1),
         ScoringRequest((1, 2, 4), 1),
@@ -148,7 +148,7 @@ def test_another_question_has_other_noise():
     assert ScoringRequest((1, 2, 3), 1).seed(0) == others[0].seed(0)
 
 
-def test_draws_of_a_question_share_strata(monkeypatch):
+def test_draws_of_a_request_share_strata(monkeypatch):
     """With as many draws as targets, one draw masks 1 target, one masks 2, and so on, in any batching."""
     method, counts = small_method("mdlm"), []
     nll = method.nll
@@ -198,7 +198,7 @@ def likeliest(given: tuple[int, ...], count: int, order: str | None) -> tuple[in
 
 @pytest.mark.parametrize("order", [None, "left_to_right", "right_to_left"])
 @pytest.mark.parametrize(("given", "count"), CASES)
-def test_one_continuation_is_greedy_the_one_that_is_written(given, count, order):
+def test_only_the_greedily_decoded_continuation_is_greedy(given, count, order):
     questions = every(given, count)
     found = Scorer(table(WRONG), LENGTH, order=order, batch=5).greedy(questions)
     expected = likeliest(given, count, order)
@@ -207,12 +207,12 @@ def test_one_continuation_is_greedy_the_one_that_is_written(given, count, order)
     ]
 
 
-def test_the_order_matters_to_what_is_greedy():
+def test_the_order_changes_the_greedy_continuation():
     wrote = {order: likeliest((), 4, order) for order in (None, "left_to_right", "right_to_left")}
     assert len(set(wrote.values())) == 3
 
 
-def test_greedy_from_left_to_right_never_writes_what_is_banned():
+def test_greedy_decoding_from_left_to_right_never_has_banned_tokens():
     method = small_method("autoregressive")
     for banned in ([], [1, 2, 4]):
         scorer = Scorer(method, 8, banned=banned)

@@ -85,7 +85,7 @@ def test_onnxruntime_quantizes_a_file(exported, tmp_path):
     assert (tmp_path / "int8.onnx").stat().st_size < (folder / "model.onnx").stat().st_size
 
 
-def test_the_authors_network_says_there_what_it_says_at_home(exported):
+def test_the_authors_network_has_the_same_logits_in_onnxruntime(exported):
     expected = load_file(FIXTURE / "expected.safetensors")
     session = onnxruntime.InferenceSession(exported("plain")[1] / "model.onnx")
     (found,) = session.run(["logits"], {"tokens": expected["z_t"].numpy()})
@@ -93,7 +93,7 @@ def test_the_authors_network_says_there_what_it_says_at_home(exported):
     np.testing.assert_allclose(found[..., :97], theirs[..., :97], rtol=0, atol=1e-4)
 
 
-def test_a_file_knows_what_a_sampler_needs(exported):
+def test_a_file_has_the_metadata_of_a_sampler(exported):
     def known(name: str) -> dict[str, str]:
         session = onnxruntime.InferenceSession(exported(name)[1] / "model.onnx")
         return session.get_modelmeta().custom_metadata_map
@@ -121,7 +121,7 @@ def test_a_file_knows_what_a_sampler_needs(exported):
     assert bert["longest"] == "30"
 
 
-def test_what_a_causal_file_says_is_what_comes_next(exported):
+def test_logits_of_a_causal_file_are_those_of_the_next_token(exported):
     model, folder = exported("causal")
     session = onnxruntime.InferenceSession(folder / "model.onnx")
     start = int(session.get_modelmeta().custom_metadata_map["start_id"])
@@ -140,7 +140,7 @@ def run_example(monkeypatch, capsys, *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_the_example_writes_without_torch(exported, monkeypatch, capsys, tmp_path):
+def test_the_example_generates_without_torch(exported, monkeypatch, capsys, tmp_path):
     source = EXAMPLE.read_text(encoding="utf-8")
     assert len(source.splitlines()) <= 60 and "import torch" not in source
     model, folder = exported("timed")
@@ -161,7 +161,7 @@ def test_the_example_writes_without_torch(exported, monkeypatch, capsys, tmp_pat
     assert "from left to right" in capsys.readouterr().err
 
 
-def test_no_class_and_no_special_token_is_written():
+def test_class_tokens_and_special_tokens_are_never_generated():
     model = tiny()
     model = replace(model, tokenizer=model.tokenizer.with_labels(["good", "bad"]))
     v, known = model.tokenizer.vocabulary, metadata(model)
@@ -182,7 +182,7 @@ def test_no_class_and_no_special_token_is_written():
     assert json.loads(metadata(unmask.load(FIXTURE))["never_ids"]) == []
 
 
-def test_mistakes_are_told_first(tmp_path, monkeypatch, capsys):
+def test_mistakes_are_reported_before_the_export(tmp_path, monkeypatch, capsys):
     assert main(["export", "runs/none"]) == 2
     assert "the export has no target" in capsys.readouterr().err
     assert main(["export", "runs/none", "--onnx", str(tmp_path / "no" / "a.onnx")]) == 2

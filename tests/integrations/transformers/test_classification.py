@@ -104,7 +104,7 @@ def test_an_exported_encoder_embeds_as_before(tmp_path, capsys):
         torch.testing.assert_close(masked(x).logits, backbone.logits(backbone.features(x)), **CLOSE)
 
 
-def test_what_transformers_cannot_hold_is_refused(tmp_path):
+def test_a_classifier_that_transformers_cannot_represent_is_refused(tmp_path):
     found = classifier_of(tiny("bpe", backbone="bert"), 2, pooling="mean")
     with pytest.raises(UnmaskError, match="no bert classifier with pooling mean: train one with"):
         FORMATS["bert"].write(found, tmp_path / "out")

@@ -10,7 +10,7 @@ diffusers = pytest.importorskip("diffusers")
 
 
 @pytest.mark.filterwarnings("ignore")  # diffusers warns about its own imports
-def test_a_pipeline_writes_and_reloads(folder, tmp_path):
+def test_a_pipeline_generates_and_reloads(folder, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     network = UnmaskForMaskedLM.from_pretrained(folder)
     pipe = diffusers.LLaDA2Pipeline(network, diffusers.BlockRefinementScheduler(), tokenizer)

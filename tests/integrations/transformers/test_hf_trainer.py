@@ -111,7 +111,7 @@ def train(
 
 
 @pytest.mark.parametrize("recomputed", [False, True])
-def test_the_losses_are_those_of_our_trainer(config, tmp_path, recomputed):
+def test_the_losses_equal_those_of_the_packages_trainer(config, tmp_path, recomputed):
     unmask.train(config, tmp_path / "run", say=lambda _: None)
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     ours = [line["loss"] for line in lines if "loss" in line]
@@ -120,7 +120,7 @@ def test_the_losses_are_those_of_our_trainer(config, tmp_path, recomputed):
     assert theirs == pytest.approx(ours, rel=1e-6)
 
 
-def test_a_checkpoint_of_theirs_is_a_model_of_ours(config, tmp_path):
+def test_a_checkpoint_of_the_trainer_is_loaded_by_the_package(config, tmp_path):
     model = wrapped(config)
     data = load_data(config.data)
     Model(model.method, data.tokenizer, config).save_pretrained(tmp_path / "start")
@@ -138,7 +138,7 @@ def test_a_checkpoint_of_theirs_is_a_model_of_ours(config, tmp_path):
     assert again.perplexity(["some text"], draws=1).nats > 0
 
 
-def test_the_loss_is_that_of_the_noise_and_nothing_else(config):
+def test_the_loss_depends_only_on_the_noise(config):
     model = wrapped(config).train()
     x, valid = Loader(load_data(config.data).train, BATCH, config.seed).batch(0, range(BATCH))
     first = model(x, labels=x).loss
@@ -165,7 +165,7 @@ def test_only_the_loss_of_training_has_other_weights(config):
     assert not torch.equal(ours.train()(x, labels=x).loss, theirs.train()(x, labels=x).loss)
 
 
-def test_given_tokens_cost_nothing_and_padding_is_unseen(config):
+def test_given_tokens_have_no_loss_and_padding_has_no_effect(config):
     model = wrapped(config)
     fill(model)
     x = torch.randint(256, (2, 10), generator=torch.Generator().manual_seed(0))

@@ -51,7 +51,7 @@ def test_importing_the_integration_registers_the_auto_classes(folder):
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", [UnmaskForMaskedLM, UnmaskModel])
-def test_what_would_have_no_effect_is_refused(model, kind):
+def test_arguments_without_an_effect_are_refused(model, kind):
     network, tokens = kind.from_model(model), some_tokens(model)
     whole = network(tokens)[0]
     nothing = {"output_attentions": False, "use_cache": False}
@@ -80,7 +80,7 @@ def test_what_would_have_no_effect_is_refused(model, kind):
 
 
 @torch.no_grad()
-def test_answers_without_names_are_tuples(model):
+def test_outputs_with_return_dict_false_are_tuples(model):
     tokens = some_tokens(model)
     network, features = UnmaskForMaskedLM.from_model(model), UnmaskModel.from_model(model)
     (logits,) = network(tokens, return_dict=False)
@@ -96,7 +96,7 @@ def test_answers_without_names_are_tuples(model):
 
 
 @torch.no_grad()
-def test_another_thread_finds_weights_while_they_are_worked_out_anew(model, monkeypatch):
+def test_another_thread_finds_weights_while_they_are_prepared_again(model, monkeypatch):
     network, tokens, found = UnmaskForMaskedLM.from_model(model), some_tokens(model), []
     network(tokens)
     pad = base.F.pad
@@ -159,7 +159,7 @@ def test_a_network_stays_on_one_device(model, folder):
     torch.testing.assert_close(logits, network(tokens).logits, **near)
 
 
-def test_writing_leaves_a_network_in_training(folder):
+def test_generation_keeps_the_training_mode(folder):
     auto = AutoModelForMaskedLM.from_pretrained(folder).train()
     auto.generate(max_new_tokens=2, seed=0)
     refused(lambda: auto.generate(samplr="x"))
@@ -167,7 +167,7 @@ def test_writing_leaves_a_network_in_training(folder):
     assert all(module.training for module in auto.modules())
 
 
-def test_generate_writes_as_the_model_was_saved_to(model, tmp_path):
+def test_generate_uses_the_saved_defaults(model, tmp_path):
     usual = {"length": 10, "sampler": "first_hitting", "temperature": 0.5, "top_k": 3}
     ours = unmask.Model(model.method, model.tokenizer, model.config, usual)
     ours.save_pretrained(tmp_path / "a")
